@@ -1,0 +1,52 @@
+# PYTHON makes the virtual environments; WORKERS test processes run side by side; ARGS goes to pytest,
+# as in: make test ARGS="-k cache -x"
+PYTHON ?= python3
+WORKERS ?= 2
+ARGS ?=
+
+BIN := .venv/bin
+QUICK := -n $(WORKERS) -m "not slow and not engine"
+
+# One torch thread in each test process: more would only fight the other processes for the cores.
+test test-floor: export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow test-floor lint format clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: .venv/ready ## the shortest complete program: examples/demo.py
+	$(BIN)/python examples/demo.py
+
+test: .venv/ready ## the quick tests, on the versions in constraints.txt
+	$(BIN)/python -m pytest $(QUICK) $(ARGS)
+
+test-slow: .venv/ready ## the tests that need minutes or downloads
+	$(BIN)/python -m pytest -m "slow and not engine" $(ARGS)
+
+test-floor: .venv-floor/ready ## the quick tests, on the oldest transformers that is supported
+	.venv-floor/bin/python -m pytest $(QUICK) $(ARGS)
+
+lint: .venv/ready ## ruff, and transformers' linter on the model folder; changes nothing
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/python tools/lint_model.py
+
+format: .venv/ready ## let ruff mend what it can
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+clean: ## remove the environments, the caches and what the demo wrote
+	rm -rf .venv .venv-floor build dist *.egg-info .pytest_cache .ruff_cache demo_output
+	find . -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# A stamp older than its inputs means: set up again. The first input is the constraints file.
+.venv/ready: constraints.txt pyproject.toml
+.venv-floor/ready: constraints-floor.txt pyproject.toml
+.venv/ready .venv-floor/ready:
+	@echo "setting up $(@D) (minutes, the first time)"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint $< --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,44 @@
+"""hf_tformer: transformers written from scratch that the Hugging Face ecosystem cannot tell from
+its own.
+
+Importing the package is cheap: it loads neither torch nor transformers before a class is touched,
+and yet both
+families answer to `AutoConfig`, `AutoModel` and the other Auto classes from then on.
+"""
+
+import importlib
+
+from .registration import register_when_needed
+
+__version__ = "0.1.0"
+
+# public name → module that defines it
+NAMES = {
+    "TformerDecoderConfig": "configuration_decoder",
+    "TformerDecoderForCausalLM": "modeling_decoder",
+    "TformerDecoderForQuestionAnswering": "modeling_decoder",
+    "TformerDecoderForSequenceClassification": "modeling_decoder",
+    "TformerDecoderForTokenClassification": "modeling_decoder",
+    "TformerDecoderModel": "modeling_decoder",
+    "TformerDecoderPreTrainedModel": "modeling_decoder",
+    "TformerSeq2SeqConfig": "configuration_seq2seq",
+    "TformerSeq2SeqForConditionalGeneration": "modeling_seq2seq",
+    "TformerSeq2SeqModel": "modeling_seq2seq",
+    "TformerSeq2SeqPreTrainedModel": "modeling_seq2seq",
+}
+__all__ = sorted(NAMES)
+
+
+def __getattr__(name):
+    if name not in NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".model.{NAMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *NAMES})
+
+
+register_when_needed()
