@@ -10,8 +10,6 @@ user or
 vLLM registers there is found too. Masks arrive finished, in the form that the backend wants.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -160,22 +158,17 @@ class SelfAttention(Attention):
         return self.project_output(output, hidden_states.shape[:-1]), weights
 
 
-@dataclass
 class PackedKeys:
-    """Which rows of the encoder are real, in the form in which flash attention takes ragged
-    keys."""
+    """Which rows of the encoder are real, in the form in which flash attention takes ragged keys.
 
-    indices: torch.Tensor  # [total], into batch · source
-    cu_seq_lens: torch.Tensor  # [batch + 1], int32
-    max_length: int
+    Made of a padding mask [batch, source], once per forward pass.
+    """
 
-    @classmethod
-    def from_padding(cls, mask):
-        """From a padding mask [batch, source]; its width bounds every length without asking the
-        device."""
+    def __init__(self, mask):
         mask = mask.bool()
-        cu_seq_lens = nn.functional.pad(mask.sum(-1).cumsum(0), (1, 0)).to(torch.int32)
-        return cls(mask.flatten().nonzero().flatten(), cu_seq_lens, mask.shape[-1])
+        self.indices = mask.flatten().nonzero().flatten()  # [total], into batch · source
+        self.cu_seq_lens = nn.functional.pad(mask.sum(-1).cumsum(0), (1, 0)).to(torch.int32)
+        self.max_length = mask.shape[-1]  # an upper bound: the exact one would stall the device
 
     def gather(self, states):
         """[batch, kv_heads, source, dim] → [1, kv_heads, total, dim]"""

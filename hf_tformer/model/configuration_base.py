@@ -9,12 +9,8 @@ Types are checked by `@strict`, which needs real annotations: a postponed-annota
 switch it off.
 """
 
-from dataclasses import fields
-from numbers import Real
-
-from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
+from transformers.configuration_utils import PreTrainedConfig, strict
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 POSITION_EMBEDDING_TYPES = ("rotary", "learned", "sinusoidal", "none")
@@ -57,7 +53,7 @@ class TformerConfig(PreTrainedConfig):
         """Builds the configuration of a file, with overrides applied before anything is derived or
         checked."""
         refuse_foreign_attention(config_dict)
-        names = {field.name for field in fields(cls)} - {
+        names = {*cls.__dataclass_fields__, "layer_types"} - {
             "dtype"
         }  # "auto" is resolved by the base class
         overrides = {
@@ -158,7 +154,7 @@ class TformerConfig(PreTrainedConfig):
                 f"rope_parameters holds {nested}: give one flat dict, it serves every layer"
             )
         for name in ("rope_theta", "factor"):
-            if name in rope and not (isinstance(rope[name], Real) and rope[name] > 0):
+            if name in rope and not (isinstance(rope[name], (int, float)) and rope[name] > 0):
                 raise ValueError(
                     f"rope_parameters[{name!r}] is {rope[name]!r}: choose a positive number"
                 )

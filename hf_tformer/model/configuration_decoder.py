@@ -5,7 +5,7 @@ The defaults give the modern language model: grouped queries, rotary positions, 
 sub-layer, a gated SiLU MLP. Other values give GPT-2, Mistral, Qwen2, Qwen3 and the teaching models.
 """
 
-from huggingface_hub.dataclasses import strict
+from transformers.configuration_utils import strict
 from transformers.modeling_rope_utils import RopeParameters
 
 from .configuration_base import TformerConfig, attention_parameter_count, mlp_parameter_count

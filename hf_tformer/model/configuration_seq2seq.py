@@ -5,7 +5,7 @@ The defaults give the model of the 2017 paper: sinusoids, LayerNorm after each s
 ReLU MLP, one table for source, target and output. Other values give Marian, BART and modern forms.
 """
 
-from huggingface_hub.dataclasses import strict
+from transformers.configuration_utils import strict
 from transformers.modeling_rope_utils import RopeParameters
 
 from .configuration_base import TformerConfig, attention_parameter_count, mlp_parameter_count
@@ -24,11 +24,7 @@ class TformerSeq2SeqConfig(TformerConfig):
     model_type = "tformer_seq2seq"
     keys_to_ignore_at_inference = ["past_key_values", "encoder_last_hidden_state"]
     attribute_map = {"num_hidden_layers": "encoder_layers"}
-    base_model_fsdp_plan = {
-        "shared": "free_full_weight",
-        "encoder.layers.*": "free_full_weight",
-        "decoder.layers.*": "free_full_weight",
-    }
+    base_model_fsdp_plan = {}  # TformerSeq2SeqModel has one; this would hold for each stack too
 
     vocab_size: int = 32000  # of the target, and of the source where source_vocab_size is None
     source_vocab_size: int | None = None

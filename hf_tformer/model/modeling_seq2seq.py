@@ -138,7 +138,9 @@ class TformerSeq2SeqPreTrainedModel(PreTrainedModel):
             )
         # vocab_size is the target's; a source with a vocabulary of its own keeps its table.
         stacks = [self.get_decoder()]
-        stacks += [self.get_encoder()] if self.config.source_vocab_size is None else []
+        # CODEPATH: the teaching encoder-decoder has a source vocabulary of its own; Marian has not
+        if self.config.source_vocab_size is None:
+            stacks.append(self.get_encoder())
         for stack in stacks:
             stack.embed_tokens = self._get_resized_embeddings(
                 stack.embed_tokens, new_num_tokens, pad_to_multiple_of, mean_resizing
@@ -196,15 +198,6 @@ class TformerSeq2SeqEncoder(Stack):
         "hidden_states": TformerSeq2SeqEncoderLayer,
         "attentions": OutputRecorder(SelfAttention, index=1),
     }
-    _tp_plan = {
-        "layers.*.self_attn.q_proj": "colwise",
-        "layers.*.self_attn.k_proj": "colwise",
-        "layers.*.self_attn.v_proj": "colwise",
-        "layers.*.self_attn.o_proj": "rowwise",
-        "layers.*.mlp.up_proj": "colwise",
-        "layers.*.mlp.down_proj": "rowwise",
-    }
-
     layer_class = TformerSeq2SeqEncoderLayer
 
     def depth(self, config):
@@ -256,14 +249,6 @@ class TformerSeq2SeqDecoder(Stack):
         "attentions": OutputRecorder(SelfAttention, index=1),
         "cross_attentions": OutputRecorder(CrossAttention, index=1),
     }
-    _tp_plan = {
-        **TformerSeq2SeqEncoder._tp_plan,
-        "layers.*.cross_attn.q_proj": "colwise",
-        "layers.*.cross_attn.k_proj": "colwise",
-        "layers.*.cross_attn.v_proj": "colwise",
-        "layers.*.cross_attn.o_proj": "rowwise",
-    }
-
     layer_class = TformerSeq2SeqDecoderLayer
 
     def depth(self, config):
@@ -344,11 +329,33 @@ class TformerSeq2SeqDecoder(Stack):
             encoder_hidden_states=encoder_hidden_states,
         )
         is_padding_mask = isinstance(mask, torch.Tensor) and mask.ndim == 2
-        return PackedKeys.from_padding(mask) if is_padding_mask else mask
+        return PackedKeys(mask) if is_padding_mask else mask
 
 
 class TformerSeq2SeqModel(TformerSeq2SeqPreTrainedModel):
     """Encoder and decoder, with one table for both or one for each."""
+
+    # The plans stand here and not in the configuration, which the two stacks have in common: each
+    # would take them for its own.
+    _tp_plan = {
+        "encoder.layers.*.self_attn.q_proj": "colwise",
+        "encoder.layers.*.self_attn.k_proj": "colwise",
+        "encoder.layers.*.self_attn.v_proj": "colwise",
+        "encoder.layers.*.self_attn.o_proj": "rowwise",
+        "encoder.layers.*.mlp.up_proj": "colwise",
+        "encoder.layers.*.mlp.down_proj": "rowwise",
+        "decoder.layers.*.self_attn.q_proj": "colwise",
+        "decoder.layers.*.self_attn.k_proj": "colwise",
+        "decoder.layers.*.self_attn.v_proj": "colwise",
+        "decoder.layers.*.self_attn.o_proj": "rowwise",
+        "decoder.layers.*.cross_attn.q_proj": "colwise",
+        "decoder.layers.*.cross_attn.k_proj": "colwise",
+        "decoder.layers.*.cross_attn.v_proj": "colwise",
+        "decoder.layers.*.cross_attn.o_proj": "rowwise",
+        "decoder.layers.*.mlp.up_proj": "colwise",
+        "decoder.layers.*.mlp.down_proj": "rowwise",
+    }
+    _fsdp_plan = {"encoder.layers.*": "free_full_weight", "decoder.layers.*": "free_full_weight"}
 
     _tied_weights_keys = {
         "encoder.embed_tokens.weight": "shared.weight",
@@ -432,7 +439,6 @@ class TformerSeq2SeqForConditionalGeneration(TformerSeq2SeqPreTrainedModel, Gene
 
     _tied_weights_keys = {"lm_head.weight": "model.shared.weight"}
     _tp_plan = {"lm_head": "colwise_gather_output"}
-    _fsdp_plan = {"lm_head": "keep_full_weight"}
 
     def __init__(self, config: TformerSeq2SeqConfig):
         super().__init__(config)

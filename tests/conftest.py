@@ -1,0 +1,30 @@
+"""Fixtures that every test file may use."""
+
+import os
+
+# Before transformers is imported: tests never reach for the network, and one that tries must fail
+# at once.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+import pytest
+import simulated_flash
+import torch
+from families import BACKENDS, FAMILIES
+
+
+@pytest.fixture(autouse=True)
+def same_random_numbers():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(params=FAMILIES, ids=lambda family: family.name)
+def family(request):
+    return request.param
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request, monkeypatch):
+    if request.param.startswith("flash"):
+        simulated_flash.install(monkeypatch)
+    return request.param

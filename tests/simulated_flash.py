@@ -1,0 +1,88 @@
+"""Flash attention's two entry points, re-implemented with loops for a CPU.
+
+What is simulated is the kernel alone: its ragged batches, its bottom-right causal mask, its window
+and its zeros for
+rows that see nothing. The code around it, where wrong answers come from, is transformers' own.
+"""
+
+import torch
+
+
+def flash_attn_func(
+    q,
+    k,
+    v,
+    dropout_p=0.0,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    deterministic=False,
+):
+    """[batch, seq, heads, head_dim] → the same shape as q."""
+    return torch.stack(
+        [attend(*row, softmax_scale, causal, window_size) for row in zip(q, k, v, strict=True)]
+    )
+
+
+def flash_attn_varlen_func(
+    q,
+    k,
+    v,
+    cu_seqlens_q,
+    cu_seqlens_k,
+    max_seqlen_q,
+    max_seqlen_k,
+    dropout_p=0.0,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    deterministic=False,
+):
+    """[total, heads, head_dim] with the boundaries of each sequence; lengths beyond the maxima are
+    a caller's fault."""
+    assert cu_seqlens_q.dtype == cu_seqlens_k.dtype == torch.int32
+    assert int(cu_seqlens_q.diff().max()) <= int(max_seqlen_q)
+    assert int(cu_seqlens_k.diff().max()) <= int(max_seqlen_k)
+    assert len(q) == cu_seqlens_q[-1]
+    assert len(k) == cu_seqlens_k[-1]
+    rows = zip(
+        q.split(cu_seqlens_q.diff().tolist()),
+        k.split(cu_seqlens_k.diff().tolist()),
+        v.split(cu_seqlens_k.diff().tolist()),
+        strict=True,
+    )
+    return torch.cat([attend(*row, softmax_scale, causal, window_size) for row in rows])
+
+
+def attend(query, key, value, softmax_scale, causal, window_size):
+    """One sequence: [query, heads, head_dim], [key, kv_heads, head_dim] → [query, heads,
+    head_dim]."""
+    assert query.shape[-1] == key.shape[-1] == value.shape[-1], "the kernel wants one head size"
+    groups = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+    scores = torch.einsum("qhd,khd->hqk", query, key) * (softmax_scale or query.shape[-1] ** -0.5)
+    # Bottom-right: the last query stands at the last key.
+    distance = torch.arange(len(key)) - torch.arange(len(query))[:, None] - (len(key) - len(query))
+    left, right = window_size
+    visible = torch.ones_like(distance, dtype=torch.bool)
+    if causal or right >= 0:
+        visible &= distance <= (0 if causal else right)
+    if left >= 0:
+        visible &= distance >= -left
+    weights = scores.masked_fill(~visible, float("-inf")).softmax(-1).nan_to_num(0.0)
+    return torch.einsum("hqk,khd->qhd", weights, value)
+
+
+def install(monkeypatch):
+    """Makes transformers' flash path call the functions above until the end of the test."""
+    from transformers import modeling_flash_attention_utils as utils
+
+    functions = (
+        flash_attn_func,
+        flash_attn_varlen_func,
+        None,
+        utils._pad_input,
+        utils._unpad_input,
+    )
+    monkeypatch.setattr(utils, "_lazy_imports", lambda *args, **kwargs: functions)
+    monkeypatch.setattr(utils, "_loaded_implementation", None)

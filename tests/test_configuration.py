@@ -1,0 +1,231 @@
+"""A wrong value is refused when the configuration is made, in words that name it and the remedy."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from families import DECODER, SEQ2SEQ
+from huggingface_hub.errors import StrictDataclassError
+from transformers import AutoConfig
+
+from hf_tformer import TformerDecoderConfig, TformerSeq2SeqConfig
+
+# what is given → words the message must hold: the field, the value, the remedy
+REFUSED = [
+    ({"hidden_size": 500, "num_attention_heads": 7}, ["hidden_size (500)", "(7)", "set head_dim"]),
+    ({"num_attention_heads": 8, "num_key_value_heads": 3}, ["(8)", "num_key_value_heads (3)"]),
+    ({"position_embedding_type": "rotary", "head_dim": 9}, ["head_dim", "9", "even"]),
+    ({"hidden_size": 0}, ["hidden_size is 0", "between 1 and"]),
+    ({"intermediate_size": -4}, ["intermediate_size is -4", "between 1 and"]),
+    ({"num_attention_heads": 0}, ["num_attention_heads is 0"]),
+    ({"num_key_value_heads": 0}, ["num_key_value_heads is 0"]),
+    ({"max_position_embeddings": 0}, ["max_position_embeddings is 0"]),
+    ({"vocab_size": 10**12}, ["vocab_size is 1000000000000"]),
+    ({"num_labels": 10**9}, ["num_labels is 1000000000"]),
+    (
+        {"hidden_size": 10**6, "intermediate_size": 10**7, "head_dim": 64, "vocab_size": 10**8},
+        ["parameters"],
+    ),
+    ({"hidden_size": "512"}, ["hidden_size", "'512'", "int"]),
+    ({"hidden_size": 512.0}, ["hidden_size", "512.0", "int"]),
+    ({"hidden_size": True}, ["hidden_size", "True", "int"]),
+    ({"tie_word_embeddings": "yes"}, ["tie_word_embeddings", "'yes'", "bool"]),
+    ({"position_embedding_type": "rope"}, ["position_embedding_type is 'rope'", "rotary"]),
+    ({"norm_type": "batch"}, ["norm_type is 'batch'", "layernorm"]),
+    ({"norm_position": "middle"}, ["norm_position is 'middle'", "pre"]),
+    ({"mlp_type": "moe"}, ["mlp_type is 'moe'", "gated"]),
+    ({"hidden_act": "swish2"}, ["hidden_act is 'swish2'", "silu"]),
+    ({"initializer": "zeros"}, ["initializer is 'zeros'", "xavier_uniform"]),
+    ({"sinusoidal_layout": "odd"}, ["sinusoidal_layout is 'odd'", "halves"]),
+    ({"dropout": 1.0}, ["dropout is 1.0", "0 up to"]),
+    ({"attention_dropout": -0.1}, ["attention_dropout is -0.1"]),
+    ({"label_smoothing": float("nan")}, ["label_smoothing is nan"]),
+    ({"z_loss": -1.0}, ["z_loss is -1.0", "0 (off)"]),
+    ({"layer_norm_eps": 0.0}, ["layer_norm_eps is 0.0", "positive"]),
+    ({"attention_scale": 0.0}, ["attention_scale is 0.0", "positive"]),
+    ({"pad_token_id": 32000}, ["pad_token_id is 32000", "0 to 31999"]),
+    ({"bos_token_id": -1}, ["bos_token_id is -1", "0 to 31999"]),
+    ({"eos_token_id": [2, 40000]}, ["eos_token_id is [2, 40000]", "0 to 31999"]),
+]
+ROTARY = {"position_embedding_type": "rotary"}
+REFUSED_ROPE = [
+    ({"rope_type": "spiral"}, ["'spiral'", "linear", "yarn"]),
+    ({"rope_type": "linear"}, ["linear", "factor"]),
+    ({"rope_type": "llama3", "factor": 8.0}, ["llama3", "low_freq_factor"]),
+    ({"rope_type": "linear", "factor": "two"}, ["factor", "'two'", "positive number"]),
+    ({"rope_type": "default", "rope_theta": -1.0}, ["rope_theta", "-1.0", "positive number"]),
+    ({"rope_type": "default", "partial_rotary_factor": 0.01}, ["partial_rotary_factor", "even"]),
+    ({"full_attention": {"rope_type": "default"}}, ["full_attention", "flat"]),
+]
+REFUSED_DECODER = [
+    ({"num_hidden_layers": 10**9, "sliding_window": 4}, ["num_hidden_layers is 1000000000"]),
+    ({"layer_types": ["full_attention"]}, ["layer_types has 1", "num_hidden_layers (6)"]),
+    ({"layer_types": ["banded"] * 6}, ["layer_types", "banded", "sliding_attention"]),
+    ({"layer_types": ["sliding_attention"] * 6}, ["sliding_window is None", "set sliding_window"]),
+    ({"sliding_window": 0}, ["sliding_window is 0"]),
+]
+REFUSED_SEQ2SEQ = [
+    ({"encoder_layers": 0}, ["encoder_layers is 0"]),
+    ({"decoder_layers": 10**9}, ["decoder_layers is 1000000000"]),
+    ({"value_head_dim": -2}, ["value_head_dim is -2"]),
+    ({"decoder_start_token_id": 32000}, ["decoder_start_token_id is 32000", "0 to 31999"]),
+    (
+        {"source_vocab_size": 100},
+        ["source_vocab_size (100)", "share_encoder_decoder_embeddings=False"],
+    ),
+    (
+        {"source_vocab_size": 10, "share_encoder_decoder_embeddings": False, "pad_token_id": 11},
+        ["pad_token_id is 11", "source vocabulary"],
+    ),
+]
+
+
+def check_refused(config_class, fields, words):
+    with pytest.raises((ValueError, StrictDataclassError)) as caught:
+        config_class(**fields)
+    missing = [word for word in words if word not in str(caught.value)]
+    assert not missing, f"{missing} not in: {caught.value}"
+
+
+@pytest.mark.parametrize(("fields", "words"), REFUSED, ids=lambda value: str(value)[:60])
+def test_a_wrong_value_is_refused_by_name(family, fields, words):
+    check_refused(family.config_class, fields, words)
+
+
+@pytest.mark.parametrize(("rope", "words"), REFUSED_ROPE, ids=lambda value: str(value)[:60])
+def test_wrong_rotary_parameters_are_refused_by_name(family, rope, words):
+    check_refused(family.config_class, {**ROTARY, "rope_parameters": rope}, words)
+
+
+@pytest.mark.parametrize(("fields", "words"), REFUSED_DECODER, ids=lambda value: str(value)[:60])
+def test_a_wrong_value_of_the_decoder_is_refused_by_name(fields, words):
+    check_refused(TformerDecoderConfig, fields, words)
+
+
+@pytest.mark.parametrize(("fields", "words"), REFUSED_SEQ2SEQ, ids=lambda value: str(value)[:60])
+def test_a_wrong_value_of_the_encoder_decoder_is_refused_by_name(fields, words):
+    check_refused(TformerSeq2SeqConfig, fields, words)
+
+
+def test_a_value_made_wrong_later_is_refused_on_saving(family, tmp_path):
+    config = family.config()
+    config.num_key_value_heads = 5
+    with pytest.raises((ValueError, StrictDataclassError), match="num_key_value_heads"):
+        config.save_pretrained(tmp_path)
+    assert not (tmp_path / "config.json").exists()
+
+
+def test_an_override_on_loading_is_checked_and_derived_like_a_value_in_the_file(tmp_path):
+    DECODER.config().save_pretrained(tmp_path)
+    config = AutoConfig.from_pretrained(tmp_path, sliding_window=4)
+    assert config.layer_types == ["sliding_attention"] * 2
+    with pytest.raises((ValueError, StrictDataclassError), match="num_key_value_heads"):
+        AutoConfig.from_pretrained(tmp_path, num_key_value_heads=4)
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation_internal"])
+@pytest.mark.parametrize(
+    "kernel", ["someone/kernel", "someone/kernel@v1:attend", {"": "a/b"}], ids=str
+)
+def test_a_file_may_not_choose_code_to_download(family, tmp_path, key, kernel):
+    family.config().save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: kernel}))
+    with pytest.raises(ValueError, match=rf"{key}.*remove the key"):
+        AutoConfig.from_pretrained(tmp_path)
+
+
+def test_the_user_may_choose_what_a_file_may_not(family, tmp_path):
+    family.config().save_pretrained(tmp_path)
+    config = AutoConfig.from_pretrained(tmp_path, attn_implementation="someone/kernel")
+    assert config._attn_implementation == "someone/kernel"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            {"rope_theta": 5000.0},
+            {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}},
+        ),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_theta": 500.0},
+            {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}},
+        ),
+        ({"torch_dtype": "bfloat16"}, {"dtype": "bfloat16"}),
+        ({"torch_dtype": torch.float16}, {"dtype": torch.float16}),
+    ],
+    ids=str,
+)
+def test_old_keys_load_to_the_model_of_the_new_ones(family, old, new):
+    old, new = family.config(**ROTARY, **old), family.config(**ROTARY, **new)
+    assert old.dtype == new.dtype
+    for key, value in new.rope_parameters.items():
+        assert old.rope_parameters[key] == value
+    ids = torch.tensor([[5, 6, 7, 8]])
+    target = {} if family is DECODER else {"decoder_input_ids": ids}
+    logits = []
+    for config in (old, new):
+        torch.manual_seed(0)
+        logits.append(family.model_class(config)(ids, **target).logits)
+    assert torch.equal(*logits)
+
+
+def test_another_rope_theta_is_another_model(family):
+    ids = torch.tensor([[5, 6, 7, 8]])
+    target = {} if family is DECODER else {"decoder_input_ids": ids}
+    near, far = (
+        family.build(**ROTARY, rope_theta=theta)(ids, **target).logits for theta in (1e2, 1e6)
+    )
+    assert not torch.allclose(near, far)
+
+
+def test_a_configuration_survives_its_file(family, tmp_path):
+    config = family.config(
+        **ROTARY, rope_parameters={"rope_type": "yarn", "factor": 4.0}, dropout=0.25
+    )
+    config.save_pretrained(tmp_path)
+    loaded = AutoConfig.from_pretrained(tmp_path)
+    loaded.name_or_path = config.name_or_path
+    assert loaded.to_dict() == config.to_dict()
+
+
+def test_unused_rotary_parameters_are_not_kept(family):
+    assert family.config(position_embedding_type="learned").rope_parameters is None
+
+
+def test_layer_types_exist_only_where_a_layer_slides():
+    assert not hasattr(TformerDecoderConfig(), "layer_types")
+    assert not hasattr(TformerDecoderConfig(layer_types=["full_attention"] * 6), "layer_types")
+    assert TformerDecoderConfig(sliding_window=8).layer_types == ["sliding_attention"] * 6
+
+
+def test_derived_sizes_are_filled_in_once():
+    decoder = TformerDecoderConfig(num_key_value_heads=None)
+    assert (decoder.num_key_value_heads, decoder.head_dim, decoder.final_norm) == (8, 64, True)
+    seq2seq = TformerSeq2SeqConfig(head_dim=10)
+    assert (seq2seq.num_key_value_heads, seq2seq.value_head_dim, seq2seq.final_norm) == (
+        8,
+        10,
+        False,
+    )
+    assert TformerSeq2SeqConfig(norm_position="pre").final_norm
+
+
+def test_caches_are_made_for_the_depth_of_the_decoder():
+    text_config = SEQ2SEQ.config().get_text_config(decoder=True)
+    assert text_config.num_hidden_layers == SEQ2SEQ.sizes["decoder_layers"]
+
+
+def test_a_huge_configuration_is_refused_before_anything_is_allocated(tmp_path):
+    """In a process that may hold 2 GiB: a list of a billion layers would kill it."""
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, 2 << 30))\n"
+        "from hf_tformer import TformerDecoderConfig\n"
+        "try: TformerDecoderConfig(num_hidden_layers=10**9, sliding_window=4, num_labels=10**9)\n"
+        "except ValueError as error: print('refused:', error)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.startswith("refused: num_hidden_layers is 1000000000"), run.stderr

@@ -1,0 +1,194 @@
+"""Training under the wrappers that people use gives the gradients of the plain loop."""
+
+import pytest
+import torch
+from families import DECODER, SEQ2SEQ, random_rows, until_end
+from torch.nn.functional import cross_entropy
+from transformers import (
+    DataCollatorForSeq2Seq,
+    DataCollatorWithFlattening,
+    PreTrainedTokenizerFast,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    Trainer,
+    TrainingArguments,
+)
+
+ROWS = random_rows([9, 3, 7, 5, 8, 2, 6, 4])
+TARGETS = random_rows([4, 6, 3, 8, 2, 7, 5, 9], seed=1)
+
+
+def gradients(model, **batch):
+    model.zero_grad()
+    loss = model(**batch).loss
+    loss.backward()
+    return loss, {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "not reentrant"])
+def test_gradient_checkpointing_changes_nothing_but_memory(family, reentrant):
+    model = family.build().train()
+    batch = family.training_batch(ROWS, TARGETS)
+    plain = gradients(model, **batch, use_cache=True)
+    calls = []
+    model.get_decoder().layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
+    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    if reentrant:
+        model.enable_input_require_grads()
+    checkpointed = gradients(model, **batch, use_cache=True)
+    assert len(calls) == 2  # once forward, once more on the way back
+    torch.testing.assert_close(checkpointed, plain)
+
+
+def test_gradient_checkpointing_keeps_fewer_activations(family):
+    model = family.build(hidden_size=60).train()
+    batch = family.training_batch(random_rows([60] * 4), random_rows([60] * 4))
+    kept = []
+    for enable in (False, True):
+        if enable:
+            model.gradient_checkpointing_enable()
+        total = 0
+
+        def count(tensor):
+            nonlocal total
+            total += tensor.numel()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            model(**batch)
+        kept.append(total)
+    assert kept[1] < 0.6 * kept[0]
+
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index]
+
+
+def tokenizer():
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+
+    words = WordLevel({str(i): i for i in range(101)}, unk_token="0")
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), pad_token="0", eos_token="2")
+
+
+def rows_of(family):
+    if family is DECODER:
+        return [{"input_ids": row, "labels": row} for row in ROWS]
+    return [{"input_ids": row, "labels": target} for row, target in zip(ROWS, TARGETS, strict=True)]
+
+
+def train(family, model, tmp_path, collator=None, rows=None, **options):
+    """One optimizer step over all rows; the loss that Trainer logged."""
+    options = {
+        "output_dir": tmp_path,
+        "max_steps": 1,
+        "per_device_train_batch_size": 8,
+        "learning_rate": 0.1,
+        "optim": "sgd",
+        "max_grad_norm": 0.0,
+        "lr_scheduler_type": "constant",
+        "report_to": "none",
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "use_cpu": True,
+        "disable_tqdm": True,
+        **options,
+    }
+    seq2seq = family is SEQ2SEQ
+    trainer = (Seq2SeqTrainer if seq2seq else Trainer)(
+        model=model,
+        args=(Seq2SeqTrainingArguments if seq2seq else TrainingArguments)(**options),
+        train_dataset=Rows(rows or rows_of(family)),
+        data_collator=collator or DataCollatorForSeq2Seq(tokenizer(), model=model),
+    )
+    trainer.train()
+    return trainer.state.log_history[0]["loss"]
+
+
+def test_trainer_takes_the_same_step_however_the_batch_is_accumulated(family, tmp_path):
+    """A loss that ignored the token count of the whole batch would be four times too large."""
+    losses, weights = [], []
+    for size, parts in ((8, 1), (2, 4)):
+        model = family.build()
+        options = {"per_device_train_batch_size": size, "gradient_accumulation_steps": parts}
+        losses.append(train(family, model, tmp_path, **options))
+        weights.append(model.state_dict())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    torch.testing.assert_close(*weights)
+
+
+def test_trainers_label_smoothing_is_the_shifted_one(family, tmp_path):
+    """Trainer shifts labels only for class names it knows; others would learn to repeat their
+    input."""
+    model = family.build()
+    batch = family.training_batch(ROWS, TARGETS)
+    logits, labels = family.shifted(model(**batch).logits, batch["labels"])
+    expected = cross_entropy(
+        logits.flatten(0, 1), labels.flatten(), ignore_index=-100, label_smoothing=0.1
+    )
+    loss = train(family, model, tmp_path, label_smoothing_factor=0.1)
+    assert loss == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_smoothing_in_the_configuration_trains_like_trainers(family, tmp_path):
+    inside = train(family, family.build(label_smoothing=0.1), tmp_path)
+    outside = train(family, family.build(), tmp_path, label_smoothing_factor=0.1)
+    assert inside == pytest.approx(outside, rel=1e-4)
+
+
+def test_a_packed_batch_has_the_loss_of_its_documents(tmp_path, backend):
+    """DataCollatorWithFlattening joins all rows into one; position ids restart where a row
+    begins."""
+    model = DECODER.build(backend)
+    separate = train(DECODER, DECODER.build(), tmp_path)
+    rows = [{"input_ids": row} for row in ROWS]
+    packed = train(DECODER, model, tmp_path, collator=DataCollatorWithFlattening(), rows=rows)
+    assert packed == pytest.approx(separate, rel=1e-4)
+
+
+def test_seq2seq_trainer_evaluates_by_generating(tmp_path):
+    model = SEQ2SEQ.build()
+    arguments = Seq2SeqTrainingArguments(
+        output_dir=tmp_path,
+        predict_with_generate=True,
+        generation_max_length=8,
+        generation_num_beams=2,
+        report_to="none",
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    seen = []
+    trainer = Seq2SeqTrainer(
+        model=model,
+        args=arguments,
+        eval_dataset=Rows(rows_of(SEQ2SEQ)),
+        data_collator=DataCollatorForSeq2Seq(tokenizer(), model=model),
+        compute_metrics=lambda result: seen.append(result.predictions) or {"rows": len(seen[0])},
+    )
+    assert trainer.evaluate()["eval_rows"] == 8
+    written = SEQ2SEQ.generate(model, ROWS, max_length=8, num_beams=2)
+    assert [until_end(row[1:]) for row in seen[0][:, :8].tolist()] == written
+    assert not seen[0][:, 8:].any()  # padding
+
+
+def test_the_default_model_learns_a_task_in_a_few_steps(family):
+    """Repeating a token: the whole of training, from a fresh initialisation."""
+    model = family.model_class(family.config(dropout=0.0)).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    losses = []
+    for _ in range(120):
+        ids = torch.randint(3, 30, (16, 1)).repeat(1, 6)
+        loss = model(input_ids=ids, labels=ids).loss
+        losses.append(loss.item())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert losses[-1] < 0.5 * losses[0]
