@@ -12,6 +12,9 @@ import simulated_flash
 import torch
 from families import BACKENDS, FAMILIES
 
+# The models are tiny: handing their work to a second thread costs more than doing it.
+torch.set_num_threads(1)
+
 
 @pytest.fixture(autouse=True)
 def same_random_numbers():

@@ -7,23 +7,13 @@ vocabulary.
 from dataclasses import dataclass
 
 import torch
+from parity import randomise
 from transformers import EncoderDecoderCache, StaticCache
 
 import hf_tformer
 
 BACKENDS = ("eager", "sdpa", "flash_attention_2")  # the last one simulated: see simulated_flash.py
 PAD = 0
-
-
-def randomise(model, seed=0):
-    """Gives every parameter a random value: norms at one and biases at zero would hide mistakes."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            values = torch.randn(parameter.shape, generator=generator)
-            is_gain = "norm" in name and name.endswith("weight")
-            parameter.copy_(1 + 0.3 * values if is_gain else 0.2 * values)
-    return model
 
 
 def pad(rows, side):

@@ -1,13 +1,16 @@
 """Attention against a reference written from the paper, with loops over everything."""
 
+import inspect
 from types import SimpleNamespace
 
 import pytest
 import simulated_flash
 import torch
-from families import BACKENDS, DECODER, FAMILIES, SEQ2SEQ, randomise
+from families import BACKENDS, DECODER, FAMILIES, SEQ2SEQ
+from parity import randomise
 from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
 from transformers.masking_utils import eager_mask
+from transformers.utils.output_capturing import OutputRecorder
 
 from hf_tformer.model.attention import CrossAttention, PackedKeys, SelfAttention, eager_attention
 
@@ -113,6 +116,18 @@ def test_attention_shows_the_weights_of_every_layer_of_the_encoder_decoder():
     assert shapes["cross_attentions"] == [(2, 6, 5, 9)] * 2
     assert shapes["encoder_hidden_states"] == [(2, 9, 36)] * 2
     assert shapes["decoder_hidden_states"] == [(2, 5, 36)] * 3
+
+
+@pytest.mark.skipif(
+    "num_hidden_layers_key" not in inspect.signature(OutputRecorder).parameters,
+    reason="this transformers gives all hidden states or none",
+)
+def test_the_last_hidden_state_of_either_stack_can_be_asked_for_alone():
+    model = SEQ2SEQ.build(encoder_layers=3, decoder_layers=1)
+    ids = torch.randint(3, 101, (2, 5))
+    output = model(ids, decoder_input_ids=ids, output_hidden_states=[-1])
+    for states, depth in ((output.encoder_hidden_states, 3), (output.decoder_hidden_states, 1)):
+        assert [state is None for state in states] == [True] * depth + [False]
 
 
 def test_the_cache_holds_one_copy_of_each_key_head():

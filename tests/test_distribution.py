@@ -42,11 +42,10 @@ fully_shard(model, mesh=mesh)
 rank = dist.get_rank()
 mine = {{name: value[rank::2] for name, value in saved["inputs"].items()}}
 count = saved["count"]
-(2 * model(**mine, num_items_in_batch=count).loss).backward()  # sharding averages over the
-processes
+(2 * model(**mine, num_items_in_batch=count).loss).backward()  # sharding averages over processes
 for name, parameter in model.named_parameters():
-    torch.testing.assert_close(parameter.grad.full_tensor(), saved["gradients"][name], rtol=1e-4,
-    atol=1e-6)
+    whole = parameter.grad.full_tensor()
+    torch.testing.assert_close(whole, saved["gradients"][name], rtol=1e-4, atol=1e-6)
 print("same")
 """
 
@@ -77,7 +76,7 @@ def auto_name(family):
 
 @pytest.mark.parametrize("family", [DECODER, SEQ2SEQ], ids=["decoder", "seq2seq"])
 def test_a_tensor_parallel_model_gives_the_logits_of_one_process(family, tmp_path):
-    model = family.build(**SIZES)
+    model = family.build(**SIZES, mlp_type="gated", qk_norm=True)
     model.save_pretrained(tmp_path)
     ids = torch.randint(3, 101, (2, 7))
     inputs = (
@@ -107,10 +106,11 @@ def test_a_sharded_training_step_has_the_gradients_of_one_process(family, tie, t
     run_in_two_processes(FULLY_SHARDED.format(auto=auto_name(family)), tmp_path, port)
 
 
+@pytest.mark.parametrize("mlp_type", ["plain", "gated"])
+@pytest.mark.parametrize("qk_norm", [True, False])
 @pytest.mark.parametrize("family", [DECODER, SEQ2SEQ], ids=["decoder", "seq2seq"])
-def test_the_plans_name_modules_that_exist(family):
-    options = {"mlp_type": "gated", "qk_norm": True}
-    model = family.build(**options)
+def test_the_plans_name_modules_that_exist(family, qk_norm, mlp_type):
+    model = family.build(mlp_type=mlp_type, qk_norm=qk_norm)
     names = {name for name, _ in model.named_modules()}
     patterns = {**model.tp_plan, **(model._fsdp_plan or {}), **(model._pp_plan or {})}
     assert patterns

@@ -4,7 +4,8 @@ import json
 
 import pytest
 import torch
-from families import DECODER, SEQ2SEQ, randomise
+from families import DECODER, SEQ2SEQ
+from parity import randomise
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 import torch
-from families import DECODER, SEQ2SEQ, randomise
+from families import DECODER, SEQ2SEQ
+from parity import randomise
 from transformers import AutoConfig
 
 import hf_tformer
@@ -46,6 +47,7 @@ def read_elsewhere(tmp_path, folder, auto, save_to, cwd=None):
         **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         "HF_MODULES_CACHE": str(tmp_path / "modules"),
         "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",  # as in the process that wrote: more threads add in another order
     }
     run = subprocess.run(
         [sys.executable, "-c", READER, str(folder), auto, str(save_to), str(tmp_path / "saved.pt")],

@@ -92,4 +92,11 @@ def keep_positions(hidden_states, logits_to_keep):
     return hidden_states[:, logits_to_keep]
 
 
+def plan_for(model, plan):
+    """The entries of a parallel plan that name a module of this model: a plain MLP has no gate."""
+    real = (name for name, module in model.named_modules() if not isinstance(module, nn.Identity))
+    names = {name.replace("layers.0.", "layers.*.") for name in real}
+    return {pattern: style for pattern, style in plan.items() if pattern in names}
+
+
 __all__ = ["MLP", "GatedMLP", "RMSNorm"]

@@ -30,7 +30,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import SelfAttention
 from .configuration_decoder import TformerDecoderConfig
-from .layers import MLPS, RESIDUALS, build_norm, keep_positions, optional_norm
+from .layers import MLPS, RESIDUALS, build_norm, keep_positions, optional_norm, plan_for
 from .losses import causal_language_model_loss
 from .positions import build_positions, build_rotation, count_positions
 
@@ -124,6 +124,10 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         self.norm = optional_norm(config, config.final_norm)
         self.gradient_checkpointing = False
         self.post_init()
+
+    def post_init(self):
+        super().post_init()
+        self._tp_plan = plan_for(self, self._tp_plan)
 
     @merge_with_config_defaults
     @capture_outputs

@@ -30,7 +30,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import SELF_ATTENTION_ONLY, CrossAttention, PackedKeys, SelfAttention
 from .configuration_seq2seq import TformerSeq2SeqConfig
-from .layers import MLPS, RESIDUALS, build_norm, keep_positions, optional_norm
+from .layers import MLPS, RESIDUALS, build_norm, keep_positions, optional_norm, plan_for
 from .losses import language_model_loss
 from .positions import build_positions, build_rotation, count_positions
 
@@ -241,11 +241,17 @@ class TformerSeq2SeqEncoder(Stack):
         return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
 
 
+DECODER_STATES = OutputRecorder(TformerSeq2SeqDecoderLayer)
+# By this field output_hidden_states=[-1] finds the last state; "num_hidden_layers" would be the
+# encoder's. An attribute, because older transformers do not take it as an argument.
+DECODER_STATES.num_hidden_layers_key = "decoder_layers"
+
+
 class TformerSeq2SeqDecoder(Stack):
     """Target ids and encoder hidden states to decoder hidden states."""
 
     _can_record_outputs = {
-        "hidden_states": TformerSeq2SeqDecoderLayer,
+        "hidden_states": DECODER_STATES,
         "attentions": OutputRecorder(SelfAttention, index=1),
         "cross_attentions": OutputRecorder(CrossAttention, index=1),
     }
@@ -332,28 +338,34 @@ class TformerSeq2SeqDecoder(Stack):
         return PackedKeys(mask) if is_padding_mask else mask
 
 
+ATTENTION_PLAN = {
+    "q_proj": "colwise",
+    "k_proj": "colwise",
+    "v_proj": "colwise",
+    "q_norm": "replicated_with_grad_allreduce",
+    "k_norm": "replicated_with_grad_allreduce",
+    "o_proj": "rowwise",
+}
+MLP_PLAN = {"gate_proj": "colwise", "up_proj": "colwise", "down_proj": "rowwise"}
+
+
 class TformerSeq2SeqModel(TformerSeq2SeqPreTrainedModel):
     """Encoder and decoder, with one table for both or one for each."""
 
     # The plans stand here and not in the configuration, which the two stacks have in common: each
     # would take them for its own.
     _tp_plan = {
-        "encoder.layers.*.self_attn.q_proj": "colwise",
-        "encoder.layers.*.self_attn.k_proj": "colwise",
-        "encoder.layers.*.self_attn.v_proj": "colwise",
-        "encoder.layers.*.self_attn.o_proj": "rowwise",
-        "encoder.layers.*.mlp.up_proj": "colwise",
-        "encoder.layers.*.mlp.down_proj": "rowwise",
-        "decoder.layers.*.self_attn.q_proj": "colwise",
-        "decoder.layers.*.self_attn.k_proj": "colwise",
-        "decoder.layers.*.self_attn.v_proj": "colwise",
-        "decoder.layers.*.self_attn.o_proj": "rowwise",
-        "decoder.layers.*.cross_attn.q_proj": "colwise",
-        "decoder.layers.*.cross_attn.k_proj": "colwise",
-        "decoder.layers.*.cross_attn.v_proj": "colwise",
-        "decoder.layers.*.cross_attn.o_proj": "rowwise",
-        "decoder.layers.*.mlp.up_proj": "colwise",
-        "decoder.layers.*.mlp.down_proj": "rowwise",
+        f"{attention}.{projection}": style
+        for attention in (
+            "encoder.layers.*.self_attn",
+            "decoder.layers.*.self_attn",
+            "decoder.layers.*.cross_attn",
+        )
+        for projection, style in ATTENTION_PLAN.items()
+    } | {
+        f"{stack}.layers.*.mlp.{projection}": style
+        for stack in ("encoder", "decoder")
+        for projection, style in MLP_PLAN.items()
     }
     _fsdp_plan = {"encoder.layers.*": "free_full_weight", "decoder.layers.*": "free_full_weight"}
 
@@ -372,6 +384,10 @@ class TformerSeq2SeqModel(TformerSeq2SeqPreTrainedModel):
         else:
             self._tied_weights_keys = {}
         self.post_init()
+
+    def post_init(self):
+        super().post_init()
+        self._tp_plan = plan_for(self, self._tp_plan)
 
     def get_expanded_tied_weights_keys(self, all_submodels=False):
         # transformers ties nothing unless tie_word_embeddings says so; that field is about the

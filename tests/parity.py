@@ -1,0 +1,270 @@
+"""Equality with transformers' own models: every tensor, every output, every gradient.
+
+A table says for each tensor of ours where it lies in theirs, and what has to be done to it; a star
+stands for one part of a dotted name. Weights travel through a table to load our model; gradients
+travel through the same table to be compared.
+"""
+
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def unchanged(tensor):
+    return tensor
+
+
+def transposed(tensor):
+    """GPT-2's Conv1D holds [in, out] where Linear holds [out, in]; a bias is left as it is."""
+    return tensor.t()
+
+
+def fused_query(tensor):
+    return tensor.t().chunk(3)[0]
+
+
+def fused_key(tensor):
+    return tensor.t().chunk(3)[1]
+
+
+def fused_value(tensor):
+    return tensor.t().chunk(3)[2]
+
+
+def flattened(tensor):
+    """[1, vocab] → [vocab]"""
+    return tensor.squeeze(0)
+
+
+def without_offset(tensor):
+    """BART never reads the first two rows: it looks up position + 2."""
+    return tensor[2:]
+
+
+@dataclass
+class Table:
+    """`rules`: ours → theirs, or ours → (theirs, transform). `ignored`: theirs → why not ours."""
+
+    rules: dict[str, str | tuple[str, Callable]]
+    ignored: dict[str, str] = field(default_factory=dict)
+
+
+def same(*names):
+    return {name: name for name in names}
+
+
+LLAMA = Table(
+    {
+        **same("model.embed_tokens.weight", "model.norm.*", "lm_head.weight"),
+        **same("model.layers.*.self_attn.*.*", "model.layers.*.mlp.*.*"),
+        "model.layers.*.self_attn_norm.*": "model.layers.*.input_layernorm.*",
+        "model.layers.*.mlp_norm.*": "model.layers.*.post_attention_layernorm.*",
+    }
+)
+
+GPT2 = Table(
+    {
+        **same("lm_head.weight"),
+        "model.embed_tokens.weight": "transformer.wte.weight",
+        "model.positions.weight": "transformer.wpe.weight",
+        "model.layers.*.self_attn_norm.*": "transformer.h.*.ln_1.*",
+        "model.layers.*.self_attn.q_proj.*": ("transformer.h.*.attn.c_attn.*", fused_query),
+        "model.layers.*.self_attn.k_proj.*": ("transformer.h.*.attn.c_attn.*", fused_key),
+        "model.layers.*.self_attn.v_proj.*": ("transformer.h.*.attn.c_attn.*", fused_value),
+        "model.layers.*.self_attn.o_proj.*": ("transformer.h.*.attn.c_proj.*", transposed),
+        "model.layers.*.mlp_norm.*": "transformer.h.*.ln_2.*",
+        "model.layers.*.mlp.up_proj.*": ("transformer.h.*.mlp.c_fc.*", transposed),
+        "model.layers.*.mlp.down_proj.*": ("transformer.h.*.mlp.c_proj.*", transposed),
+        "model.norm.*": "transformer.ln_f.*",
+    }
+)
+
+SEQ2SEQ_RULES = {
+    **same("model.shared.weight", "model.*.embed_tokens.weight", "lm_head.weight"),
+    **same(*(f"model.*.layers.*.self_attn.{name}_proj.*" for name in "qkv")),
+    "model.*.layers.*.self_attn.o_proj.*": "model.*.layers.*.self_attn.out_proj.*",
+    "model.*.layers.*.self_attn_norm.*": "model.*.layers.*.self_attn_layer_norm.*",
+    "model.*.layers.*.cross_attn.q_proj.*": "model.*.layers.*.encoder_attn.q_proj.*",
+    "model.*.layers.*.cross_attn.k_proj.*": "model.*.layers.*.encoder_attn.k_proj.*",
+    "model.*.layers.*.cross_attn.v_proj.*": "model.*.layers.*.encoder_attn.v_proj.*",
+    "model.*.layers.*.cross_attn.o_proj.*": "model.*.layers.*.encoder_attn.out_proj.*",
+    "model.*.layers.*.cross_attn_norm.*": "model.*.layers.*.encoder_attn_layer_norm.*",
+    "model.*.layers.*.mlp.up_proj.*": "model.*.layers.*.fc1.*",
+    "model.*.layers.*.mlp.down_proj.*": "model.*.layers.*.fc2.*",
+    "model.*.layers.*.mlp_norm.*": "model.*.layers.*.final_layer_norm.*",
+    "lm_head.bias": ("final_logits_bias", flattened),
+}
+NEVER_READ = {"model.shared.weight": "without tying, transformers makes this table and leaves it"}
+
+MARIAN = Table(
+    SEQ2SEQ_RULES,
+    ignored={"model.*.embed_positions.weight": "frozen sinusoids; we compute them", **NEVER_READ},
+)
+
+BART = Table(
+    {
+        **SEQ2SEQ_RULES,
+        "model.*.positions.weight": ("model.*.embed_positions.weight", without_offset),
+        "model.*.embed_norm.*": "model.*.layernorm_embedding.*",
+        "model.*.norm.*": "model.*.layer_norm.*",  # mBART alone
+    },
+    ignored=NEVER_READ,
+)
+
+TABLES = {
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "stablelm"), LLAMA),
+    "gpt2": GPT2,
+    "marian": MARIAN,
+    **dict.fromkeys(("bart", "mbart"), BART),
+}
+
+
+def match(pattern, name):
+    return re.fullmatch(re.escape(pattern).replace(r"\*", r"([^.]+)"), name)
+
+
+def find_source(table, name):
+    """Where our tensor comes from: their name, and the transform."""
+    patterns = [pattern for pattern in table.rules if match(pattern, name)]
+    assert len(patterns) == 1, f"{len(patterns)} rules of the table fit our {name}"
+    rule = table.rules[patterns[0]]
+    theirs, transform = rule if isinstance(rule, tuple) else (rule, unchanged)
+    return theirs.replace("*", "{}").format(*match(patterns[0], name).groups()), transform
+
+
+def pair_tensors(ours, theirs):
+    """Our names → (our tensor, their tensor, transform); no tensor of either side is forgotten."""
+    table = TABLES[theirs.config.model_type]
+    our_tensors, their_tensors = saved_tensors(ours), saved_tensors(theirs)
+    sources = {name: find_source(table, name) for name in our_tensors}
+    assert len(set(sources.values())) == len(sources), "the table reads a tensor of theirs twice"
+    for name in their_tensors.keys() - {source for source, _ in sources.values()}:
+        assert any(match(pattern, name) for pattern in table.ignored), f"forgotten: their {name}"
+        assert their_tensors[name].grad is None, f"ignored, though it matters: their {name}"
+    return {
+        name: (our_tensors[name], their_tensors[source], transform)
+        for name, (source, transform) in sources.items()
+    }
+
+
+def saved_tensors(model):
+    """Parameters and persistent buffers themselves, under every name that a tied one has."""
+    return model.state_dict(keep_vars=True)
+
+
+@torch.no_grad()
+def randomise(model, seed=0):
+    """Fills all that can be learned: norms at one and biases at zero would hide mistakes.
+
+    Frozen parameters are tables of constants and keep their values. A buffer that is saved
+    (final_logits_bias) is a weight in all but name: it has to collect a gradient to be compared.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for name, tensor in saved_tensors(model).items():
+        if isinstance(tensor, nn.Parameter) and not tensor.requires_grad:
+            continue
+        values = torch.randn(tensor.shape, generator=generator)
+        is_gain = tensor.ndim == 1 and name.endswith("weight")
+        tensor.copy_(1 + 0.3 * values if is_gain else 0.25 * values)
+        tensor.requires_grad_()
+    return model
+
+
+def load(ours, theirs):
+    pairs = pair_tensors(ours, theirs)
+    state = {name: transform(tensor.detach()) for name, (_, tensor, transform) in pairs.items()}
+    ours.load_state_dict(state, strict=True)
+
+
+@dataclass
+class Case:
+    """Two models that are to be equal: their classes, ours, and options, shared or not."""
+
+    their_classes: tuple[type, type]
+    our_classes: tuple[type, type]
+    both: dict
+    theirs: dict = field(default_factory=dict)
+    ours: dict = field(default_factory=dict)
+
+    def build(self, backend):
+        """Our model and theirs, with the same random weights."""
+        theirs = randomise(self.build_one(self.their_classes, self.theirs))
+        ours = self.build_one(self.our_classes, self.ours)
+        load(ours, theirs)
+        for model in (ours, theirs):
+            model.eval().set_attn_implementation(backend)
+        return ours, theirs
+
+    def build_one(self, classes, options):
+        config_class, model_class = classes
+        # A copy for each: configurations complete the dictionaries that they are given.
+        return model_class(config_class(**deepcopy({**self.both, **options})))
+
+
+def assert_parity(ours, theirs, inputs, for_theirs=None):
+    """All outputs at real tokens, the loss, and the gradient of everything that learns.
+
+    `for_theirs` holds what their model has to be told and ours finds out.
+    """
+    our_outputs = run(ours, inputs)
+    their_outputs = run(theirs, {**inputs, **(for_theirs or {})})
+    assert our_outputs.keys() == their_outputs.keys()
+    for name, expected in their_outputs.items():
+        assert_same_output(name, our_outputs[name], expected, inputs)
+    for name, (tensor, their_tensor, transform) in pair_tensors(ours, theirs).items():
+        assert_close(f"gradient of {name}", tensor.grad, transform(their_tensor.grad))
+
+
+def run(model, inputs):
+    """The outputs by name, after a backward pass."""
+    for tensor in saved_tensors(model).values():
+        tensor.grad = None
+    outputs = model(
+        **inputs,
+        use_cache=False,
+        output_hidden_states=True,
+        output_attentions=model.config._attn_implementation == "eager",
+    )
+    outputs.loss.backward()
+    # GPT-2 lists cross-attentions though it has none.
+    return {name: value for name, value in outputs.items() if len(as_tuple(value))}
+
+
+def as_tuple(value):
+    return value if isinstance(value, tuple) else (value,)
+
+
+def assert_same_output(name, ours, theirs, inputs):
+    ours, theirs = as_tuple(ours), as_tuple(theirs)
+    assert len(ours) == len(theirs), name
+    for i in range(len(theirs)):
+        our_value, their_value = (real_part(name, value[i], inputs) for value in (ours, theirs))
+        assert_close(f"{name}[{i}]", our_value, their_value)
+
+
+def real_part(name, value, inputs):
+    """What an output says about tokens, without what it says about padding."""
+    if value.ndim == 0:  # the loss
+        return value
+    is_target = "decoder_input_ids" in inputs and not name.startswith("encoder_")
+    prefix = "decoder_" if is_target else ""
+    mask = inputs.get(f"{prefix}attention_mask", torch.ones_like(inputs[f"{prefix}input_ids"]))
+    if value.ndim == 4:
+        value = value.transpose(1, 2)  # [batch, heads, query, key] → [batch, query, heads, key]
+    return value[mask.bool()]
+
+
+def assert_close(name, ours, theirs):
+    torch.testing.assert_close(ours, theirs, **CLOSE, msg=lambda text: f"{name}: {text}")
+
+
+def random_ids(batch, length, seed=0, vocab_size=101):
+    """Token ids from 3 up: the smaller ones are kept for padding, start and end."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(3, vocab_size, (batch, length), generator=generator)

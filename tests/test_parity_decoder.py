@@ -1,0 +1,226 @@
+"""The decoder-only family computes what transformers' decoders do, given the same weights."""
+
+import pytest
+import torch
+from parity import Case, assert_parity, random_ids
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    StableLmConfig,
+    StableLmForCausalLM,
+)
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from hf_tformer import TformerDecoderConfig, TformerDecoderForCausalLM
+
+LENGTHS = (11, 4, 7)  # of the rows in a batch
+WINDOW = 4  # shorter than the longest row
+
+COMMON = {"vocab_size": 101, "num_hidden_layers": 3, "bos_token_id": None, "eos_token_id": None}
+HEADS = {"hidden_size": 30, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8}
+MODERN = {
+    **COMMON,
+    **HEADS,
+    "intermediate_size": 37,
+    "rms_norm_eps": 1e-3,
+    "tie_word_embeddings": False,
+}
+ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}
+OURS = (TformerDecoderConfig, TformerDecoderForCausalLM)
+
+
+def llama(**options):
+    return Case((LlamaConfig, LlamaForCausalLM), OURS, {**MODERN, **ROPE, **options})
+
+
+def llama_with_biases():
+    """One option of theirs is two of ours, for Qwen2 has biases on query, key and value only."""
+    case = llama(attention_bias=True, mlp_bias=True)
+    case.ours["attention_output_bias"] = True
+    return case
+
+
+def mistral(**options):
+    return Case((MistralConfig, MistralForCausalLM), OURS, {**MODERN, **ROPE, **options})
+
+
+def qwen2(theirs=None, ours=None, **options):
+    return Case(
+        (Qwen2Config, Qwen2ForCausalLM),
+        OURS,
+        {**MODERN, **ROPE, **options},
+        theirs=theirs or {},
+        ours={"attention_bias": True, **(ours or {})},
+    )
+
+
+def qwen3(ours=None, **options):
+    return Case(
+        (Qwen3Config, Qwen3ForCausalLM),
+        OURS,
+        {**MODERN, **ROPE, **options},
+        ours={"qk_norm": True, **(ours or {})},
+    )
+
+
+GPT2_SIZES = {"hidden_size": 30, "num_attention_heads": 6, "max_position_embeddings": 13}
+GPT2_THEIRS = {"n_inner": 37, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-3}
+GPT2_OURS = {
+    "num_key_value_heads": None,
+    "position_embedding_type": "learned",
+    "norm_type": "layernorm",
+    "layer_norm_eps": 1e-3,
+    "mlp_type": "plain",
+    "intermediate_size": 37,
+    "hidden_act": "gelu_new",
+    "attention_bias": True,
+    "attention_output_bias": True,
+    "mlp_bias": True,
+}
+
+
+def gpt2(theirs=None, ours=None, **options):
+    return Case(
+        (GPT2Config, GPT2LMHeadModel),
+        OURS,
+        {**COMMON, **GPT2_SIZES, **options},
+        theirs={**GPT2_THEIRS, **(theirs or {})},
+        ours={**GPT2_OURS, **(ours or {})},
+    )
+
+
+def stablelm(**rope_parameters):
+    """Rotates a part of each head, and has LayerNorm; its head size cannot be chosen."""
+    sizes = {"hidden_size": 48, "head_dim": 8, "layer_norm_eps": 1e-3}
+    rope = {"rope_theta": 100.0, "partial_rotary_factor": 0.5, **rope_parameters}
+    return Case(
+        (StableLmConfig, StableLmForCausalLM),
+        OURS,
+        {**MODERN, **sizes, "max_position_embeddings": 32, "rope_parameters": rope},
+        # Said twice: transformers 5.16 would fall back to the quarter that StableLM has by default.
+        theirs={"use_qkv_bias": True, "partial_rotary_factor": 0.5},
+        ours={"norm_type": "layernorm", "attention_bias": True},
+    )
+
+
+MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
+SLIDING = {"use_sliding_window": True, "sliding_window": WINDOW}
+
+CASES = {
+    "llama multi-head": llama(num_key_value_heads=6),
+    "llama grouped-query": llama(),
+    "llama multi-query": llama(num_key_value_heads=1),
+    "llama tied": llama(tie_word_embeddings=True),
+    "llama biases": llama_with_biases(),
+    "llama gelu": llama(hidden_act="gelu_pytorch_tanh"),
+    "mistral sliding window": mistral(sliding_window=WINDOW),
+    "mistral no window": mistral(sliding_window=None),
+    "qwen2": qwen2(),
+    "qwen2 windows in upper layers": qwen2(
+        theirs={**SLIDING, "max_window_layers": 1},
+        ours={
+            "sliding_window": WINDOW,
+            "layer_types": ["full_attention", *["sliding_attention"] * 2],
+        },
+    ),
+    "qwen2 mixed layer types": qwen2(
+        theirs=SLIDING, ours={"sliding_window": WINDOW}, layer_types=MIXED, tie_word_embeddings=True
+    ),
+    "qwen3": qwen3(),
+    "qwen3 biases": qwen3(attention_bias=True, ours={"attention_output_bias": True}),
+    "gpt2": gpt2(),
+    "gpt2 untied": gpt2(tie_word_embeddings=False),
+    "gpt2 unscaled scores": gpt2(
+        theirs={"scale_attn_weights": False}, ours={"attention_scale": 1.0}
+    ),
+    "stablelm partial rotation": stablelm(rope_type="default"),
+    "stablelm partial yarn": stablelm(
+        rope_type="yarn", factor=4.0, original_max_position_embeddings=8
+    ),
+}
+
+# Each stretches a context of 8 to 32.
+ROPE_TYPES = {
+    "default": {},
+    "linear": {"factor": 4.0},
+    "dynamic": {"factor": 4.0},
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 8},
+    "longrope": {
+        "factor": 4.0,
+        "original_max_position_embeddings": 8,
+        "short_factor": [1.0, 1.1, 1.3, 1.6],
+        "long_factor": [1.2, 2.0, 3.0, 5.0],
+    },
+    "llama3": {
+        "factor": 4.0,
+        "original_max_position_embeddings": 8,
+        "low_freq_factor": 0.5,
+        "high_freq_factor": 2.0,
+    },
+    "proportional": {"factor": 4.0, "partial_rotary_factor": 0.5},
+}
+
+
+def even_batch(length=11):
+    ids = random_ids(3, length)
+    return {"input_ids": ids, "labels": ids}
+
+
+def left_padded_batch():
+    """Labels skip the first token of each row too, for only padding stands before it."""
+    ids = random_ids(len(LENGTHS), max(LENGTHS))
+    place = torch.arange(max(LENGTHS)) - (max(LENGTHS) - torch.tensor(LENGTHS)[:, None])
+    return {
+        "input_ids": ids,
+        "attention_mask": (place >= 0).long(),
+        "labels": ids.masked_fill(place < 1, -100),
+    }
+
+
+def positions_of(batch):
+    """Their models count padding unless they are told the positions; generate tells them so."""
+    return {"position_ids": (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)}
+
+
+@pytest.fixture(params=["eager", "sdpa"])
+def backend(request):
+    return request.param
+
+
+@pytest.fixture(params=CASES)
+def pair(request, backend):
+    return CASES[request.param].build(backend)
+
+
+def test_an_even_batch_scores_and_trains_as_in_transformers(pair):
+    assert_parity(*pair, even_batch())
+
+
+def test_a_left_padded_batch_scores_and_trains_as_in_transformers(pair):
+    batch = left_padded_batch()
+    assert_parity(*pair, batch, for_theirs=positions_of(batch))
+
+
+@pytest.mark.parametrize("case", ["llama grouped-query", "mistral sliding window", "gpt2"])
+def test_rows_of_several_texts_score_and_train_as_in_transformers(case, backend):
+    batch = even_batch()
+    batch["position_ids"] = torch.tensor([[0, 1, 2, 3, 4, 5, 0, 1, 2, 0, 1]] * 3)
+    assert_parity(*CASES[case].build(backend), batch)
+
+
+@pytest.mark.parametrize("rope_type", ["default", *ROPE_INIT_FUNCTIONS])
+def test_every_rotary_type_equals_that_of_llama_at_any_length(rope_type):
+    maximum = 8 if rope_type == "dynamic" else 32  # the dynamic type stretches what lies beyond
+    rope = {"rope_type": rope_type, "rope_theta": 100.0, **ROPE_TYPES[rope_type]}
+    pair = llama(max_position_embeddings=maximum, rope_parameters=rope).build("sdpa")
+    # The short length once more: the frequencies of a long input must not outlive it.
+    for length in (5, 23, 5):
+        assert_parity(*pair, even_batch(length))
