@@ -24,7 +24,7 @@ NAMES = {
     "TformerSeq2SeqConfig": "configuration_seq2seq",
     "TformerSeq2SeqForConditionalGeneration": "modeling_seq2seq",
     "TformerSeq2SeqModel": "modeling_seq2seq",
-    "TformerSeq2SeqPreTrainedModel": "modeling_seq2seq",
+    "TformerSeq2SeqPreTrainedModel": "stacks_seq2seq",
 }
 __all__ = sorted(NAMES)
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import simulated_flash
 import torch
-from families import BACKENDS, DECODER, FAMILIES, SEQ2SEQ
+from families import BACKENDS, DECODER, FAMILIES, SEQ2SEQ, random_rows
 from parity import randomise
 from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
 from transformers.masking_utils import eager_mask
@@ -223,6 +223,25 @@ def test_flash_attention_without_its_package_says_so_in_one_sentence(family):
     model = family.build()
     with pytest.raises((ImportError, ValueError), match=r"(?i)flash"):
         model.set_attn_implementation("flash_attention_2")
+
+
+def test_a_backend_without_weights_says_how_to_see_them(family):
+    """sdpa has none to give; a configuration that asks for them anyway is refused."""
+    model = family.build("sdpa")
+    model.config._attn_implementation = "sdpa"
+    with pytest.raises(ValueError, match=r"output_attentions.*eager"):
+        model.config.output_attentions = True
+
+
+@pytest.mark.slow  # the kernel is compiled, which takes a minute
+@torch.no_grad()
+def test_flex_attention_gives_the_answer_of_the_eager_one(family):
+    """Forward only: on a CPU torch has no backward pass for it."""
+    rows = random_rows([3, 9, 6, 1])
+    eager, flex = family.build("eager"), family.build()
+    flex.set_attn_implementation("flex_attention")
+    expected = family.logits(eager, rows, "left")
+    torch.testing.assert_close(family.logits(flex, rows, "left"), expected, **CLOSE)
 
 
 def test_the_call_that_vllm_makes_reaches_attention_and_returns_hidden_states():

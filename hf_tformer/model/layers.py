@@ -72,14 +72,14 @@ class GatedMLP(MLP):
 MLPS = {"gated": GatedMLP, "plain": MLP}
 
 
-def pre_norm(hidden_states, norm, sublayer):
+def pre_norm(hidden_states, norm, sublayer, dropout):
     """The stream itself is never normalised, so gradients reach every layer undamped."""
-    return hidden_states + sublayer(norm(hidden_states))
+    return hidden_states + dropout(sublayer(norm(hidden_states)))
 
 
-def post_norm(hidden_states, norm, sublayer):
+def post_norm(hidden_states, norm, sublayer, dropout):
     """The order of the 2017 paper, BART and Marian."""
-    return norm(hidden_states + sublayer(hidden_states))
+    return norm(hidden_states + dropout(sublayer(hidden_states)))
 
 
 RESIDUALS = {"pre": pre_norm, "post": post_norm}

@@ -64,17 +64,12 @@ class TformerDecoderLayer(GradientCheckpointingLayer):
         **kwargs,
     ):
         def attend(states):
-            return self.dropout(
-                self.self_attn(
-                    states, attention_mask, position_embeddings, past_key_values, **kwargs
-                )[0]
-            )
+            return self.self_attn(
+                states, attention_mask, position_embeddings, past_key_values, **kwargs
+            )[0]
 
-        def transform(states):
-            return self.dropout(self.mlp(states))
-
-        hidden_states = self.residual(hidden_states, self.self_attn_norm, attend)
-        return self.residual(hidden_states, self.mlp_norm, transform)
+        hidden_states = self.residual(hidden_states, self.self_attn_norm, attend, self.dropout)
+        return self.residual(hidden_states, self.mlp_norm, self.mlp, self.dropout)
 
 
 class TformerDecoderPreTrainedModel(PreTrainedModel):
