@@ -3,8 +3,7 @@
     python examples/demo.py [--output demo_output]
 
 The models are untrained, so their words mean nothing; what counts is that a second process, which
-cannot import
-this package, reads the two folders and writes the same tokens.
+cannot import this package, reads the two folders and writes the same tokens.
 """
 
 import argparse

@@ -2,8 +2,7 @@
 its own.
 
 Importing the package is cheap: it loads neither torch nor transformers before a class is touched,
-and yet both
-families answer to `AutoConfig`, `AutoModel` and the other Auto classes from then on.
+and yet both families answer to `AutoConfig`, `AutoModel` and the other Auto classes from then on.
 """
 
 import importlib

@@ -1,8 +1,7 @@
 """Makes the Auto classes of transformers know both families, without importing transformers early.
 
 Importing the Auto classes costs seconds and loads torch. Whoever imports them pays that; `import
-hf_tformer` must
-not. So registering waits until they have been imported by someone.
+hf_tformer` must not. So registering waits until they have been imported by someone.
 """
 
 import importlib

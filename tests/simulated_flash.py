@@ -1,8 +1,8 @@
 """Flash attention's two entry points, re-implemented with loops for a CPU.
 
 What is simulated is the kernel alone: its ragged batches, its bottom-right causal mask, its window
-and its zeros for
-rows that see nothing. The code around it, where wrong answers come from, is transformers' own.
+and its zeros for rows that see nothing. The code around it, where wrong answers come from, is
+transformers' own.
 """
 
 import torch
@@ -55,8 +55,7 @@ def flash_attn_varlen_func(
 
 
 def attend(query, key, value, softmax_scale, causal, window_size):
-    """One sequence: [query, heads, head_dim], [key, kv_heads, head_dim] → [query, heads,
-    head_dim]."""
+    """One sequence: [query, heads, dim], [key, kv_heads, dim] → [query, heads, dim]."""
     assert query.shape[-1] == key.shape[-1] == value.shape[-1], "the kernel wants one head size"
     groups = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)

@@ -18,8 +18,7 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
 def reference_attention(query, key, value, visible, scale):
-    """softmax(q kᵀ · scale) v for one head: lists of vectors; visible[i][j] says whether i sees
-    j."""
+    """softmax(q kᵀ · scale) v for one head: lists of vectors; visible[i][j]: i sees j."""
     output, weights = [], []
     for i, q in enumerate(query):
         scores = [

@@ -156,8 +156,7 @@ def test_base_models_and_task_heads_do_not_generate(family):
 
 
 def test_nothing_in_a_forward_signature_is_a_relic(family):
-    """generate would bring back an argument that the library retired, for code that still names
-    it."""
+    """generate brings back an argument that the library retired, for code that still names it."""
     import inspect
 
     names = set(inspect.signature(family.model_class.forward).parameters)

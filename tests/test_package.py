@@ -108,8 +108,7 @@ def test_a_file_that_travels_imports_only_what_every_reader_has(path):
 
 
 def test_transformers_finds_in_our_files_the_imports_that_are_there():
-    """Its scanner reads lines: one in a docstring that looks like an import would be taken for
-    one."""
+    """Its scanner reads lines: one in a docstring may be taken for an import."""
     from transformers.dynamic_module_utils import get_imports, get_relative_imports
 
     for path in MODEL_FILES:

@@ -145,8 +145,7 @@ def test_smoothing_in_the_configuration_trains_like_trainers(family, tmp_path):
 
 
 def test_a_packed_batch_has_the_loss_of_its_documents(tmp_path, backend):
-    """DataCollatorWithFlattening joins all rows into one; position ids restart where a row
-    begins."""
+    """DataCollatorWithFlattening joins all rows into one; positions restart where a row begins."""
     model = DECODER.build(backend)
     separate = train(DECODER, DECODER.build(), tmp_path)
     rows = [{"input_ids": row} for row in ROWS]

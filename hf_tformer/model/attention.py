@@ -6,8 +6,8 @@
     output      [batch, query, heads, value_head_dim]
 
 The backend named by `config._attn_implementation` is looked up in transformers' registry; what the
-user or
-vLLM registers there is found too. Masks arrive finished, in the form that the backend wants.
+user or vLLM registers there is found too. Masks arrive finished, in the form that the backend
+wants.
 """
 
 import torch
@@ -62,9 +62,8 @@ class Attention(nn.Module):
     """The projections, and the call of the backend.
 
     Reads from config: hidden_size, num_attention_heads, num_key_value_heads, head_dim,
-    attention_bias,
-    attention_output_bias, attention_scale, attention_dropout, qk_norm (+ the norm's fields),
-    _attn_implementation.
+    attention_bias, attention_output_bias, attention_scale, attention_dropout, qk_norm (+ the norm's
+    fields), _attn_implementation.
     """
 
     def __init__(self, config, layer_idx, is_causal, value_head_dim=None, sliding_window=None):
@@ -216,8 +215,7 @@ class CrossAttention(Attention):
         """Flash attention beside a padded encoder.
 
         The stock path unpads the queries with the mask of the keys, which is wrong wherever decoder
-        and encoder
-        differ. Here the keys alone are packed, and every query row keeps its place.
+        and encoder differ. Here the keys alone are packed, and every query row keeps its place.
         """
         batch, heads, length, head_dim = query.shape
         return self.attend(

@@ -2,11 +2,9 @@
 """What both configurations refuse, and in which words.
 
 Every check raises a ValueError that names the field, the value and the remedy. The checks run when
-a
-configuration is made, when it is loaded from a file with overrides, and once more before it is
-saved.
-Types are checked by `@strict`, which needs real annotations: a postponed-annotations import would
-switch it off.
+a configuration is made, when it is loaded from a file with overrides, and once more before it is
+saved. Types are checked by `@strict`, which needs real annotations: a postponed-annotations import
+would switch it off.
 """
 
 from transformers.activations import ACT2FN
@@ -42,8 +40,7 @@ LARGEST_PARAMETER_COUNT = 10**13
 
 @strict
 class TformerConfig(PreTrainedConfig):
-    """The checks and the loading rules that both families share; the fields are in their own
-    files."""
+    """The checks and the loading rules that both families share; each has its own fields."""
 
     keys_to_ignore_at_inference = ["past_key_values"]
     ignore_keys_at_rope_validation = {"partial_rotary_factor"}

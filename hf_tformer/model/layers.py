@@ -1,6 +1,5 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
-"""The leaves of a layer: norms, MLPs, and the two orders in which a residual branch is
-normalised."""
+"""The leaves of a layer: norms, MLPs, and the two orders of norm and residual branch."""
 
 import torch
 from torch import nn

@@ -5,8 +5,7 @@
                            → lm_head → logits [batch, seq, vocab]
 
 The model prepares embeddings, positions, masks and the cache; a layer adds the residuals; attention
-attends;
-a head projects.
+attends; a head projects.
 """
 
 from torch import nn
@@ -251,8 +250,7 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
 
 
 # The three task heads take only the forward from transformers: its constructors ask AutoModel for
-# the base model,
-# which a checkpoint that brings its own code cannot answer.
+# the base model, which a checkpoint that brings its own code cannot answer.
 
 
 class TformerDecoderForSequenceClassification(

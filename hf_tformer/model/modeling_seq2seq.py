@@ -1,8 +1,11 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
 """The encoder-decoder family: both stacks joined, and the head that writes.
 
-input_ids [batch, source]          → encoder (stacks_seq2seq.py) = encoder_hidden_states
-decoder_input_ids [batch, target]  → decoder (stacks_seq2seq.py) → lm_head → logits [batch, target, vocab]
+    input_ids [batch, source] → encoder (stacks_seq2seq.py)         = encoder_hidden_states
+    decoder_input_ids [batch, target] → decoder (stacks_seq2seq.py) → hidden_states
+                                      → lm_head → logits [batch, target, vocab]
+
+The stacks prepare positions, masks and the cache; this file joins them.
 """
 
 import torch

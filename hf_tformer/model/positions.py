@@ -111,8 +111,8 @@ class RotaryEmbedding(nn.Module):
     """Rotary positions (Su 2021), half-split, of every type that transformers knows.
 
     The name and the two buffers follow transformers' convention: its loader recomputes them after a
-    meta-device
-    load, and its decorator replaces them for the types whose frequencies depend on the length.
+    meta-device load, and its decorator replaces them for the types whose frequencies depend on the
+    length.
     """
 
     def __init__(self, config, device=None):

@@ -145,8 +145,7 @@ class TformerSeq2SeqPreTrainedModel(PreTrainedModel):
 
 
 class Stack(TformerSeq2SeqPreTrainedModel):
-    """What encoder and decoder have in common: a table, positions, and how they are put
-    together."""
+    """What encoder and decoder have in common: a table, positions, and how they are joined."""
 
     def __init__(self, config: TformerSeq2SeqConfig):
         super().__init__(config)
