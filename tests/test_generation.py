@@ -59,16 +59,18 @@ def test_beam_search_is_the_search_written_by_hand(family):
 
 
 @pytest.mark.parametrize("implementation", ["static", "offloaded", "dynamic"])
-def test_every_cache_gives_the_same_tokens(family, implementation):
+def test_every_cache_gives_the_same_tokens(family, backend, implementation):
     if implementation == "offloaded" and not torch.cuda.is_available():
         pytest.skip("offloading moves tensors between two devices")
-    model = family.build()
+    model = family.build(backend)
     expected = family.generate(model, ROWS, **GREEDY)
     assert family.generate(model, ROWS, **GREEDY, cache_implementation=implementation) == expected
 
 
-def test_a_sliding_window_generates_the_same_from_every_cache():
-    model = DECODER.build(sliding_window=3, layer_types=["sliding_attention", "full_attention"])
+def test_a_sliding_window_generates_the_same_from_every_cache(backend):
+    model = DECODER.build(
+        backend, sliding_window=3, layer_types=["sliding_attention", "full_attention"]
+    )
     expected = DECODER.generate(model, ROWS, **GREEDY, use_cache=False)
     for options in ({}, {"cache_implementation": "static"}):
         assert DECODER.generate(model, ROWS, **GREEDY, **options) == expected

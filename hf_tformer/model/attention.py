@@ -13,6 +13,7 @@ wants.
 import torch
 from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils.generic import is_flash_attention_requested
 
 from .layers import build_norm
 from .positions import rotate
@@ -56,6 +57,19 @@ def as_additive_mask(mask, dtype):
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
         ~mask, torch.finfo(dtype).min
     )
+
+
+def mask_unwritten_keys(config, attention_mask, inputs_embeds, past_key_values):
+    """A padding mask that ends where a static cache has been written, where flash attention runs.
+
+    That backend reads every key it is handed, and such a cache hands over all it has room for.
+    """
+    is_static = past_key_values is not None and past_key_values.is_compileable
+    if attention_mask is not None or not is_static or not is_flash_attention_requested(config):
+        return attention_mask
+    batch, length = inputs_embeds.shape[:2]
+    written = int(past_key_values.get_seq_length()) + length
+    return torch.ones(batch, written, dtype=torch.long, device=inputs_embeds.device)
 
 
 class Attention(nn.Module):
@@ -171,13 +185,9 @@ class PackedKeys:
 
     def gather(self, states):
         """[batch, kv_heads, source, dim] → [1, kv_heads, total, dim]"""
-        return (
-            states.transpose(1, 2)
-            .flatten(0, 1)
-            .index_select(0, self.indices)
-            .transpose(0, 1)
-            .unsqueeze(0)
-        )
+        rows = states[:, :, : self.max_length]  # a static cache may have room for more
+        rows = rows.transpose(1, 2).flatten(0, 1).index_select(0, self.indices)
+        return rows.transpose(0, 1).unsqueeze(0)
 
 
 class CrossAttention(Attention):

@@ -27,7 +27,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import SelfAttention
+from .attention import SelfAttention, mask_unwritten_keys
 from .configuration_decoder import TformerDecoderConfig
 from .layers import MLPS, RESIDUALS, build_norm, keep_positions, optional_norm, plan_for
 from .losses import causal_language_model_loss
@@ -139,6 +139,9 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
+        attention_mask = mask_unwritten_keys(
+            self.config, attention_mask, inputs_embeds, past_key_values
+        )
         masks = self.prepare_masks(attention_mask, inputs_embeds, position_ids, past_key_values)
         if position_ids is None:
             past_length = 0 if past_key_values is None else past_key_values.get_seq_length()

@@ -21,7 +21,13 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import SELF_ATTENTION_ONLY, CrossAttention, PackedKeys, SelfAttention
+from .attention import (
+    SELF_ATTENTION_ONLY,
+    CrossAttention,
+    PackedKeys,
+    SelfAttention,
+    mask_unwritten_keys,
+)
 from .configuration_seq2seq import TformerSeq2SeqConfig
 from .layers import MLPS, RESIDUALS, build_norm, optional_norm
 from .positions import build_positions, build_rotation, count_positions
@@ -268,6 +274,7 @@ class TformerSeq2SeqDecoder(Stack):
         past_key_values = self.prepare_cache(past_key_values, use_cache)
         self_cache = None if past_key_values is None else past_key_values.self_attention_cache
         past_length = 0 if self_cache is None else self_cache.get_seq_length()
+        attention_mask = mask_unwritten_keys(self.config, attention_mask, inputs_embeds, self_cache)
         position_ids = count_positions(
             attention_mask, inputs_embeds.shape[1], past_length, inputs_embeds.device
         )
