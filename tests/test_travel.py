@@ -42,21 +42,32 @@ print("same")
 """
 
 
-def read_elsewhere(tmp_path, folder, auto, save_to, cwd=None):
+def start_reader(tmp_path, folder, auto, save_to, cwd=None, **environment):
     environment = {
         **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         "HF_MODULES_CACHE": str(tmp_path / "modules"),
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",  # as in the process that wrote: more threads add in another order
+        **environment,
     }
-    run = subprocess.run(
-        [sys.executable, "-c", READER, str(folder), auto, str(save_to), str(tmp_path / "saved.pt")],
-        capture_output=True,
+    command = [sys.executable, "-c", READER, str(folder), auto, str(save_to)]
+    return subprocess.Popen(
+        [*command, str(tmp_path / "saved.pt")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         env=environment,
         cwd=cwd or tmp_path,
     )
-    assert run.stdout.strip().endswith("same"), run.stderr[-3000:]
+
+
+def finish(reader):
+    output, errors = reader.communicate(timeout=300)
+    assert output.strip().endswith("same"), errors[-3000:]
+
+
+def read_elsewhere(*args, **kwargs):
+    finish(start_reader(*args, **kwargs))
 
 
 def write(tmp_path, folder, model_type, name):
@@ -103,6 +114,123 @@ def test_any_auto_class_of_the_map_opens_a_language_model(tmp_path):
     torch.save({"inputs": saved["inputs"], "outputs": {}}, tmp_path / "saved.pt")
     for auto in sorted(set(auto_map) - {"AutoConfig"}):
         read_elsewhere(tmp_path, folder, auto, tmp_path / auto)
+
+
+GENERATING = [
+    ("tformer_decoder", "AutoModelForCausalLM", "TformerDecoderForCausalLM"),
+    ("tformer_seq2seq", "AutoModelForSeq2SeqLM", "TformerSeq2SeqForConditionalGeneration"),
+]
+
+
+@pytest.mark.parametrize(("model_type", "auto", "name"), GENERATING)
+def test_the_name_of_the_folder_does_not_matter(tmp_path, model_type, auto, name):
+    folder = tmp_path / "my model-v1.2 (final)"
+    write(tmp_path, folder, model_type, name)
+    read_elsewhere(tmp_path, folder, auto, tmp_path / "again")
+    read_elsewhere(tmp_path, ".", auto, tmp_path / "once more", cwd=folder)
+
+
+@pytest.mark.parametrize(("model_type", "auto", "name"), GENERATING)
+def test_four_processes_may_open_a_folder_at_once(tmp_path, model_type, auto, name):
+    """They share one cache of modules, empty at first."""
+    write(tmp_path, tmp_path / "saved", model_type, name)
+    start = [start_reader(tmp_path, tmp_path / "saved", auto, tmp_path / f"{i}") for i in range(4)]
+    for reader in start:
+        finish(reader)
+
+
+def test_a_broken_flash_attention_package_disturbs_nobody(tmp_path):
+    write(tmp_path, tmp_path / "saved", *GENERATING[1][::2])
+    broken = tmp_path / "broken" / "flash_attn"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('undefined symbol: _ZN2at4_ops')")
+    installed = broken.parent / "flash_attn-2.8.3.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: flash_attn\nVersion: 2.8.3\n")
+    path = {"PYTHONPATH": str(broken.parent)}
+    read_elsewhere(tmp_path, tmp_path / "saved", GENERATING[1][1], tmp_path / "again", **path)
+
+
+TOKENIZE = """
+import sys
+sys.modules["hf_tformer"] = None
+from transformers import AutoConfig, AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1], trust_remote_code=False)
+config = AutoConfig.from_pretrained(sys.argv[1], trust_remote_code=True)
+for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+    assert getattr(tokenizer, name) == getattr(config, name) is not None, name
+assert len(tokenizer) <= config.vocab_size
+print(tokenizer("to be or not").input_ids)
+"""
+
+
+def test_a_tokenizer_saved_beside_the_model_needs_no_trust(family, tmp_path):
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.BPE(unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = ["<pad>", "<s>", "</s>", "<unk>"]
+    words.train_from_iterator(
+        ["to be or not to be"] * 9, trainers.BpeTrainer(special_tokens=special)
+    )
+    names = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token"), special, strict=True))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, **names)
+    family.build().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    environment = {**os.environ, "HF_MODULES_CACHE": str(tmp_path / "modules")}
+    run = subprocess.run(
+        [sys.executable, "-c", TOKENIZE, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert run.stdout.strip() == str(tokenizer("to be or not").input_ids), run.stderr[-2000:]
+
+
+TRAIN = """
+import json, sys, torch, transformers
+steps, folder, resume = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+if resume != "no":
+    sys.modules["hf_tformer"] = None  # the checkpoint's own code goes on with the training
+torch.set_num_threads(1)
+transformers.set_seed(1)
+rows = torch.load(sys.argv[4], weights_only=True)
+auto = getattr(transformers, sys.argv[5])
+model = auto.from_pretrained(sys.argv[6] if resume == "no" else resume, trust_remote_code=True)
+arguments = transformers.TrainingArguments(
+    folder, max_steps=steps, per_device_train_batch_size=2, learning_rate=0.01, logging_steps=1,
+    save_steps=3, report_to="none", use_cpu=True, disable_tqdm=True, lr_scheduler_type="constant",
+)
+trainer = transformers.Trainer(model=model, args=arguments, train_dataset=rows)
+trainer.train(resume_from_checkpoint=None if resume == "no" else resume)
+losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+print(json.dumps([float(loss) for loss in losses]))
+"""
+
+
+@pytest.mark.parametrize(("model_type", "auto", "name"), GENERATING)
+def test_a_checkpoint_of_trainer_goes_on_elsewhere_as_if_never_interrupted(
+    tmp_path, model_type, auto, name
+):
+    family = DECODER if model_type == "tformer_decoder" else SEQ2SEQ
+    family.build(dropout=0.1).save_pretrained(tmp_path / "start")
+    ids = torch.randint(3, 101, (12, 7))
+    torch.save([{"input_ids": row, "labels": row} for row in ids], tmp_path / "rows.pt")
+
+    def train(steps, resume="no"):
+        command = [sys.executable, "-c", TRAIN, str(steps), str(tmp_path / f"run-{resume != 'no'}")]
+        command += [str(resume), str(tmp_path / "rows.pt"), auto, str(tmp_path / "start")]
+        environment = {**os.environ, "HF_MODULES_CACHE": str(tmp_path / "modules")}
+        run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+        assert run.returncode == 0, run.stderr[-3000:]
+        return json.loads(run.stdout.strip().splitlines()[-1])
+
+    whole = train(6)
+    checkpoint = tmp_path / "run-False" / "checkpoint-3"
+    code = {path.name for path in checkpoint.glob("*.py")}
+    assert code == {path.name for path in (tmp_path / "start").glob("*.py")}
+    assert train(6, resume=checkpoint) == whole
 
 
 def test_where_the_package_is_installed_no_trust_is_needed(family, tmp_path):

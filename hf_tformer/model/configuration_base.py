@@ -11,6 +11,10 @@ from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig, strict
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+# Raised when older code would compute something else from a new checkpoint. Code reads every format
+# up to its own and refuses later ones; a difference without a new number does not matter.
+FORMAT_VERSION = 1
+
 POSITION_EMBEDDING_TYPES = ("rotary", "learned", "sinusoidal", "none")
 NORM_TYPES = ("rmsnorm", "layernorm")
 NORM_POSITIONS = ("pre", "post")
@@ -20,6 +24,7 @@ SINUSOIDAL_LAYOUTS = ("interleaved", "halves")
 
 # The largest value a field may have; what passes each limit can still be too large together.
 LARGEST = {
+    "format_version": FORMAT_VERSION,
     "vocab_size": 10**8,
     "source_vocab_size": 10**8,
     "hidden_size": 10**6,
@@ -45,11 +50,14 @@ class TformerConfig(PreTrainedConfig):
     keys_to_ignore_at_inference = ["past_key_values"]
     ignore_keys_at_rope_validation = {"partial_rotary_factor"}
 
+    format_version: int = FORMAT_VERSION
+
     @classmethod
     def from_dict(cls, config_dict, **kwargs):
         """Builds the configuration of a file, with overrides applied before anything is derived or
         checked."""
         refuse_foreign_attention(config_dict)
+        refuse_later_format(config_dict.get("format_version", 1))
         names = {*cls.__dataclass_fields__, "layer_types"} - {
             "dtype"
         }  # "auto" is resolved by the base class
@@ -92,9 +100,15 @@ class TformerConfig(PreTrainedConfig):
                 f"num_key_value_heads ({self.num_key_value_heads})"
             )
 
+    def check_first(self, num_labels):
+        """Before anything is derived: nothing may be divided by, or allocated for, a wrong size."""
+        refuse_later_format(self.format_version)
+        self.check_sizes(num_labels=num_labels)
+        self.format_version = (
+            FORMAT_VERSION  # what is read from now on is written in today's format
+        )
+
     def check_sizes(self, **sizes):
-        """Comes first: nothing may be divided by a size, or allocated for it, that has not been
-        checked."""
         for name, largest in LARGEST.items():
             value = sizes.get(name, getattr(self, name, None))
             if value is not None and not 1 <= value <= largest:
@@ -204,6 +218,16 @@ def attention_parameter_count(config, value_head_dim):
 
 def mlp_parameter_count(config):
     return config.hidden_size * config.intermediate_size * (3 if config.mlp_type == "gated" else 2)
+
+
+def refuse_later_format(version):
+    """A checkpoint of a later format may mean something that this code does not know."""
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise ValueError(
+            f"format_version is {version}, but this code reads checkpoints up to {FORMAT_VERSION}: "
+            "upgrade with `pip install --upgrade hf-tformer`, or load it where the package is not "
+            "installed, with trust_remote_code=True, to run the code that came with it"
+        )
 
 
 def refuse_foreign_attention(config_dict):

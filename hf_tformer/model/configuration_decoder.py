@@ -92,7 +92,7 @@ class TformerDecoderConfig(TformerConfig):
     eos_token_id: int | list[int] | None = 2
 
     def __post_init__(self, layer_types=None, **kwargs):
-        self.check_sizes(num_labels=kwargs.get("num_labels"))
+        self.check_first(kwargs.get("num_labels"))
         self.derive_heads()
         if self.final_norm is None:
             self.final_norm = self.norm_position == "pre"

@@ -78,7 +78,7 @@ class TformerSeq2SeqConfig(TformerConfig):
     decoder_start_token_id: int | None = 1
 
     def __post_init__(self, **kwargs):
-        self.check_sizes(num_labels=kwargs.get("num_labels"))
+        self.check_first(kwargs.get("num_labels"))
         self.derive_heads()
         if self.value_head_dim is None:
             self.value_head_dim = self.head_dim
