@@ -7,7 +7,7 @@ hf_tformer` must not. So registering waits until they have been imported by some
 import importlib
 import sys
 from importlib.abc import Loader, MetaPathFinder
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 
 # model_type → its configuration, and the class that answers each Auto class
 FAMILIES = {
@@ -56,24 +56,20 @@ WAITING = {
 
 
 class RegisterAfterImport(MetaPathFinder):
-    """Finds the modules in WAITING as usual, but registers as soon as one of them has been
-    executed."""
+    """Finds the modules in WAITING as usual, but registers as soon as one has been executed."""
 
     def find_spec(self, fullname, path, target=None):
-        register = WAITING.pop(
-            fullname, None
-        )  # popped first: the look-up below comes through here again
-        if register is None:
+        if fullname not in WAITING:
             return None
-        spec = find_spec(fullname)
-        spec.loader = LoadThenRegister(spec.loader, register)
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None:
+            spec.loader = LoadThenRegister(spec.loader)
         return spec
 
 
 class LoadThenRegister(Loader):
-    def __init__(self, loader, register):
+    def __init__(self, loader):
         self.loader = loader
-        self.register = register
 
     def create_module(self, spec):
         return self.loader.create_module(spec)
@@ -81,11 +77,17 @@ class LoadThenRegister(Loader):
     def exec_module(self, module):
         self.loader.exec_module(module)
         module.__spec__.loader = module.__loader__ = self.loader
-        self.register(module)
+        register(module)
+
+
+def register(module):
+    """Registers with a module that has been imported; a mere look-up of it changes nothing."""
+    if action := WAITING.pop(module.__name__, None):
+        action(module)
 
 
 def register_when_needed():
+    # Before anything else: registering a configuration may import the modules still waited for.
+    sys.meta_path.insert(0, RegisterAfterImport())
     for name in [name for name in WAITING if name in sys.modules]:
-        WAITING.pop(name)(sys.modules[name])
-    if WAITING:
-        sys.meta_path.insert(0, RegisterAfterImport())
+        register(sys.modules[name])

@@ -182,6 +182,22 @@ def test_packed_cross_attention_equals_the_masked_one(monkeypatch, target_length
     torch.testing.assert_close(flash[2], layer.o_proj.bias.expand_as(flash[2]))
 
 
+def test_packed_keys_follow_their_layer_to_its_device():
+    from accelerate.utils import send_to_device
+
+    moved = send_to_device({"cross_mask": PackedKeys(torch.ones(2, 3))}, "meta")["cross_mask"]
+    assert moved.indices.device.type == moved.cu_seq_lens.device.type == "meta"
+    assert moved.max_length == 3
+
+
+@pytest.mark.parametrize("name", ["flash_attention_3", "flash_attention_4"])
+def test_every_flash_attention_is_called_alike(family, monkeypatch, name):
+    simulated_flash.install(monkeypatch)
+    rows = random_rows([3, 9, 6])
+    expected = family.logits(family.build("eager"), rows)
+    torch.testing.assert_close(family.logits(family.build(name), rows), expected, **CLOSE)
+
+
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_a_registered_backend_receives_every_attention_call_with_its_arguments(family, monkeypatch):
     """vLLM and SGLang plug in here."""

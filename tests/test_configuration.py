@@ -24,6 +24,8 @@ REFUSED = [
     ({"max_position_embeddings": 0}, ["max_position_embeddings is 0"]),
     ({"vocab_size": 10**12}, ["vocab_size is 1000000000000"]),
     ({"num_labels": 10**9}, ["num_labels is 1000000000"]),
+    ({"num_labels": "3"}, ["num_labels is '3'", "whole number"]),
+    ({"num_labels": True}, ["num_labels is True", "whole number"]),
     (
         {"hidden_size": 10**6, "intermediate_size": 10**7, "head_dim": 64, "vocab_size": 10**8},
         ["parameters"],
@@ -58,16 +60,40 @@ REFUSED_ROPE = [
     ({"rope_type": "default", "rope_theta": -1.0}, ["rope_theta", "-1.0", "positive number"]),
     ({"rope_type": "default", "partial_rotary_factor": 0.01}, ["partial_rotary_factor", "even"]),
     ({"full_attention": {"rope_type": "default"}}, ["full_attention", "flat"]),
+    ({"rope_type": "default", "rope_theta": True}, ["rope_theta", "True", "positive number"]),
+    ({"rope_type": "default", "partial_rotary_factor": "x"}, ["partial_rotary_factor", "'x'"]),
+    (
+        {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 0},
+        ["original_max_position_embeddings", "0", "positive number"],
+    ),
+    ({"rope_type": "yarn", "factor": 2.0, "beta_fast": "a"}, ["beta_fast", "'a'"]),
+    (
+        {"rope_type": "longrope", "factor": 2.0, "short_factor": [1.0], "long_factor": [1.0]},
+        ["short_factor", "32 pairs"],
+    ),
+    (
+        {
+            "rope_type": "llama3",
+            "factor": 2.0,
+            "low_freq_factor": 4.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+        ["low_freq_factor", "4.0", "high_freq_factor"],
+    ),
 ]
 REFUSED_DECODER = [
     ({"num_hidden_layers": 10**9, "sliding_window": 4}, ["num_hidden_layers is 1000000000"]),
     ({"layer_types": ["full_attention"]}, ["layer_types has 1", "num_hidden_layers (6)"]),
+    ({"layer_types": "full_attention"}, ["layer_types is 'full_attention'", "list"]),
+    ({"is_encoder_decoder": True}, ["is_encoder_decoder is True", "leave it"]),
     ({"layer_types": ["banded"] * 6}, ["layer_types", "banded", "sliding_attention"]),
     ({"layer_types": ["sliding_attention"] * 6}, ["sliding_window is None", "set sliding_window"]),
     ({"sliding_window": 0}, ["sliding_window is 0"]),
 ]
 REFUSED_SEQ2SEQ = [
     ({"encoder_layers": 0}, ["encoder_layers is 0"]),
+    ({"is_encoder_decoder": False}, ["is_encoder_decoder is False", "leave it"]),
     ({"decoder_layers": 10**9}, ["decoder_layers is 1000000000"]),
     ({"value_head_dim": -2}, ["value_head_dim is -2"]),
     ({"decoder_start_token_id": 32000}, ["decoder_start_token_id is 32000", "0 to 31999"]),
@@ -117,6 +143,17 @@ def test_a_value_made_wrong_later_is_refused_on_saving(family, tmp_path):
     assert not (tmp_path / "config.json").exists()
 
 
+def test_a_proportional_rotation_may_turn_any_fraction_of_the_pairs():
+    rope = {"rope_type": "proportional", "partial_rotary_factor": 0.5}
+    assert TformerDecoderConfig(head_dim=10, rope_parameters=rope).head_dim == 10
+
+
+def test_the_old_name_of_theta_overrides_on_loading(family, tmp_path):
+    family.config(**ROTARY, rope_theta=5.0).save_pretrained(tmp_path)
+    config = AutoConfig.from_pretrained(tmp_path, rope_theta=77.0)
+    assert config.rope_parameters["rope_theta"] == 77.0
+
+
 def test_an_override_on_loading_is_checked_and_derived_like_a_value_in_the_file(tmp_path):
     DECODER.config().save_pretrained(tmp_path)
     config = AutoConfig.from_pretrained(tmp_path, sliding_window=4)
@@ -135,6 +172,16 @@ def test_a_file_may_not_choose_code_to_download(family, tmp_path, key, kernel):
     path.write_text(json.dumps({**json.loads(path.read_text()), key: kernel}))
     with pytest.raises(ValueError, match=rf"{key}.*remove the key"):
         AutoConfig.from_pretrained(tmp_path)
+
+
+def test_keys_that_only_transformers_may_set_are_dropped_from_a_file(family, tmp_path):
+    family.config().save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    smuggled = {"_attn_implementation_internal": "eager", "_anything_internal": {"a": 1}}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **smuggled}))
+    config = AutoConfig.from_pretrained(tmp_path)
+    assert config._attn_implementation is None
+    assert not hasattr(config, "_anything_internal")
 
 
 def test_the_user_may_choose_what_a_file_may_not(family, tmp_path):

@@ -56,7 +56,7 @@ print("same")
 """
 
 
-def run_in_two_processes(script, folder, port):
+def run_in_two_processes(script, folder):
     path = folder / "script.py"
     path.write_text(script)
     command = [
@@ -64,7 +64,7 @@ def run_in_two_processes(script, folder, port):
         "-m",
         "torch.distributed.run",
         "--nproc-per-node=2",
-        f"--master-port={port}",
+        "--standalone",
     ]
     run = subprocess.run(
         [*command, str(path), str(folder)],
@@ -91,8 +91,7 @@ def test_a_tensor_parallel_model_gives_the_logits_of_one_process(family, tmp_pat
     torch.save(
         {"inputs": inputs, "logits": model(**inputs).logits.detach()}, tmp_path / "expected.pt"
     )
-    port = 29611 + (family is SEQ2SEQ)
-    run_in_two_processes(TENSOR_PARALLEL.format(auto=auto_name(family)), tmp_path, port)
+    run_in_two_processes(TENSOR_PARALLEL.format(auto=auto_name(family)), tmp_path)
 
 
 @pytest.mark.parametrize("tie", [True, False], ids=["tied", "untied"])
@@ -108,8 +107,7 @@ def test_a_sharded_training_step_has_the_gradients_of_one_process(family, tie, t
     model(**batch, num_items_in_batch=count).loss.backward()
     gradients = {name: p.grad for name, p in model.named_parameters()}
     torch.save({"inputs": batch, "count": count, "gradients": gradients}, tmp_path / "expected.pt")
-    port = 29621 + 2 * (family is SEQ2SEQ) + tie
-    run_in_two_processes(FULLY_SHARDED.format(auto=auto_name(family)), tmp_path, port)
+    run_in_two_processes(FULLY_SHARDED.format(auto=auto_name(family)), tmp_path)
 
 
 @pytest.mark.parametrize("mlp_type", ["plain", "gated"])

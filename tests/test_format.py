@@ -1,4 +1,4 @@
-"""Code and checkpoints of different ages: later code reads earlier ones, not the other way round."""
+"""Code and checkpoints of different ages: later code reads earlier ones, not vice versa."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_there_is_a_checkpoint_of_every_format():
 
 
 def test_a_checkpoint_of_a_later_format_is_refused_with_what_to_do(family, tmp_path):
-    """Where the package is installed its class wins over the code in the folder: here that is said."""
+    """Where the package is installed its class wins over the code in the folder: so it says so."""
     family.build().save_pretrained(tmp_path)
     path = tmp_path / "config.json"
     config = json.loads(path.read_text())

@@ -89,9 +89,10 @@ def test_a_batch_without_labels_has_a_loss_of_zero_not_nan(family):
         if family is DECODER
         else {"decoder_input_ids": batch["input_ids"][:, : batch["labels"].shape[1]]}
     )
-    loss = model(**batch, **extra).loss
-    assert loss == 0
-    loss.backward()
+    for count in (None, 0, torch.tensor(0)):
+        loss = model(**batch, **extra, num_items_in_batch=count).loss
+        assert loss == 0
+        loss.backward()
 
 
 def test_every_parameter_learns(family):

@@ -28,6 +28,7 @@ def run_python(code, **kwargs):
 
 
 AUTO = "from transformers import AutoConfig, AutoModel"
+MODELING = "transformers.models.auto.modeling_auto"
 
 
 def test_importing_the_package_loads_neither_torch_nor_transformers():
@@ -44,6 +45,10 @@ def test_importing_the_package_loads_neither_torch_nor_transformers():
         ("from hf_tformer.model.modeling_seq2seq import shift_tokens_right", AUTO),
         ("from hf_tformer import TformerDecoderConfig", AUTO),
         ("import transformers, hf_tformer", AUTO),
+        ("from transformers import AutoConfig", "import hf_tformer", AUTO),
+        ("import transformers.models.auto.configuration_auto, hf_tformer", AUTO),
+        ("import transformers.models.auto.modeling_auto, hf_tformer", AUTO),
+        ("import hf_tformer, importlib.util as u", f"u.find_spec('{MODELING}')", AUTO),
     ],
 )
 def test_both_families_answer_to_the_auto_classes_in_every_order_of_imports(imports):

@@ -3,7 +3,7 @@ backend."""
 
 import pytest
 import torch
-from families import DECODER, SEQ2SEQ, pad, random_rows
+from families import DECODER, SEQ2SEQ, pad, random_rows, until_end
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 ROWS = random_rows([3, 9, 6, 1])
@@ -54,6 +54,47 @@ def test_a_static_cache_equals_one_full_pass(family, backend, chunks):
     ids = torch.tensor(random_rows([11, 11]))
     cached = family.steps(model, ids, chunks, cache=family.static_cache(model, 16))
     torch.testing.assert_close(cached, family.at_once(model, ids), **CLOSE)
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_a_left_padded_prompt_of_the_decoder_continues_as_it_does_alone(backend, positions, cache):
+    """The decoder of an encoder-decoder may be given the first words, of different lengths."""
+    model = SEQ2SEQ.build(backend, position_embedding_type=positions)
+    source = random_rows([5])
+    starts = [[1, 8], [1, 9, 10, 11]]
+    how = {"max_new_tokens": 6, "do_sample": False, "cache_implementation": cache}
+
+    def generate(rows):
+        ids, mask = pad(rows, "left")
+        prompts = {"decoder_input_ids": ids, "decoder_attention_mask": mask}
+        written = model.generate(torch.tensor(source * len(rows)), **prompts, **how)
+        return [until_end(row[ids.shape[1] :]) for row in written.tolist()]
+
+    assert generate(starts) == [generate([start])[0] for start in starts]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_mask_as_wide_as_a_static_cache_is_read_from_its_beginning(backend, side):
+    model = DECODER.build(backend, position_embedding_type="learned")
+    ids, mask = pad(random_rows([7, 5]), side)
+    expected = model(input_ids=ids, attention_mask=mask).logits
+    wide = torch.nn.functional.pad(mask, (0, 9))
+    cache = DECODER.static_cache(model, 16)
+    logits = model(input_ids=ids, attention_mask=wide, past_key_values=cache).logits
+    torch.testing.assert_close(logits[mask.bool()], expected[mask.bool()], **CLOSE)
+
+
+def test_a_mask_over_the_new_tokens_alone_is_refused_by_name(family):
+    model = family.build()
+    ids = torch.tensor(random_rows([6]))
+    name = "attention_mask" if family is DECODER else "decoder_attention_mask"
+    given = (
+        {"input_ids": ids} if family is DECODER else {"input_ids": ids, "decoder_input_ids": ids}
+    )
+    past = model(**given, use_cache=True).past_key_values
+    with pytest.raises(ValueError, match="covers 6 tokens, but 6 are in the cache and 6 are new"):
+        model(**given, past_key_values=past, **{name: torch.ones_like(ids)})
 
 
 def test_decoding_goes_on_rightly_after_the_cache_was_cropped(family):
@@ -142,6 +183,15 @@ def test_packed_sequences_never_see_each_other(backend):
     ).logits[0]
     alone = [model(input_ids=torch.tensor([row])).logits[0] for row in rows]
     torch.testing.assert_close(packed, torch.cat(alone), **CLOSE)
+
+
+def test_a_mask_that_hides_nothing_does_not_unpack_sequences(backend):
+    model = DECODER.build(backend)
+    ids = torch.tensor(random_rows([9]))
+    positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
+    expected = model(ids, position_ids=positions).logits
+    masked = model(ids, position_ids=positions, attention_mask=torch.ones_like(ids)).logits
+    torch.testing.assert_close(masked, expected, **CLOSE)
 
 
 def test_packed_sequences_given_by_their_boundaries_never_see_each_other_on_flash(monkeypatch):

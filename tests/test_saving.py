@@ -51,6 +51,12 @@ def test_every_tensor_is_loaded_as_it_was_saved(family, tmp_path, how):
         assert torch.equal(ours, theirs), name
 
 
+def test_only_safetensors_are_written(family, tmp_path):
+    family.build().save_pretrained(tmp_path)
+    endings = {path.suffix for path in tmp_path.iterdir()}
+    assert endings == {".json", ".py", ".safetensors"}
+
+
 @pytest.mark.parametrize("positions", ["rotary", "learned", "sinusoidal"])
 def test_a_loaded_model_gives_the_same_logits(family, tmp_path, positions):
     model = family.build(position_embedding_type=positions)
@@ -204,6 +210,13 @@ def test_separate_tables_are_resized_with_the_vocabulary_they_belong_to(tie, sou
     ) == tie
     ids = torch.tensor([[3, 4, 5]])
     assert model(ids, decoder_input_ids=ids).logits.shape[-1] == 110
+
+
+def test_a_source_vocabulary_that_is_the_shared_one_grows_with_it(tmp_path):
+    model = SEQ2SEQ.build(source_vocab_size=101, lm_head_bias=True)
+    model.resize_token_embeddings(110)
+    model.save_pretrained(tmp_path)
+    check_vocabulary(SEQ2SEQ, SEQ2SEQ.model_class.from_pretrained(tmp_path), 110, tie=True)
 
 
 def test_a_vocabulary_may_be_padded_to_a_multiple(family):

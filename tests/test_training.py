@@ -12,7 +12,10 @@ from transformers import (
     Seq2SeqTrainingArguments,
     Trainer,
     TrainingArguments,
+    default_data_collator,
 )
+
+import hf_tformer
 
 ROWS = random_rows([9, 3, 7, 5, 8, 2, 6, 4])
 TARGETS = random_rows([4, 6, 3, 8, 2, 7, 5, 9], seed=1)
@@ -123,6 +126,22 @@ def test_trainer_takes_the_same_step_however_the_batch_is_accumulated(family, tm
         weights.append(model.state_dict())
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     torch.testing.assert_close(*weights)
+
+
+@pytest.mark.parametrize("labels", [1, [1, 0, 1]], ids=["one label", "several labels"])
+def test_a_classifier_takes_the_same_step_however_the_batch_is_accumulated(tmp_path, labels):
+    """Its loss does not know the count of the whole batch, so Trainer has to divide it."""
+    kind = "single_label_classification" if labels == 1 else "multi_label_classification"
+    rows = [{"input_ids": row[:2], "labels": labels} for row in ROWS]
+    if labels != 1:
+        rows = [{**row, "labels": [float(x) for x in labels]} for row in rows]
+    losses = []
+    for size, parts in ((8, 1), (2, 4)):
+        model_class = hf_tformer.TformerDecoderForSequenceClassification
+        model = DECODER.build(model_class=model_class, num_labels=3, problem_type=kind)
+        options = {"per_device_train_batch_size": size, "gradient_accumulation_steps": parts}
+        losses.append(train(DECODER, model, tmp_path, default_data_collator, rows=rows, **options))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 def test_trainers_label_smoothing_is_the_shifted_one(family, tmp_path):

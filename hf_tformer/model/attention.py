@@ -59,17 +59,34 @@ def as_additive_mask(mask, dtype):
     )
 
 
+def unless_packed(attention_mask, position_ids, past_key_values):
+    """Leaves out a padding mask that hides nothing, where positions are given and may restart.
+
+    Beside any mask, be it all ones, transformers does not look for packed sequences.
+    """
+    may_be_packed = position_ids is not None and past_key_values is None
+    is_padding = isinstance(attention_mask, torch.Tensor) and attention_mask.ndim == 2
+    if may_be_packed and is_padding and not torch.compiler.is_compiling() and attention_mask.all():
+        return None
+    return attention_mask
+
+
 def mask_unwritten_keys(config, attention_mask, inputs_embeds, past_key_values):
     """A padding mask that ends where a static cache has been written, where flash attention runs.
 
     That backend reads every key it is handed, and such a cache hands over all it has room for.
     """
     is_static = past_key_values is not None and past_key_values.is_compileable
-    if attention_mask is not None or not is_static or not is_flash_attention_requested(config):
+    is_finished = attention_mask is not None and attention_mask.ndim != 2
+    if not is_static or is_finished or not is_flash_attention_requested(config):
+        return attention_mask
+    if torch.compiler.is_compiling():  # asking the device for a length would break the graph
         return attention_mask
     batch, length = inputs_embeds.shape[:2]
     written = int(past_key_values.get_seq_length()) + length
-    return torch.ones(batch, written, dtype=torch.long, device=inputs_embeds.device)
+    if attention_mask is None:
+        return torch.ones(batch, written, dtype=torch.long, device=inputs_embeds.device)
+    return attention_mask[:, :written]
 
 
 class Attention(nn.Module):
@@ -182,6 +199,14 @@ class PackedKeys:
         self.indices = mask.flatten().nonzero().flatten()  # [total], into batch · source
         self.cu_seq_lens = nn.functional.pad(mask.sum(-1).cumsum(0), (1, 0)).to(torch.int32)
         self.max_length = mask.shape[-1]  # an upper bound: the exact one would stall the device
+
+    def to(self, device, non_blocking=False):
+        """A copy on another device: by this name accelerate moves what a layer is given."""
+        moved = object.__new__(PackedKeys)
+        moved.max_length = self.max_length
+        moved.indices = self.indices.to(device, non_blocking=non_blocking)
+        moved.cu_seq_lens = self.cu_seq_lens.to(device, non_blocking=non_blocking)
+        return moved
 
     def gather(self, states):
         """[batch, kv_heads, source, dim] → [1, kv_heads, total, dim]"""

@@ -41,6 +41,17 @@ LARGEST = {
     "num_labels": 10**7,
 }
 LARGEST_PARAMETER_COUNT = 10**13
+POSITIVE_ROPE_NUMBERS = (
+    "rope_theta",
+    "factor",
+    "partial_rotary_factor",
+    "original_max_position_embeddings",
+    "attention_factor",
+    "beta_fast",
+    "beta_slow",
+    "low_freq_factor",
+    "high_freq_factor",
+)
 
 
 @strict
@@ -57,16 +68,19 @@ class TformerConfig(PreTrainedConfig):
         """Builds the configuration of a file, with overrides applied before anything is derived or
         checked."""
         refuse_foreign_attention(config_dict)
+        config_dict = {
+            name: value for name, value in config_dict.items() if not name.endswith("_internal")
+        }
         refuse_later_format(config_dict.get("format_version", 1))
         names = {*cls.__dataclass_fields__, "layer_types"} - {
             "dtype"
         }  # "auto" is resolved by the base class
-        overrides = {
-            name: kwargs.pop(name)
-            for name in list(kwargs)
-            if name in names or name == "layer_types"
-        }
-        return super().from_dict({**config_dict, **overrides}, **kwargs)
+        overrides = {name: kwargs.pop(name) for name in list(kwargs) if name in names}
+        config_dict = {**config_dict, **overrides}
+        if "rope_theta" in kwargs:  # the old name of what stands in rope_parameters today
+            rope = config_dict.get("rope_parameters") or {}
+            config_dict["rope_parameters"] = {**rope, "rope_theta": kwargs.pop("rope_theta")}
+        return super().from_dict(config_dict, **kwargs)
 
     def derive_heads(self):
         """Fills `num_key_value_heads` and `head_dim` where they are None."""
@@ -111,6 +125,8 @@ class TformerConfig(PreTrainedConfig):
     def check_sizes(self, **sizes):
         for name, largest in LARGEST.items():
             value = sizes.get(name, getattr(self, name, None))
+            if value is not None and type(value) is not int:
+                raise ValueError(f"{name} is {value!r}: choose a whole number")
             if value is not None and not 1 <= value <= largest:
                 raise ValueError(f"{name} is {value}: choose a value between 1 and {largest}")
 
@@ -160,28 +176,42 @@ class TformerConfig(PreTrainedConfig):
             raise ValueError(
                 f"rope_parameters['rope_type'] is {rope_type!r}: choose one of {', '.join(known)}"
             )
-        if nested := [name for name, value in rope.items() if isinstance(value, dict)]:
-            raise ValueError(
-                f"rope_parameters holds {nested}: give one flat dict, it serves every layer"
-            )
-        for name in ("rope_theta", "factor"):
-            if name in rope and not (isinstance(rope[name], (int, float)) and rope[name] > 0):
-                raise ValueError(
-                    f"rope_parameters[{name!r}] is {rope[name]!r}: choose a positive number"
-                )
+        self.check_rotary_numbers(rope)
         try:
             self.validate_rope()
         except KeyError as error:
             raise ValueError(
                 f"rope_parameters of rope_type {rope_type!r}: {error.args[0]}"
             ) from error
-        rotated = int(self.head_dim * rope.get("partial_rotary_factor", 1.0))
-        if rotated % 2 or not 0 < rotated <= self.head_dim:
+
+    def check_rotary_numbers(self, rope):
+        if nested := [name for name, value in rope.items() if isinstance(value, dict)]:
+            raise ValueError(f"rope_parameters holds {nested}: give one flat dict for every layer")
+        for name in POSITIVE_ROPE_NUMBERS:
+            if name in rope and not is_positive(rope[name]):
+                raise ValueError(
+                    f"rope_parameters[{name!r}] is {rope[name]!r}: choose a positive number"
+                )
+        fraction = rope.get("partial_rotary_factor", 1.0)
+        rotated = int(self.head_dim * fraction)
+        # The proportional type leaves its pairs at their places in the head and turns some of them.
+        turned = self.head_dim if rope["rope_type"] == "proportional" else rotated
+        if turned % 2 or not 0 < rotated <= self.head_dim:
             raise ValueError(
                 f"rotary positions turn pairs, but head_dim ({self.head_dim}) x "
-                "partial_rotary_factor "
-                f"({rope.get('partial_rotary_factor', 1.0)}) gives {rotated} dimensions: choose "
-                "an even head_dim"
+                f"partial_rotary_factor ({fraction}) gives {turned} dimensions: choose an even "
+                "head_dim"
+            )
+        for name in ("short_factor", "long_factor"):
+            if name in rope and len(rope[name] or ()) != rotated // 2:
+                raise ValueError(
+                    f"rope_parameters[{name!r}] needs one factor for each of {rotated // 2} pairs"
+                )
+        low, high = rope.get("low_freq_factor"), rope.get("high_freq_factor")
+        if low is not None and high is not None and low >= high:
+            raise ValueError(
+                f"rope_parameters['low_freq_factor'] is {low}: choose less than high_freq_factor "
+                f"({high})"
             )
 
     def check_parameter_count(self):
@@ -190,7 +220,7 @@ class TformerConfig(PreTrainedConfig):
             sizes = {
                 name: getattr(self, name)
                 for name in LARGEST
-                if getattr(self, name, None) is not None
+                if getattr(self, name, None) is not None and name != "format_version"
             }
             raise ValueError(
                 f"these sizes make a model of about {count:.0e} parameters, more than any machine "
@@ -207,6 +237,12 @@ class TformerConfig(PreTrainedConfig):
                         f"{name} is {value}, outside the vocabulary of {self.vocab_size}: "
                         f"choose an id from 0 to {self.vocab_size - 1}, or None"
                     )
+
+
+def is_positive(value):
+    return (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+    )
 
 
 def attention_parameter_count(config, value_head_dim):

@@ -111,6 +111,10 @@ class TformerDecoderConfig(TformerConfig):
             layer_types = ["sliding_attention"] * self.num_hidden_layers
         if layer_types is None:
             return
+        if not isinstance(layer_types, (list, tuple)):
+            raise ValueError(
+                f"layer_types is {layer_types!r}: give a list with one entry per layer"
+            )
         if len(layer_types) != self.num_hidden_layers:
             raise ValueError(
                 f"layer_types has {len(layer_types)} entries for num_hidden_layers "
@@ -137,6 +141,8 @@ class TformerDecoderConfig(TformerConfig):
 
     def validate_architecture(self):
         super().validate_architecture()
+        if self.is_encoder_decoder:
+            raise ValueError("is_encoder_decoder is True: this family is a decoder, leave it False")
         self.check_token_ids("pad_token_id", "bos_token_id", "eos_token_id")
 
     def approximate_parameter_count(self):

@@ -80,6 +80,8 @@ class TformerSeq2SeqConfig(TformerConfig):
     def __post_init__(self, **kwargs):
         self.check_first(kwargs.get("num_labels"))
         self.derive_heads()
+        if self.share_encoder_decoder_embeddings and self.source_vocab_size == self.vocab_size:
+            self.source_vocab_size = None  # one table is resized as one
         if self.value_head_dim is None:
             self.value_head_dim = self.head_dim
         if self.final_norm is None:
@@ -93,6 +95,8 @@ class TformerSeq2SeqConfig(TformerConfig):
 
     def validate_architecture(self):
         super().validate_architecture()
+        if not self.is_encoder_decoder:
+            raise ValueError("is_encoder_decoder is False: this family has both, leave it True")
         self.check_token_ids(
             "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"
         )

@@ -20,17 +20,20 @@ def language_model_loss(
     `num_items_in_batch` replaces that count where a batch is accumulated in parts: the sum is
     divided by it.
     """
-    logits = logits.float().flatten(0, -2)  # [batch, seq, vocab] → [tokens, vocab]
-    labels = labels.flatten().to(logits.device)
+    # In float32 at least: half precision would round away most of what a large vocabulary adds up.
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(
+        0, -2
+    )  # [batch, seq, vocab] → [tokens, vocab]
+    labels = labels.flatten().to(logits.device).long()
     total = nn.functional.cross_entropy(
         logits, labels, ignore_index=ignore_index, reduction="sum", label_smoothing=label_smoothing
     )
     counted = labels != ignore_index
     if z_loss:
-        total = total + z_loss * (logits.logsumexp(-1).square() * counted).sum()
+        total = total + z_loss * logits.logsumexp(-1).square().masked_fill(~counted, 0).sum()
+    count = counted.sum() if num_items_in_batch is None else num_items_in_batch
     # A batch without a single label has loss 0, not NaN: it must not end a training run.
-    count = counted.sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
-    return total / (count.to(total.device) if isinstance(count, torch.Tensor) else count)
+    return total / torch.as_tensor(count, device=total.device).clamp(min=1)
 
 
 def causal_language_model_loss(logits, labels, shift_labels=None, ignore_index=-100, **kwargs):

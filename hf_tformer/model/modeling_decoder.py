@@ -27,7 +27,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import SelfAttention, mask_unwritten_keys
+from .attention import SelfAttention, mask_unwritten_keys, unless_packed
 from .configuration_decoder import TformerDecoderConfig
 from .layers import MLPS, RESIDUALS, build_norm, keep_positions, optional_norm, plan_for
 from .losses import causal_language_model_loss
@@ -139,9 +139,11 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        attention_mask = mask_unwritten_keys(
-            self.config, attention_mask, inputs_embeds, past_key_values
-        )
+        if not isinstance(attention_mask, dict):  # as generate prepares for several kinds of layers
+            attention_mask = mask_unwritten_keys(
+                self.config, attention_mask, inputs_embeds, past_key_values
+            )
+        attention_mask = unless_packed(attention_mask, position_ids, past_key_values)
         masks = self.prepare_masks(attention_mask, inputs_embeds, position_ids, past_key_values)
         if position_ids is None:
             past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
@@ -253,13 +255,16 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
 
 
 # The three task heads take only the forward from transformers: its constructors ask AutoModel for
-# the base model, which a checkpoint that brings its own code cannot answer.
+# the base model, which a checkpoint that brings its own code cannot answer. Its forwards keep
+# num_items_in_batch from the loss: accepts_loss_kwargs tells Trainer to divide by the steps itself.
 
 
 class TformerDecoderForSequenceClassification(
     GenericForSequenceClassification, TformerDecoderPreTrainedModel
 ):
     """The last real token of each row to the scores of its class."""
+
+    accepts_loss_kwargs = False
 
     def __init__(self, config: TformerDecoderConfig):
         TformerDecoderPreTrainedModel.__init__(self, config)
@@ -273,6 +278,8 @@ class TformerDecoderForTokenClassification(
     GenericForTokenClassification, TformerDecoderPreTrainedModel
 ):
     """Each token to the scores of its class."""
+
+    accepts_loss_kwargs = False
 
     def __init__(self, config: TformerDecoderConfig):
         TformerDecoderPreTrainedModel.__init__(self, config)

@@ -150,7 +150,7 @@ class TformerSeq2SeqForConditionalGeneration(TformerSeq2SeqPreTrainedModel, Gene
         # CODEPATH: as in TformerSeq2SeqModel
         if not config.share_encoder_decoder_embeddings:
             self._tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
-        # Its name alone would make transformers shift labels that are not to be shifted.
+        # By its name alone Trainer would count the labels as if they were to be shifted.
         self.loss_type = "ForMaskedLM"
         self.loss_function = language_model_loss
         self.post_init()
@@ -236,9 +236,8 @@ def shift_tokens_right(labels, pad_token_id, decoder_start_token_id):
             "configuration, decoder inputs are made of them"
         )
     start = torch.full_like(labels[:, :1], decoder_start_token_id)
-    return torch.cat((start, labels[:, :-1]), dim=-1).masked_fill(
-        torch.cat((torch.zeros_like(start), labels[:, :-1]), dim=-1) == -100, pad_token_id
-    )
+    previous = labels[:, :-1]
+    return torch.cat((start, previous.masked_fill(previous == -100, pad_token_id)), dim=-1)
 
 
 TformerSeq2SeqModel.register_for_auto_class("AutoModel")

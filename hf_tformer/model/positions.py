@@ -18,12 +18,24 @@ def count_positions(attention_mask, seq_length, past_length, device):
     """Position of each new token: padding is not counted, whichever side it is on.
 
     `attention_mask` is [batch, past + seq] with 1 for real tokens, or anything else where padding
-    is unknown.
+    is unknown. It may be wider, as the width of a static cache is.
     """
-    if isinstance(attention_mask, torch.Tensor) and attention_mask.ndim == 2:
-        counted = attention_mask.long().cumsum(-1) - 1
-        return counted.clamp(min=0)[:, -seq_length:].to(device)
-    return (torch.arange(seq_length, device=device) + past_length).unsqueeze(0)
+    new = torch.arange(seq_length, device=device) + past_length
+    if not (isinstance(attention_mask, torch.Tensor) and attention_mask.ndim == 2):
+        return new.unsqueeze(0)
+    if isinstance(past_length, int) and attention_mask.shape[-1] < past_length + seq_length:
+        raise ValueError(
+            f"attention_mask covers {attention_mask.shape[-1]} tokens, but {past_length} are in "
+            f"the cache and {seq_length} are new: give a mask over all {past_length + seq_length}"
+        )
+    counted = (attention_mask.to(device).long().cumsum(-1) - 1).clamp(min=0)
+    return counted.index_select(-1, new)
+
+
+def count_visible(causal_mask):
+    """The same from a finished causal mask [batch, 1, seq, key]: what a token sees, less itself."""
+    visible = causal_mask if causal_mask.dtype == torch.bool else causal_mask == 0
+    return (visible[:, 0].sum(-1) - 1).clamp(min=0)
 
 
 class NoPositions(nn.Module):

@@ -30,7 +30,7 @@ from .attention import (
 )
 from .configuration_seq2seq import TformerSeq2SeqConfig
 from .layers import MLPS, RESIDUALS, build_norm, optional_norm
-from .positions import build_positions, build_rotation, count_positions
+from .positions import build_positions, build_rotation, count_positions, count_visible
 
 
 class TformerSeq2SeqEncoderLayer(GradientCheckpointingLayer):
@@ -275,9 +275,14 @@ class TformerSeq2SeqDecoder(Stack):
         self_cache = None if past_key_values is None else past_key_values.self_attention_cache
         past_length = 0 if self_cache is None else self_cache.get_seq_length()
         attention_mask = mask_unwritten_keys(self.config, attention_mask, inputs_embeds, self_cache)
-        position_ids = count_positions(
-            attention_mask, inputs_embeds.shape[1], past_length, inputs_embeds.device
-        )
+        if (
+            attention_mask is not None and attention_mask.ndim == 4
+        ):  # as generate makes for a static cache
+            position_ids = count_visible(attention_mask)
+        else:
+            position_ids = count_positions(
+                attention_mask, inputs_embeds.shape[1], past_length, inputs_embeds.device
+            )
         self_mask = create_causal_mask(
             config=self.config,
             inputs_embeds=inputs_embeds,
