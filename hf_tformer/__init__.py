@@ -13,17 +13,19 @@ __version__ = "0.1.0"
 
 # public name → module that defines it
 NAMES = {
-    "TformerDecoderConfig": "configuration_decoder",
-    "TformerDecoderForCausalLM": "modeling_decoder",
-    "TformerDecoderForQuestionAnswering": "modeling_decoder",
-    "TformerDecoderForSequenceClassification": "modeling_decoder",
-    "TformerDecoderForTokenClassification": "modeling_decoder",
-    "TformerDecoderModel": "modeling_decoder",
-    "TformerDecoderPreTrainedModel": "modeling_decoder",
-    "TformerSeq2SeqConfig": "configuration_seq2seq",
-    "TformerSeq2SeqForConditionalGeneration": "modeling_seq2seq",
-    "TformerSeq2SeqModel": "modeling_seq2seq",
-    "TformerSeq2SeqPreTrainedModel": "stacks_seq2seq",
+    "TformerDecoderConfig": "model.configuration_decoder",
+    "TformerDecoderForCausalLM": "model.modeling_decoder",
+    "TformerDecoderForQuestionAnswering": "model.modeling_decoder",
+    "TformerDecoderForSequenceClassification": "model.modeling_decoder",
+    "TformerDecoderForTokenClassification": "model.modeling_decoder",
+    "TformerDecoderModel": "model.modeling_decoder",
+    "TformerDecoderPreTrainedModel": "model.modeling_decoder",
+    "TformerSeq2SeqConfig": "model.configuration_seq2seq",
+    "TformerSeq2SeqForConditionalGeneration": "model.modeling_seq2seq",
+    "TformerSeq2SeqModel": "model.modeling_seq2seq",
+    "TformerSeq2SeqPreTrainedModel": "model.stacks_seq2seq",
+    "check": "checking",
+    "publish": "publishing",
 }
 __all__ = sorted(NAMES)
 
@@ -31,7 +33,7 @@ __all__ = sorted(NAMES)
 def __getattr__(name):
     if name not in NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".model.{NAMES[name]}", __name__), name)
+    value = getattr(importlib.import_module(f".{NAMES[name]}", __name__), name)
     globals()[name] = value
     return value
 

@@ -6,8 +6,8 @@ hf_tformer` must not. So registering waits until they have been imported by some
 
 import importlib
 import sys
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import PathFinder
+import threading
+from importlib.abc import MetaPathFinder
 
 # model_type → its configuration, and the class that answers each Auto class
 FAMILIES = {
@@ -34,9 +34,8 @@ FAMILIES = {
 def register_configurations(configuration_auto):
     package = importlib.import_module("hf_tformer")
     for model_type, (config_name, _) in FAMILIES.items():
-        configuration_auto.AutoConfig.register(
-            model_type, getattr(package, config_name), exist_ok=True
-        )
+        config_class = getattr(package, config_name)
+        configuration_auto.AutoConfig.register(model_type, config_class, exist_ok=True)
 
 
 def register_models(modeling_auto):
@@ -44,9 +43,8 @@ def register_models(modeling_auto):
     for config_name, models in FAMILIES.values():
         for auto_name, model_name in models.items():
             auto_class = getattr(modeling_auto, auto_name)
-            auto_class.register(
-                getattr(package, config_name), getattr(package, model_name), exist_ok=True
-            )
+            config_class, model_class = getattr(package, config_name), getattr(package, model_name)
+            auto_class.register(config_class, model_class, exist_ok=True)
 
 
 WAITING = {
@@ -55,39 +53,48 @@ WAITING = {
 }
 
 
-class RegisterAfterImport(MetaPathFinder):
-    """Finds the modules in WAITING as usual, but registers as soon as one has been executed."""
+class RegisterWhenQuiet(MetaPathFinder):
+    """Finds transformers' modules and ours as usual, and registers once no import is under way.
+
+    In the middle of one, half-made modules would meet: transformers imports its Auto classes from
+    the very files that our models are built on.
+    """
+
+    imports = threading.local()
 
     def find_spec(self, fullname, path, target=None):
-        if fullname not in WAITING:
+        if not WAITING or not fullname.startswith(("transformers.", "hf_tformer.model")):
             return None
-        spec = PathFinder.find_spec(fullname, path, target)
-        if spec is not None:
-            spec.loader = LoadThenRegister(spec.loader)
+        others = (finder for finder in sys.meta_path if finder is not self)
+        found = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((spec for spec in found if spec is not None), None)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            self.watch(spec.loader)
         return spec
 
+    def watch(self, loader):
+        execute = loader.exec_module
 
-class LoadThenRegister(Loader):
-    def __init__(self, loader):
-        self.loader = loader
+        def exec_module(module):
+            del loader.exec_module  # once is enough
+            self.imports.depth = getattr(self.imports, "depth", 0) + 1
+            try:
+                execute(module)
+            finally:
+                self.imports.depth -= 1
+            if self.imports.depth == 0:
+                register_what_is_there()
 
-    def create_module(self, spec):
-        return self.loader.create_module(spec)
-
-    def exec_module(self, module):
-        self.loader.exec_module(module)
-        module.__spec__.loader = module.__loader__ = self.loader
-        register(module)
+        loader.exec_module = exec_module
 
 
-def register(module):
-    """Registers with a module that has been imported; a mere look-up of it changes nothing."""
-    if action := WAITING.pop(module.__name__, None):
-        action(module)
+def register_what_is_there():
+    for name in [name for name in WAITING if name in sys.modules]:
+        if register := WAITING.pop(name, None):  # gone if registering the one before led here again
+            register(sys.modules[name])
 
 
 def register_when_needed():
-    # Before anything else: registering a configuration may import the modules still waited for.
-    sys.meta_path.insert(0, RegisterAfterImport())
-    for name in [name for name in WAITING if name in sys.modules]:
-        register(sys.modules[name])
+    # The finder first: registering a configuration may import the modules still waited for.
+    sys.meta_path.insert(0, RegisterWhenQuiet())
+    register_what_is_there()

@@ -62,6 +62,29 @@ for name in ("tformer_decoder", "tformer_seq2seq"):
     assert lines == ["hf_tformer.model.modeling_decoder", "hf_tformer.model.modeling_seq2seq"]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PreTrainedModel",
+        "Trainer",
+        "LlamaForCausalLM",
+        "GenerationMixin",
+        "AutoTokenizer",
+        "pipeline",
+    ],
+)
+def test_anything_of_transformers_may_be_imported_after_the_package(name):
+    """transformers imports its Auto classes in the middle of the files that models are built on."""
+    code = f"""
+import hf_tformer
+from transformers import {name}
+from transformers import AutoConfig, AutoModelForCausalLM
+config = AutoConfig.for_model("tformer_decoder", hidden_size=16, vocab_size=11)
+print(type(AutoModelForCausalLM.from_config(config)).__name__)
+"""
+    assert run_python(code).stdout.strip() == "TformerDecoderForCausalLM"
+
+
 def test_importing_a_configuration_alone_does_not_need_the_models():
     code = (
         "import hf_tformer; from transformers import AutoConfig; "

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from families import DECODER
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "README.zh-CN.md")
@@ -30,6 +31,23 @@ def test_a_block_runs_as_a_program_of_its_own(title, code, tmp_path):
     )
     assert run.returncode == 0, run.stderr[-3000:]
     assert run.stdout.strip(), "a reader sees nothing happen"
+
+
+def test_the_commands_on_a_folder_run(tmp_path):
+    """The blocks name the folder that the first program of the page saves."""
+    DECODER.build().save_pretrained(tmp_path / "my-model")
+    commands = [
+        line.split()
+        for _, code in blocks("README.md", "bash")
+        for line in code.splitlines()
+        if line.startswith("python -m hf_tformer")
+    ]
+    assert len(commands) >= 2
+    for _, *words in commands:
+        run = subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        )
+        assert run.returncode == 0, run.stdout + run.stderr[-3000:]
 
 
 def test_there_are_blocks_to_run():

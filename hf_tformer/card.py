@@ -1,0 +1,166 @@
+"""The model card: what the model is, how to load it, and what its code files hash to."""
+
+import hashlib
+from pathlib import Path
+
+from huggingface_hub import ModelCard, ModelCardData
+
+from . import __version__
+from .registration import FAMILIES
+
+# model_type → what it is called, the task it is filed under, the Auto class of its usual head
+ABOUT = {
+    "tformer_decoder": ("decoder-only language model", "text-generation", "AutoModelForCausalLM"),
+    "tformer_seq2seq": ("encoder-decoder", "translation", "AutoModelForSeq2SeqLM"),
+}
+SIZES = (
+    "num_hidden_layers",
+    "encoder_layers",
+    "decoder_layers",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "vocab_size",
+    "source_vocab_size",
+    "max_position_embeddings",
+    "position_embedding_type",
+    "norm_type",
+    "mlp_type",
+)
+
+WITH_TOKENIZER = """\
+from transformers import {auto}, AutoTokenizer
+
+model = {auto}.from_pretrained({pinned}{trust})
+tokenizer = AutoTokenizer.from_pretrained({pinned}, trust_remote_code=False)
+inputs = tokenizer("Some text", return_tensors="pt")"""
+WITHOUT_TOKENIZER = """\
+import torch
+from transformers import {auto}
+
+model = {auto}.from_pretrained({pinned}{trust})
+inputs = {{"input_ids": torch.tensor([[3, 4, 5]])}}"""
+USES = {
+    "AutoModelForCausalLM": "tokens = model.generate(**inputs, max_new_tokens=20)",
+    "AutoModelForSeq2SeqLM": "tokens = model.generate(**inputs, num_beams=4, max_new_tokens=20)",
+}
+SHOW_TEXT = "print(tokenizer.batch_decode(tokens, skip_special_tokens=True))"
+SHOW = "print(tokens)"
+
+TEXT = """\
+# {name}
+
+{description}
+
+| | |
+|---|---|
+{sizes}
+
+## Use
+
+The code of this model stands beside its weights. Read it before you run it, and pin the revision:
+
+```python
+{remote}
+```
+
+Or install the package that the code comes from, and trust nothing:
+
+```python
+{installed}
+```
+
+{trained}{results}## Files of code
+
+`python -m hf_tformer check {repo_id}` says whether they equal those of the installed package.
+
+| file | SHA-256 |
+|---|---|
+{hashes}
+"""
+
+
+def write_card(
+    folder,
+    repo_id,
+    *,
+    parameters,
+    revision=None,
+    description=None,
+    training=None,
+    metrics=None,
+    license="apache-2.0",
+    language=None,
+    tags=(),
+):
+    """Writes README.md into a saved folder; `revision` is the commit that its snippets pin."""
+    config = read_config(folder)
+    what, task, _ = ABOUT[config["model_type"]]
+    about = f"A {what} of {parameters:,} parameters, made with hf_tformer {__version__}."
+    digests = ((f"`{file}`", f"`{digest}`") for file, digest in code_hashes(folder).items())
+    results = "| metric | value |\n|---|---|\n" + table((metrics or {}).items())
+    text = TEXT.format(
+        name=repo_id.split("/")[-1],
+        repo_id=repo_id,
+        description=f"{about}\n\n{description}" if description else about,
+        sizes=table((size, config.get(size)) for size in SIZES),
+        remote=snippet(folder, repo_id, revision, installed=False),
+        installed=snippet(folder, repo_id, revision, installed=True),
+        trained=f"## Training\n\n{training}\n\n" if training else "",
+        results=f"## Results\n\n{results}\n\n" if metrics else "",
+        hashes=table(digests),
+    )
+    data = ModelCardData(
+        library_name="transformers",
+        license=license,
+        language=language,
+        pipeline_tag=task,
+        tags=["hf_tformer", "custom_code", *tags],
+    )
+    card = ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
+    card.save(Path(folder) / "README.md")
+    return card
+
+
+def table(rows):
+    return "\n".join(f"| {name} | {value} |" for name, value in rows if value is not None)
+
+
+def read_config(folder):
+    """The configuration of a saved folder as transformers reads it, without running its code."""
+    from transformers import PreTrainedConfig
+
+    return PreTrainedConfig.get_config_dict(folder)[0]
+
+
+def code_hashes(folder):
+    """File name → SHA-256 of every Python file of a folder."""
+    files = sorted(Path(folder).glob("*.py"))
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def snippet(folder, repo_id, revision, installed):
+    """A program that loads the model as it was published and runs it once."""
+    auto_class = auto_class_of(read_config(folder))
+    has_tokenizer = (Path(folder) / "tokenizer_config.json").exists()
+    lines = [
+        "import hf_tformer" if installed else "",
+        WITH_TOKENIZER if has_tokenizer else WITHOUT_TOKENIZER,
+        USES.get(auto_class, "print(model(**inputs).to_tuple()[0].shape)"),
+        SHOW_TEXT if has_tokenizer and auto_class in USES else SHOW if auto_class in USES else "",
+    ]
+    return "\n".join(line for line in lines if line).format(
+        auto=auto_class,
+        pinned=f'"{repo_id}", revision="{revision or "main"}"',
+        trust="" if installed else ", trust_remote_code=True",
+    )
+
+
+def auto_class_of(config):
+    """The Auto class that opens a checkpoint with the head it was saved from."""
+    saved = (config.get("architectures") or [None])[0]
+    heads = FAMILIES[config["model_type"]][1]
+    found = [auto for auto, name in heads.items() if name == saved]
+    return found[0] if found else ABOUT[config["model_type"]][2]

@@ -1,0 +1,188 @@
+"""The program of the fresh process in which `check` runs a model folder.
+
+    python -I probe.py FOLDER WORK_FOLDER REPORT
+
+It imports the standard library, torch and transformers; this package may not be imported, and the
+network may not be reached. Every check runs on the real weights, in float32 on the CPU, so it needs
+memory for a few copies of the model; answers count as equal within 1e-4 of their own scale.
+
+One JSON line goes into the report when a check starts and one when it ends: whoever reads them
+knows where this process died.
+"""
+
+# ruff: noqa: E402 (what is forbidden must be so before anything else is imported)
+
+import json
+import sys
+from pathlib import Path
+
+sys.modules["hf_tformer"] = None
+
+
+def refuse_network(event, arguments):
+    if event == "socket.connect" and isinstance(arguments[1], tuple):
+        raise OSError(f"the code reaches for the network: {arguments[1][:2]}")
+
+
+sys.addaudithook(refuse_network)
+
+import torch
+import transformers
+from transformers.dynamic_module_utils import get_relative_import_files
+
+sys.path.insert(0, str(Path(__file__).parent))
+from probe_answers import ANSWER_CHECKS, Fault, Skip, answers, compare
+from probe_weights import WEIGHT_CHECKS, few, saved
+
+sys.path.pop(0)  # the package's other files are no modules of the program that is tested
+
+# Which class the detailed checks use where config.json does not say which one wrote the weights.
+PREFERENCE = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM", "AutoModel")
+KINDS_OF_KEYS = ("missing_keys", "unexpected_keys", "mismatched_keys")
+
+
+class Subject:
+    """The model under test, loaded once, and how to load it again."""
+
+    def __init__(self, folder, work):
+        self.folder, self.work = Path(folder), Path(work)
+        self.raw_config = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
+        self.autos = self.raw_config.get("auto_map") or {}
+        if not isinstance(self.autos, dict) or "AutoConfig" not in self.autos:
+            self.autos = builtin_autos(self.folder)
+        self.auto = self.main_auto()
+        self.model = self.report = None
+
+    def main_auto(self):
+        """The Auto class of the class that wrote the weights."""
+        models = [name for name in self.autos if name.startswith("AutoModel")]
+        for architecture in self.raw_config.get("architectures") or ():
+            for name in models:
+                if str(self.autos[name]).split(".")[-1] == architecture:
+                    return name
+        return next((name for name in (*PREFERENCE, *models) if name in models), None)
+
+    def load(self, auto=None, folder=None, dtype=torch.float32):
+        """A model in evaluation mode, and the report on its keys."""
+        auto_class = getattr(transformers, auto or self.auto)
+        model, report = auto_class.from_pretrained(
+            folder or self.folder, trust_remote_code=True, dtype=dtype, output_loading_info=True
+        )
+        return model.eval(), {kind: sorted(map(str, report[kind])) for kind in KINDS_OF_KEYS}
+
+    def has(self, key):
+        """Whether the main model has a parameter of this name, with or without a prefix."""
+        keys = set() if self.model is None else set(self.model.state_dict())
+        return key in keys | {k.partition(".")[2] for k in keys} or key.partition(".")[2] in keys
+
+    def loaded(self):
+        if self.model is None:
+            raise Skip(f"{self.auto or 'the model'} does not load")
+        return self.model
+
+
+def builtin_autos(folder):
+    """For a model without code of its own: the Auto classes of transformers that know it."""
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
+    known = {"AutoConfig": type(config).__name__}
+    for name in PREFERENCE:
+        mapping = getattr(transformers, name)._model_mapping
+        if type(config) in mapping:
+            known[name] = mapping[type(config)].__name__
+    return known
+
+
+def check_loads(subject, auto):
+    """Opens under one Auto class of its map."""
+    if not auto.startswith("AutoModel"):
+        opened = getattr(transformers, auto).from_pretrained(subject.folder, trust_remote_code=True)
+        return type(opened).__name__
+    model, report = subject.load(auto)
+    if auto == subject.auto:
+        subject.model, subject.report = model, report
+        return type(model).__name__
+    new = report["missing_keys"]
+    if lost := [key for key in new if subject.has(key)]:
+        raise Fault(f"{few(lost)} start at random: correct base_model_prefix or the names of parts")
+    return type(model).__name__ + (f", new: {few(new)}" if new else "")
+
+
+def check_second_save(subject):
+    """What the loaded model saves is as complete as what it came from."""
+    folder = saved(subject)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    auto_map = config.get("auto_map") or {}
+    if lost := sorted(set(subject.raw_config.get("auto_map") or {}) - set(auto_map)):
+        raise Fault(f"its auto_map no longer names {few(lost)}: fill config.auto_map in the code")
+    for auto, reference in auto_map.items():
+        for name in reference if isinstance(reference, list) else [reference]:
+            if name and (lost := unwritten(folder, name)):
+                raise Fault(
+                    f"{few(lost)}, which {auto} needs, is not written: put the class into the file "
+                    "of the main model, or import it there"
+                )
+    again, _ = subject.load(folder=folder)
+    compare(answers(subject.model), answers(again), "it answers differently when opened again")
+    return "with code and auto_map, and opens again"
+
+
+def unwritten(folder, reference):
+    """The files that a reference of the auto_map leads to and that do not exist."""
+    entry = folder / f"{reference.split('--')[-1].split('.')[0]}.py"
+    if not entry.exists():
+        return [entry.name]
+    needed = map(Path, get_relative_import_files(entry))
+    return [path.name for path in needed if not path.exists()]
+
+
+def check_tokenizer(subject):
+    """The tokenizer opens without trust."""
+    if not (subject.folder / "tokenizer_config.json").exists():
+        raise Skip("there is no tokenizer_config.json")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(subject.folder, trust_remote_code=False)
+    size = subject.raw_config.get("source_vocab_size") or subject.raw_config.get("vocab_size")
+    if size and len(tokenizer) > size:
+        raise Fault(f"it has {len(tokenizer)} tokens for a vocab_size of {size}: resize the model")
+    return f"{type(tokenizer).__name__}, without trust_remote_code"
+
+
+def run(name, check, *arguments):
+    """One check, whatever it raises: (name, verdict, detail)."""
+    try:
+        return name, "ok", check(*arguments)
+    except Skip as skip:
+        return name, "skip", str(skip)
+    except Fault as fault:
+        return name, "fail", str(fault)
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        return name, "fail", f"{type(error).__name__}: {lines[0]}"
+
+
+CHECKS = {
+    **WEIGHT_CHECKS,
+    **{name: lambda s, check=check: check(s.loaded(), s.autos) for name, check in ANSWER_CHECKS},
+    "second save": check_second_save,
+    "tokenizer loads": check_tokenizer,
+}
+
+
+def main(folder, work, report):
+    with Path(report).open("w", encoding="utf-8", buffering=1) as lines:
+
+        def tell(name, check, *arguments):
+            lines.write(json.dumps((name, "running", "")) + "\n")
+            lines.write(json.dumps(run(name, check, *arguments)) + "\n")
+
+        subject = Subject(folder, work)
+        # The main class first: the others are compared with it.
+        for auto in sorted(
+            subject.autos, key=lambda auto: (auto != "AutoConfig", auto != subject.auto)
+        ):
+            tell(f"loads: {auto}", check_loads, subject, auto)
+        for name, check in CHECKS.items():
+            tell(name, check, subject)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
