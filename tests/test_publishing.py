@@ -1,5 +1,6 @@
 """Publishing with the Hub's real client, against a small Hub on loopback."""
 
+import json
 import re
 import subprocess
 import sys
@@ -220,6 +221,22 @@ def test_a_folder_that_does_not_exist_is_refused_in_one_line(hub, capsys):
     assert capsys.readouterr().err == (
         "error: nowhere is not a folder: give one that save_pretrained wrote\n"
     )
+
+
+def test_a_published_repository_passes_the_check(hub, capsys):
+    publish(DECODER.build(), ME, tokenizer=small_tokenizer(), token=TOKEN, verify=False)
+    assert main(["check", ME]) == 0
+    output = capsys.readouterr().out
+    assert "equal to the installed hf_tformer" in output
+    assert "0 warnings, 0 failed, 0 skipped" in output
+
+
+def test_the_push_that_every_model_has_brings_the_code_along(family, hub):
+    family.build().push_to_hub(ME, token=TOKEN)
+    files = hub.files(ME)
+    auto_map = json.loads(files["config.json"])["auto_map"]
+    assert {reference.split(".")[0] + ".py" for reference in auto_map.values()} <= set(files)
+    assert {"model.safetensors", "generation_config.json", "attention.py"} <= set(files)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import torch
 from families import DECODER, SEQ2SEQ, random_rows, until_end
 from torch.nn.functional import cross_entropy
 from transformers import (
+    AutoConfig,
     DataCollatorForSeq2Seq,
     DataCollatorWithFlattening,
     PreTrainedTokenizerFast,
@@ -170,6 +171,25 @@ def test_a_packed_batch_has_the_loss_of_its_documents(tmp_path, backend):
     rows = [{"input_ids": row} for row in ROWS]
     packed = train(DECODER, model, tmp_path, collator=DataCollatorWithFlattening(), rows=rows)
     assert packed == pytest.approx(separate, rel=1e-4)
+
+
+def test_a_checkpoint_of_trainer_holds_everything_a_reader_needs(family, tmp_path):
+    words = tokenizer()
+    options = {"output_dir": tmp_path, "max_steps": 1, "save_steps": 1, "use_cpu": True}
+    trainer = Trainer(
+        model=family.build(),
+        args=TrainingArguments(**options, report_to="none", disable_tqdm=True),
+        train_dataset=Rows(rows_of(family)),
+        data_collator=DataCollatorForSeq2Seq(words),
+        processing_class=words,
+    )
+    trainer.train()
+    folder = tmp_path / "checkpoint-1"
+    config = AutoConfig.from_pretrained(folder)
+    needed = {reference.split(".")[0] + ".py" for reference in config.auto_map.values()}
+    needed |= {"config.json", "generation_config.json", "model.safetensors"}
+    needed |= {"tokenizer.json", "tokenizer_config.json", "attention.py", "positions.py"}
+    assert needed <= {path.name for path in folder.iterdir()}
 
 
 def test_seq2seq_trainer_evaluates_by_generating(tmp_path):
