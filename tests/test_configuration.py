@@ -240,7 +240,11 @@ def test_a_configuration_survives_its_file(family, tmp_path):
 
 
 def test_unused_rotary_parameters_are_not_kept(family):
-    assert family.config(position_embedding_type="learned").rope_parameters is None
+    """Where the attribute exists, tools take the positions for rotary ones."""
+    for given in ({}, {"rope_theta": 5.0}, {"rope_parameters": {"rope_type": "default"}}):
+        config = family.config(position_embedding_type="learned", **given)
+        assert not hasattr(config, "rope_parameters")
+        assert not hasattr(config, "rope_theta")
 
 
 def test_layer_types_exist_only_where_a_layer_slides():

@@ -72,7 +72,7 @@ class TformerConfig(PreTrainedConfig):
             name: value for name, value in config_dict.items() if not name.endswith("_internal")
         }
         refuse_later_format(config_dict.get("format_version", 1))
-        names = {*cls.__dataclass_fields__, "layer_types"} - {
+        names = {*cls.__dataclass_fields__, "layer_types", "rope_parameters"} - {
             "dtype"
         }  # "auto" is resolved by the base class
         overrides = {name: kwargs.pop(name) for name in list(kwargs) if name in names}
@@ -96,10 +96,16 @@ class TformerConfig(PreTrainedConfig):
                 )
             self.head_dim = self.hidden_size // heads
 
-    def forget_unused_rope(self):
-        """Drops the rotary parameters that the base class fills in even where nothing rotates."""
-        if self.position_embedding_type != "rotary":
-            self.rope_parameters = None
+    def take_rope(self, rope_parameters, kwargs):
+        """Sets `rope_parameters`, in its new or its old words, only where something rotates.
+
+        Where the attribute exists the base class fills it in, and tools expect rotary positions.
+        """
+        if self.position_embedding_type == "rotary":
+            self.rope_parameters = rope_parameters
+        else:
+            for name in ("rope_theta", "rope_scaling", "partial_rotary_factor"):
+                kwargs.pop(name, None)
 
     def validate_architecture(self):
         super().validate_architecture()
@@ -167,8 +173,8 @@ class TformerConfig(PreTrainedConfig):
             )
 
     def check_rotary(self):
-        rope = self.rope_parameters
-        if self.position_embedding_type != "rotary" or rope is None:
+        rope = getattr(self, "rope_parameters", None)
+        if rope is None:
             return
         known = ("default", *ROPE_INIT_FUNCTIONS)
         rope_type = rope.get("rope_type")

@@ -6,7 +6,6 @@ sub-layer, a gated SiLU MLP. Other values give GPT-2, Mistral, Qwen2, Qwen3 and 
 """
 
 from transformers.configuration_utils import strict
-from transformers.modeling_rope_utils import RopeParameters
 
 from .configuration_base import TformerConfig, attention_parameter_count, mlp_parameter_count
 
@@ -24,8 +23,12 @@ AUTO_MAP = {
 
 @strict
 class TformerDecoderConfig(TformerConfig):
-    """Fields of the decoder-only family; `layer_types` is an attribute only where some layer
-    slides."""
+    """Fields of the decoder-only family.
+
+    Two more are attributes only where they mean something: `rope_parameters` (a dict in
+    transformers' words) with rotary positions, `layer_types` (one entry per layer) where some
+    layer slides.
+    """
 
     model_type = "tformer_decoder"
     base_model_tp_plan = {
@@ -55,7 +58,6 @@ class TformerDecoderConfig(TformerConfig):
 
     position_embedding_type: str = "rotary"  # learned (GPT-2), sinusoidal, none
     max_position_embeddings: int = 2048  # binding for learned positions only
-    rope_parameters: RopeParameters | dict | None = None
     sinusoidal_layout: str = "interleaved"  # halves: sines first, then cosines (Marian)
 
     norm_type: str = "rmsnorm"  # layernorm (GPT-2)
@@ -91,16 +93,16 @@ class TformerDecoderConfig(TformerConfig):
     bos_token_id: int | None = 1
     eos_token_id: int | list[int] | None = 2
 
-    def __post_init__(self, layer_types=None, **kwargs):
+    def __post_init__(self, rope_parameters=None, layer_types=None, **kwargs):
         self.check_first(kwargs.get("num_labels"))
         self.derive_heads()
         if self.final_norm is None:
             self.final_norm = self.norm_position == "pre"
         if self.logit_scale is None:
             self.logit_scale = 1.0  # never None: vLLM multiplies by it
+        self.take_rope(rope_parameters, kwargs)
         kwargs["auto_map"] = dict(AUTO_MAP)
         super().__post_init__(**kwargs)
-        self.forget_unused_rope()
         self.derive_layer_types(layer_types)
         self.validate_architecture()
 

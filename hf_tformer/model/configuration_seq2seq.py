@@ -6,7 +6,6 @@ ReLU MLP, one table for source, target and output. Other values give Marian, BAR
 """
 
 from transformers.configuration_utils import strict
-from transformers.modeling_rope_utils import RopeParameters
 
 from .configuration_base import TformerConfig, attention_parameter_count, mlp_parameter_count
 
@@ -19,7 +18,10 @@ AUTO_MAP = {
 
 @strict
 class TformerSeq2SeqConfig(TformerConfig):
-    """Fields of the encoder-decoder family; sizes hold for both stacks, depths for each."""
+    """Fields of the encoder-decoder family; sizes hold for both stacks, depths for each.
+
+    One more is an attribute only with rotary positions: `rope_parameters`, in transformers' words.
+    """
 
     model_type = "tformer_seq2seq"
     keys_to_ignore_at_inference = ["past_key_values", "encoder_last_hidden_state"]
@@ -39,7 +41,6 @@ class TformerSeq2SeqConfig(TformerConfig):
 
     position_embedding_type: str = "sinusoidal"  # learned (BART), rotary, none
     max_position_embeddings: int = 1024  # binding for learned positions only
-    rope_parameters: RopeParameters | dict | None = None
     sinusoidal_layout: str = "interleaved"  # halves: sines first, then cosines (Marian)
 
     norm_type: str = "layernorm"
@@ -77,7 +78,7 @@ class TformerSeq2SeqConfig(TformerConfig):
     eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 1
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, rope_parameters=None, **kwargs):
         self.check_first(kwargs.get("num_labels"))
         self.derive_heads()
         if self.share_encoder_decoder_embeddings and self.source_vocab_size == self.vocab_size:
@@ -88,9 +89,9 @@ class TformerSeq2SeqConfig(TformerConfig):
             self.final_norm = self.norm_position == "pre"
         if self.logit_scale is None:
             self.logit_scale = 1.0
+        self.take_rope(rope_parameters, kwargs)
         kwargs["auto_map"] = dict(AUTO_MAP)
         super().__post_init__(**kwargs)
-        self.forget_unused_rope()
         self.validate_architecture()
 
     def validate_architecture(self):
