@@ -56,6 +56,7 @@ def check(source, revision=None, run=True, *, cache=None, timeout=TIMEOUT):
         if folder.config.get("model_type") in FAMILIES:
             findings.append(compare_code(folder))
         if run:
+            print(f"running the code of {source} in a fresh process ...", file=sys.stderr)
             findings += run_probe(path, timeout)
     return findings
 
@@ -235,8 +236,6 @@ def add_arguments(parser):
 def main(args):
     """Prints what `check` finds; the exit status is 1 where something failed, 2 where nothing could
     be checked."""
-    if not args.no_run:
-        print(f"running the code of {args.source} in a fresh process ...", file=sys.stderr)
     try:
         findings = check(
             args.source, args.revision, not args.no_run, cache=args.cache, timeout=args.timeout
