@@ -61,13 +61,13 @@ def start_reader(tmp_path, folder, auto, save_to, cwd=None, **environment):
     )
 
 
-def finish(reader):
+def expect_same(reader):
     output, errors = reader.communicate(timeout=300)
     assert output.strip().endswith("same"), errors[-3000:]
 
 
-def read_elsewhere(*args, **kwargs):
-    finish(start_reader(*args, **kwargs))
+def expect_same_elsewhere(*args, **kwargs):
+    expect_same(start_reader(*args, **kwargs))
 
 
 def write(tmp_path, folder, model_type, name):
@@ -96,9 +96,9 @@ def test_every_head_runs_where_the_package_is_not_installed_and_saves_again(
 ):
     first, second = tmp_path / "first", tmp_path / "second"
     write(tmp_path, first, model_type, name)
-    read_elsewhere(tmp_path, first, auto, second)
+    expect_same_elsewhere(tmp_path, first, auto, second)
     shutil.rmtree(first)  # the second generation must stand alone
-    read_elsewhere(tmp_path, second, auto, tmp_path / "third")
+    expect_same_elsewhere(tmp_path, second, auto, tmp_path / "third")
 
 
 def test_any_auto_class_of_the_map_opens_a_language_model(tmp_path):
@@ -113,7 +113,7 @@ def test_any_auto_class_of_the_map_opens_a_language_model(tmp_path):
     saved = torch.load(tmp_path / "saved.pt", weights_only=True)
     torch.save({"inputs": saved["inputs"], "outputs": {}}, tmp_path / "saved.pt")
     for auto in sorted(set(auto_map) - {"AutoConfig"}):
-        read_elsewhere(tmp_path, folder, auto, tmp_path / auto)
+        expect_same_elsewhere(tmp_path, folder, auto, tmp_path / auto)
 
 
 GENERATING = [
@@ -126,8 +126,8 @@ GENERATING = [
 def test_the_name_of_the_folder_does_not_matter(tmp_path, model_type, auto, name):
     folder = tmp_path / "my model-v1.2 (final)"
     write(tmp_path, folder, model_type, name)
-    read_elsewhere(tmp_path, folder, auto, tmp_path / "again")
-    read_elsewhere(tmp_path, ".", auto, tmp_path / "once more", cwd=folder)
+    expect_same_elsewhere(tmp_path, folder, auto, tmp_path / "again")
+    expect_same_elsewhere(tmp_path, ".", auto, tmp_path / "once more", cwd=folder)
 
 
 @pytest.mark.parametrize(("model_type", "auto", "name"), GENERATING)
@@ -136,7 +136,7 @@ def test_four_processes_may_open_a_folder_at_once(tmp_path, model_type, auto, na
     write(tmp_path, tmp_path / "saved", model_type, name)
     start = [start_reader(tmp_path, tmp_path / "saved", auto, tmp_path / f"{i}") for i in range(4)]
     for reader in start:
-        finish(reader)
+        expect_same(reader)
 
 
 def test_a_broken_flash_attention_package_disturbs_nobody(tmp_path):
@@ -148,7 +148,9 @@ def test_a_broken_flash_attention_package_disturbs_nobody(tmp_path):
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: flash_attn\nVersion: 2.8.3\n")
     path = {"PYTHONPATH": str(broken.parent)}
-    read_elsewhere(tmp_path, tmp_path / "saved", GENERATING[1][1], tmp_path / "again", **path)
+    expect_same_elsewhere(
+        tmp_path, tmp_path / "saved", GENERATING[1][1], tmp_path / "again", **path
+    )
 
 
 TOKENIZE = """

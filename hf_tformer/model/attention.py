@@ -50,8 +50,7 @@ def eager_attention(module, query, key, value, attention_mask, scaling, dropout=
 
 
 def as_additive_mask(mask, dtype):
-    """Turns a mask of booleans (True: visible) into what is added; the finite minimum keeps hidden
-    rows finite."""
+    """Turns booleans (True: visible) into what is added; a finite minimum keeps hidden rows finite."""
     if mask.dtype != torch.bool:
         return mask
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
@@ -153,14 +152,12 @@ class Attention(nn.Module):
         )
 
     def project_output(self, output, batch_and_length):
-        """Joins the heads, whatever shape the backend gave them: vLLM returns [tokens, heads ·
-        dim]."""
+        """Joins the heads; some backends did so already: vLLM returns [tokens, heads · dim]."""
         return self.o_proj(output.reshape(*batch_and_length, -1).contiguous())
 
 
 def split_heads(projected, head_dim):
-    """[batch, seq, heads · head_dim] → [batch, seq, heads, head_dim]; the number of heads may be
-    sharded."""
+    """[batch, seq, heads · head_dim] → [batch, seq, heads, head_dim]; heads may be sharded."""
     return projected.unflatten(-1, (-1, head_dim))
 
 
@@ -216,8 +213,7 @@ class PackedKeys:
 
 
 class CrossAttention(Attention):
-    """Attention of the decoder to the encoder; keys and values are computed once per source and
-    cached."""
+    """Attention of the decoder to the encoder, whose keys and values are computed and cached once."""
 
     def __init__(self, config, layer_idx, value_head_dim=None):
         super().__init__(config, layer_idx, is_causal=False, value_head_dim=value_head_dim)

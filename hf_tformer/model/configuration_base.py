@@ -65,8 +65,7 @@ class TformerConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict, **kwargs):
-        """Builds the configuration of a file, with overrides applied before anything is derived or
-        checked."""
+        """Reads a file's dict; overrides come in before anything is derived or checked."""
         refuse_foreign_attention(config_dict)
         config_dict = {
             name: value for name, value in config_dict.items() if not name.endswith("_internal")
@@ -273,8 +272,7 @@ def refuse_later_format(version):
 
 
 def refuse_foreign_attention(config_dict):
-    """A file may not choose attention code: a name with '/' or ':' makes transformers download and
-    run it."""
+    """A file may not choose attention code: a '/' or ':' in its name means to download and run it."""
     for key in ("attn_implementation", "_attn_implementation", "_attn_implementation_internal"):
         value = config_dict.get(key)
         for name in value.values() if isinstance(value, dict) else [value]:

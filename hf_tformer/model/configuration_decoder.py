@@ -107,8 +107,7 @@ class TformerDecoderConfig(TformerConfig):
         self.validate_architecture()
 
     def derive_layer_types(self, layer_types):
-        """Sets `layer_types` only where some layer slides: caches and vLLM stumble over a list of
-        None."""
+        """Sets `layer_types` only where some layer slides: a None there trips caches and vLLM."""
         if layer_types is None and self.sliding_window is not None:
             layer_types = ["sliding_attention"] * self.num_hidden_layers
         if layer_types is None:
@@ -120,8 +119,7 @@ class TformerDecoderConfig(TformerConfig):
         if len(layer_types) != self.num_hidden_layers:
             raise ValueError(
                 f"layer_types has {len(layer_types)} entries for num_hidden_layers "
-                f"({self.num_hidden_layers}): "
-                "give one entry per layer"
+                f"({self.num_hidden_layers}): give one entry per layer"
             )
         unknown = sorted(
             {str(kind) for kind in layer_types} - {"full_attention", "sliding_attention"}

@@ -3,6 +3,7 @@
 
 import torch
 from torch import nn
+from transformers import initialization as init
 from transformers.activations import ACT2FN
 
 
@@ -89,6 +90,13 @@ def keep_positions(hidden_states, logits_to_keep):
     if isinstance(logits_to_keep, int):
         return hidden_states[:, -logits_to_keep:] if logits_to_keep else hidden_states
     return hidden_states[:, logits_to_keep]
+
+
+def initialise_projection(config, module):
+    """Replaces the normal start that transformers gives a linear layer, where another is wanted."""
+    # CODEPATH: the 2017 paper and its teaching models are Glorot-uniform; Llama and BART are normal
+    if config.initializer == "xavier_uniform" and isinstance(module, nn.Linear):
+        init.xavier_uniform_(module.weight)
 
 
 def plan_for(model, plan):

@@ -36,6 +36,12 @@ def language_model_loss(
     return total / torch.as_tensor(count, device=total.device).clamp(min=1)
 
 
+def loss_arguments(config, kwargs):
+    """What the configuration adds to the loss, unless the call says otherwise."""
+    settings = {"label_smoothing": config.label_smoothing, "z_loss": config.z_loss}
+    return {"vocab_size": config.vocab_size, **settings, **kwargs}
+
+
 def causal_language_model_loss(logits, labels, shift_labels=None, ignore_index=-100, **kwargs):
     """The same where position t predicts token t + 1; `shift_labels` are shifted already."""
     if shift_labels is None:
@@ -44,4 +50,4 @@ def causal_language_model_loss(logits, labels, shift_labels=None, ignore_index=-
     return language_model_loss(logits, shift_labels, ignore_index=ignore_index, **kwargs)
 
 
-__all__ = ["causal_language_model_loss", "language_model_loss"]
+__all__ = ["causal_language_model_loss", "language_model_loss", "loss_arguments"]

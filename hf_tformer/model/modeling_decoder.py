@@ -9,7 +9,6 @@ attends; a head projects.
 """
 
 from torch import nn
-from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.generation import GenerationMixin
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
@@ -29,8 +28,16 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import SelfAttention, mask_unwritten_keys, unless_packed
 from .configuration_decoder import TformerDecoderConfig
-from .layers import MLPS, RESIDUALS, build_norm, keep_positions, optional_norm, plan_for
-from .losses import causal_language_model_loss
+from .layers import (
+    MLPS,
+    RESIDUALS,
+    build_norm,
+    initialise_projection,
+    keep_positions,
+    optional_norm,
+    plan_for,
+)
+from .losses import causal_language_model_loss, loss_arguments
 from .positions import build_positions, build_rotation, count_positions
 
 MASK_MAKERS = {
@@ -72,8 +79,7 @@ class TformerDecoderLayer(GradientCheckpointingLayer):
 
 
 class TformerDecoderPreTrainedModel(PreTrainedModel):
-    """What transformers needs to know about the family: how to load, shard, initialise and observe
-    it."""
+    """What transformers needs to know to load, shard, initialise and observe the family."""
 
     config: TformerDecoderConfig
     base_model_prefix = "model"
@@ -92,10 +98,7 @@ class TformerDecoderPreTrainedModel(PreTrainedModel):
 
     def _init_weights(self, module):
         super()._init_weights(module)
-        # CODEPATH: the 2017 paper and its teaching models are Glorot-uniform; Llama, GPT-2 and BART
-        # are normal
-        if self.config.initializer == "xavier_uniform" and isinstance(module, nn.Linear):
-            init.xavier_uniform_(module.weight)
+        initialise_projection(self.config, module)
 
 
 class TformerDecoderModel(TformerDecoderPreTrainedModel):
@@ -200,6 +203,7 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
         super().__init__(config)
         self.model = TformerDecoderModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
+        self.logit_scale = config.logit_scale
         self.loss_function = causal_language_model_loss
         self.post_init()
 
@@ -216,8 +220,7 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
         logits_to_keep=0,
         **kwargs: Unpack[TransformersKwargs],
     ) -> CausalLMOutputWithPast:
-        """Labels are the inputs themselves, -100 where nothing is to be learned: they are shifted
-        here, once."""
+        """Labels are the inputs themselves, -100 to ignore: they are shifted here, once."""
         if labels is not None and use_cache is None:
             use_cache = False  # nobody decodes from a training step
         outputs = self.model(
@@ -230,21 +233,12 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
             **kwargs,
         )
         # Scaled before the projection: there are fewer hidden values than logits.
-        logits = self.lm_head(
-            keep_positions(outputs.last_hidden_state, logits_to_keep) * self.config.logit_scale
-        )
+        kept = keep_positions(outputs.last_hidden_state, logits_to_keep)
+        logits = self.lm_head(kept * self.logit_scale)
         loss = None
         if labels is not None:
-            smoothing = {
-                "label_smoothing": self.config.label_smoothing,
-                "z_loss": self.config.z_loss,
-            }
-            loss = self.loss_function(
-                logits=logits,
-                labels=labels,
-                vocab_size=self.config.vocab_size,
-                **{**smoothing, **kwargs},
-            )
+            arguments = loss_arguments(self.config, kwargs)
+            loss = self.loss_function(logits=logits, labels=labels, **arguments)
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,

@@ -18,7 +18,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .configuration_seq2seq import TformerSeq2SeqConfig
 from .layers import keep_positions, plan_for
-from .losses import language_model_loss
+from .losses import language_model_loss, loss_arguments
 from .stacks_seq2seq import (
     TformerSeq2SeqDecoder,
     TformerSeq2SeqEncoder,
@@ -152,12 +152,12 @@ class TformerSeq2SeqForConditionalGeneration(TformerSeq2SeqPreTrainedModel, Gene
             self._tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
         # By its name alone Trainer would count the labels as if they were to be shifted.
         self.loss_type = "ForMaskedLM"
+        self.logit_scale = config.logit_scale
         self.loss_function = language_model_loss
         self.post_init()
 
     def prepare_decoder_input_ids_from_labels(self, labels):
-        """What the decoder reads when it is to write `labels`: them, one place later
-        (DataCollatorForSeq2Seq asks)."""
+        """What the decoder reads to write `labels`: them, one place later. Collators ask for it."""
         return shift_tokens_right(
             labels, self.config.pad_token_id, self.config.decoder_start_token_id
         )
@@ -178,14 +178,11 @@ class TformerSeq2SeqForConditionalGeneration(TformerSeq2SeqPreTrainedModel, Gene
         logits_to_keep=0,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
-        """Labels are what the decoder is to write, -100 where nothing is to be learned; nothing
-        shifts them."""
-        if labels is not None:
-            use_cache = (
-                False if use_cache is None else use_cache
-            )  # nobody decodes from a training step
-            if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        """Labels are what the decoder is to write, -100 to ignore; nothing shifts them."""
+        if labels is not None and use_cache is None:
+            use_cache = False  # nobody decodes from a training step
+        if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -199,21 +196,12 @@ class TformerSeq2SeqForConditionalGeneration(TformerSeq2SeqPreTrainedModel, Gene
             **kwargs,
         )
         # Scaled before the projection: there are fewer hidden values than logits.
-        logits = self.lm_head(
-            keep_positions(outputs.last_hidden_state, logits_to_keep) * self.config.logit_scale
-        )
+        kept = keep_positions(outputs.last_hidden_state, logits_to_keep)
+        logits = self.lm_head(kept * self.logit_scale)
         loss = None
         if labels is not None:
-            smoothing = {
-                "label_smoothing": self.config.label_smoothing,
-                "z_loss": self.config.z_loss,
-            }
-            loss = self.loss_function(
-                logits=logits,
-                labels=labels,
-                vocab_size=self.config.vocab_size,
-                **{**smoothing, **kwargs},
-            )
+            arguments = loss_arguments(self.config, kwargs)
+            loss = self.loss_function(logits=logits, labels=labels, **arguments)
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,
@@ -232,8 +220,7 @@ def shift_tokens_right(labels, pad_token_id, decoder_start_token_id):
     if decoder_start_token_id is None or pad_token_id is None:
         raise ValueError(
             f"decoder_start_token_id is {decoder_start_token_id} and pad_token_id is "
-            f"{pad_token_id}: set both in the "
-            "configuration, decoder inputs are made of them"
+            f"{pad_token_id}: set both in the configuration, decoder inputs are made of them"
         )
     start = torch.full_like(labels[:, :1], decoder_start_token_id)
     previous = labels[:, :-1]

@@ -7,7 +7,6 @@ decoder  input_ids → embed + positions → n × layer(self mask, cross mask, c
 
 import torch
 from torch import nn
-from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -29,7 +28,7 @@ from .attention import (
     mask_unwritten_keys,
 )
 from .configuration_seq2seq import TformerSeq2SeqConfig
-from .layers import MLPS, RESIDUALS, build_norm, optional_norm
+from .layers import MLPS, RESIDUALS, build_norm, initialise_projection, optional_norm
 from .positions import build_positions, build_rotation, count_positions, count_visible
 
 
@@ -99,8 +98,7 @@ class TformerSeq2SeqDecoderLayer(GradientCheckpointingLayer):
 
 
 class TformerSeq2SeqPreTrainedModel(PreTrainedModel):
-    """What transformers needs to know about the family: how to load, shard, initialise and observe
-    it."""
+    """What transformers needs to know to load, shard, initialise and observe the family."""
 
     config: TformerSeq2SeqConfig
     base_model_prefix = "model"
@@ -144,10 +142,7 @@ class TformerSeq2SeqPreTrainedModel(PreTrainedModel):
 
     def _init_weights(self, module):
         super()._init_weights(module)
-        # CODEPATH: the 2017 paper and its teaching models are Glorot-uniform; Llama, GPT-2 and BART
-        # are normal
-        if self.config.initializer == "xavier_uniform" and isinstance(module, nn.Linear):
-            init.xavier_uniform_(module.weight)
+        initialise_projection(self.config, module)
 
 
 class Stack(TformerSeq2SeqPreTrainedModel):
@@ -308,8 +303,7 @@ class TformerSeq2SeqDecoder(Stack):
         )
 
     def prepare_cache(self, past_key_values, use_cache):
-        """A pair of caches, made where none is given; a single cache becomes the half for self-
-        attention."""
+        """A pair of caches, made where none is given; a single one serves self-attention."""
         if past_key_values is None:
             if not use_cache or self.training:
                 return None
@@ -319,8 +313,7 @@ class TformerSeq2SeqDecoder(Stack):
         return EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
 
     def prepare_cross_mask(self, inputs_embeds, encoder_hidden_states, encoder_attention_mask):
-        """The encoder's padding in the backend's form; a form that is still 2D belongs to flash
-        attention."""
+        """The encoder's padding in the backend's form; flash attention's is still 2D."""
         mask = create_bidirectional_mask(
             config=self.config,
             inputs_embeds=inputs_embeds,
