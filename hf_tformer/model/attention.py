@@ -50,7 +50,7 @@ def eager_attention(module, query, key, value, attention_mask, scaling, dropout=
 
 
 def as_additive_mask(mask, dtype):
-    """Turns booleans (True: visible) into what is added; a finite minimum keeps hidden rows finite."""
+    """Turns booleans (True: visible) into what is added; its minimum keeps hidden rows finite."""
     if mask.dtype != torch.bool:
         return mask
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
@@ -213,7 +213,7 @@ class PackedKeys:
 
 
 class CrossAttention(Attention):
-    """Attention of the decoder to the encoder, whose keys and values are computed and cached once."""
+    """Attention to the encoder, whose keys and values are computed once and cached."""
 
     def __init__(self, config, layer_idx, value_head_dim=None):
         super().__init__(config, layer_idx, is_causal=False, value_head_dim=value_head_dim)

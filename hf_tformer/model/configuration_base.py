@@ -272,7 +272,7 @@ def refuse_later_format(version):
 
 
 def refuse_foreign_attention(config_dict):
-    """A file may not choose attention code: a '/' or ':' in its name means to download and run it."""
+    """A file may not choose attention code: a '/' or ':' in a name means to download and run it."""
     for key in ("attn_implementation", "_attn_implementation", "_attn_implementation_internal"):
         value = config_dict.get(key)
         for name in value.values() if isinstance(value, dict) else [value]:
