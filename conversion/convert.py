@@ -1,0 +1,117 @@
+"""From a folder of another format to one of ours and back, whole or not at all."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from .checkpoints import appearing, open_checkpoint, write_checkpoint
+from .models import build_without_weights, load_config, save_description, translate
+from .registry import detect, named, refuse_others_family
+from .rules import ConversionError, Side, check_shape, check_targets, convert, locate, plan
+from .verify import verify as verify_logits
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+# What a tokenizer is made of, by the names that transformers looks for.
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "source.spm",
+    "target.spm",
+    "target_vocab.json",
+)
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What was done: where it lies, how many tensors, and how far the logits are apart."""
+
+    folder: Path
+    format: str
+    tensors: int
+    difference: float | None  # None: not verified
+
+
+def import_checkpoint(src, dst, format=None, dtype=None, verify=True):
+    """Makes the folder `dst` of ours from the folder `src` of another format."""
+    return transfer(src, dst, detect(src, format), True, as_dtype(dtype), verify)
+
+
+def export_checkpoint(src, dst, to, dtype=None, verify=True):
+    """Makes the folder `dst` of the format `to` from the folder `src` of ours."""
+    form = named(to)
+    refuse_others_family(src, form)
+    return transfer(src, dst, form, False, as_dtype(dtype), verify)
+
+
+def as_dtype(dtype):
+    if dtype is None or isinstance(dtype, torch.dtype):
+        return dtype
+    if dtype not in DTYPES:
+        raise ConversionError(f"dtype is {dtype!r}: choose one of {', '.join(DTYPES)}")
+    return DTYPES[dtype]
+
+
+def transfer(src, dst, form, to_ours, dtype, verify):
+    config = load_config(src, form, ours=not to_ours)
+    target = build_without_weights(translate(config, form, to_ours, dtype), form, ours=to_ours)
+    source = build_without_weights(config, form, ours=not to_ours)
+    tensors, count = converted_tensors(open_checkpoint(src), source, target, form, to_ours)
+    with appearing(dst) as folder:
+        write_checkpoint(folder, rounded(tensors, dtype))
+        save_description(target, folder)
+        bring_along(src, folder, source)
+        difference = verify_logits(src, folder, dtype) if verify else None
+    return Conversion(Path(dst), form.name, count, difference)
+
+
+def converted_tensors(checkpoint, source, target, form, to_ours):
+    """The tensors of the target, one after the other, and how many there will be.
+
+    Names and shapes of the whole file are checked before the first tensor is read.
+    """
+    source_side, target_side = Side.of(source), Side.of(target)
+    steps = plan(form.rules, (target_side if to_ours else source_side).shapes)
+    theirs_ignored = form.ignored
+    used = {name for step in steps for name in (step.theirs if to_ours else step.ours)}
+    places = locate(checkpoint, source_side, theirs_ignored if to_ours else {}, used)
+    for name, place in places.items():
+        check_shape(name, checkpoint.shape(place), source_side)
+    check_targets(steps, target_side, {} if to_ours else theirs_ignored, to_ours)
+    ours = (target if to_ours else source).config
+
+    def tensors():
+        for name, tensor in convert(
+            steps, lambda name: checkpoint.read(places[name]), ours, to_ours
+        ):
+            check_shape(name, tensor.shape, target_side)
+            yield name, tensor
+
+    return tensors(), len(target_side.shapes)
+
+
+def rounded(tensors, dtype):
+    for name, tensor in tensors:
+        yield name, tensor.to(dtype) if dtype and tensor.is_floating_point() else tensor
+
+
+def bring_along(src, folder, source):
+    """The tokenizer, and the habits of generation, which old folders keep in config.json."""
+    for name in TOKENIZER_FILES:
+        if (Path(src) / name).is_file():
+            shutil.copyfile(Path(src) / name, folder / name)
+    habits = Path(src) / "generation_config.json"
+    if habits.is_file():
+        shutil.copyfile(habits, folder / habits.name)
+    else:
+        source.generation_config.save_pretrained(folder)
