@@ -8,7 +8,7 @@ The same as a command: `python -m conversion import Qwen3-0.6B mine`.
 """
 
 from .convert import export_checkpoint, import_checkpoint
+from .proof import verify
 from .rules import ConversionError, Rule
-from .verify import verify
 
 __all__ = ["ConversionError", "Rule", "export_checkpoint", "import_checkpoint", "verify"]

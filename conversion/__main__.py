@@ -6,9 +6,9 @@ import sys
 from transformers.utils import logging
 
 from .convert import DTYPES, export_checkpoint, import_checkpoint
+from .proof import verify
 from .registry import FORMATS
 from .rules import ConversionError
-from .verify import verify
 
 
 def main(arguments=None):

@@ -1,7 +1,7 @@
 """BART: Marian's layers, learned positions that begin at two, a norm after the embeddings."""
 
 from .formats import SEQ2SEQ, Format, require
-from .marian import LAYERS_AND_HEAD, shared_fields_to_ours, shared_fields_to_theirs
+from .marian import LAYERS_AND_HEAD, ZERO_IF_ABSENT, shared_fields_to_ours, shared_fields_to_theirs
 from .rules import Rule, linear
 from .transforms import DropRows, FirstOfTwo
 
@@ -55,5 +55,6 @@ FORMATS = (
         ("BartConfig", "BartForConditionalGeneration"),
         SEQ2SEQ,
         IGNORED,
+        ZERO_IF_ABSENT,
     ),
 )

@@ -6,11 +6,20 @@ from pathlib import Path
 
 import torch
 
+from . import proof
 from .checkpoints import appearing, open_checkpoint, write_checkpoint
 from .models import build_without_weights, load_config, save_description, translate
 from .registry import detect, named, refuse_others_family
-from .rules import ConversionError, Side, check_shape, check_targets, convert, locate, plan
-from .verify import verify as verify_logits
+from .rules import (
+    ConversionError,
+    Side,
+    check_shape,
+    check_targets,
+    convert,
+    locate,
+    plan,
+    refuse_names,
+)
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 # What a tokenizer is made of, by the names that transformers looks for.
@@ -71,7 +80,7 @@ def transfer(src, dst, form, to_ours, dtype, verify):
         write_checkpoint(folder, rounded(tensors, dtype))
         save_description(target, folder)
         bring_along(src, folder, source)
-        difference = verify_logits(src, folder, dtype) if verify else None
+        difference = proof.verify(src, folder, dtype) if verify else None
     return Conversion(Path(dst), form.name, count, difference)
 
 
@@ -82,22 +91,28 @@ def converted_tensors(checkpoint, source, target, form, to_ours):
     """
     source_side, target_side = Side.of(source), Side.of(target)
     steps = plan(form.rules, (target_side if to_ours else source_side).shapes)
-    theirs_ignored = form.ignored
-    used = {name for step in steps for name in (step.theirs if to_ours else step.ours)}
-    places = locate(checkpoint, source_side, theirs_ignored if to_ours else {}, used)
+    source_ignored, target_ignored = (form.ignored, {}) if to_ours else ({}, form.ignored)
+    used = {name for step in steps for name in step.sources(to_ours)}
+    places = locate(checkpoint, source_side, source_ignored, used)
+    refuse_names("tensors are missing", used - places.keys() - set(form.zero_if_absent))
     for name, place in places.items():
         check_shape(name, checkpoint.shape(place), source_side)
-    check_targets(steps, target_side, {} if to_ours else theirs_ignored, to_ours)
+    check_targets(steps, target_side, target_ignored, to_ours)
+
+    def read(name):
+        if name in places:
+            return checkpoint.read(places[name])
+        return torch.zeros(source_side.shapes[name])
+
     ours = (target if to_ours else source).config
+    tensors = fitting(convert(steps, read, ours, to_ours), target_side)
+    return tensors, sum(len(step.targets(to_ours)) for step in steps)
 
-    def tensors():
-        for name, tensor in convert(
-            steps, lambda name: checkpoint.read(places[name]), ours, to_ours
-        ):
-            check_shape(name, tensor.shape, target_side)
-            yield name, tensor
 
-    return tensors(), len(target_side.shapes)
+def fitting(tensors, side):
+    for name, tensor in tensors:
+        check_shape(name, tensor.shape, side)
+        yield name, tensor
 
 
 def rounded(tensors, dtype):

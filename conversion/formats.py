@@ -27,6 +27,7 @@ class Format:
     classes: tuple[str, str]
     our_classes: tuple[str, str]
     ignored: dict[str, str] = field(default_factory=dict)  # their pattern → why nothing is lost
+    zero_if_absent: tuple[str, ...] = ()  # theirs, which transformers fills with zeros too
 
 
 DECODER = ("TformerDecoderConfig", "TformerDecoderForCausalLM")

@@ -46,6 +46,7 @@ IGNORED = {
     "model.decoder.embed_positions.weight": "frozen sinusoids, computed where they are needed",
     "model.shared.weight": "without tying, transformers makes this table and never reads it",
 }
+ZERO_IF_ABSENT = ("final_logits_bias",)  # a checkpoint of the base model, as bart-large is
 
 # theirs → ours, but for the vocabularies
 FIELDS = {
@@ -146,6 +147,13 @@ def to_theirs(ours):
 
 FORMATS = (
     Format(
-        "marian", RULES, to_ours, to_theirs, ("MarianConfig", "MarianMTModel"), SEQ2SEQ, IGNORED
+        "marian",
+        RULES,
+        to_ours,
+        to_theirs,
+        ("MarianConfig", "MarianMTModel"),
+        SEQ2SEQ,
+        IGNORED,
+        ZERO_IF_ABSENT,
     ),
 )

@@ -45,8 +45,11 @@ def first_cause(error):
 
 
 def build_without_weights(config, form, ours):
-    with torch.device("meta"):
-        return classes(form, ours)[1](config)
+    try:
+        with torch.device("meta"):
+            return classes(form, ours)[1](config)
+    except WRONG_VALUES as error:
+        raise ConversionError(f"{type(config).__name__}: {first_cause(error)}") from error
 
 
 def save_description(model, folder):

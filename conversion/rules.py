@@ -40,6 +40,12 @@ class Step:
     theirs: tuple[str, ...]
     transform: object
 
+    def sources(self, to_ours):
+        return self.theirs if to_ours else self.ours
+
+    def targets(self, to_ours):
+        return self.ours if to_ours else self.theirs
+
 
 def linear(ours, theirs, transform=None):
     """Rules for the weight and the bias of a module; the transform is for the weight alone."""
@@ -97,9 +103,9 @@ def convert(steps, read, config, to_ours):
     `read` gives the tensor of a name on the side that is converted from.
     """
     for step in steps:
-        sources, targets = (step.theirs, step.ours) if to_ours else (step.ours, step.theirs)
         change = step.transform.forward if to_ours else step.transform.inverse
-        yield from zip(targets, change(tuple(read(name) for name in sources), config), strict=True)
+        tensors = change(tuple(map(read, step.sources(to_ours))), config)
+        yield from zip(step.targets(to_ours), tensors, strict=True)
 
 
 @dataclass
@@ -133,6 +139,7 @@ def locate(checkpoint, side, ignored, used):
 
     A tied tensor may stand in a file under several names, if they hold the same values.
     """
+    refuse_names("the table reads what the model does not have", used - side.shapes.keys())
     places = {}
     for name in checkpoint.names():
         canonical = side.canonical(name)
@@ -148,8 +155,7 @@ def locate(checkpoint, side, ignored, used):
         and not is_ignored(ignored, f"{side.prefix}.{canonical}")
     }
     refuse_names("tensors that no rule explains", unknown)
-    refuse_names("tensors are missing", used - places.keys())
-    return {canonical: places[canonical] for canonical in sorted(used)}
+    return {canonical: places[canonical] for canonical in sorted(used & places.keys())}
 
 
 def refuse_unequal(checkpoint, first, second):
@@ -178,7 +184,7 @@ def check_shape(name, shape, side):
 
 def check_targets(steps, side, ignored, to_ours):
     """The steps produce each tensor that the target's model saves, and nothing else."""
-    produced = [name for step in steps for name in (step.ours if to_ours else step.theirs)]
+    produced = [name for step in steps for name in step.targets(to_ours)]
     expected = {name for name in side.shapes if name in produced or not is_ignored(ignored, name)}
     refuse_names("the table produces twice", {n for n in produced if produced.count(n) > 1})
     refuse_names("the table does not produce", expected - set(produced))
