@@ -51,7 +51,9 @@ class PickledShard:
                 f"{path} is damaged, older than torch 1.6 or holds more than plain tensors, which "
                 "could run code: save it again as safetensors where you trust it"
             ) from error
-        if not isinstance(tensors, dict) or not all(map(torch.is_tensor, tensors.values())):
+        if not isinstance(tensors, dict) or not all(
+            isinstance(name, str) and torch.is_tensor(tensor) for name, tensor in tensors.items()
+        ):
             raise ConversionError(
                 f"{path} is no dict of tensors: save model.state_dict() as safetensors"
             )
@@ -105,7 +107,7 @@ def shard_paths(index):
     if not isinstance(weight_map, dict) or not weight_map:
         raise ConversionError(f"{index} has no weight_map: fetch it again")
     paths = []
-    for name in sorted(set(weight_map.values())):
+    for name in sorted(set(map(str, weight_map.values()))):
         if Path(name).name != name:
             raise ConversionError(f"{index} names {name!r}, which does not lie beside it")
         path = index.parent / name

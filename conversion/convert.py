@@ -110,14 +110,20 @@ def converted_tensors(checkpoint, source, target, form, to_ours):
 
 
 def fitting(tensors, side):
+    """The tensors themselves, as long as they suit the model that is to read them."""
     for name, tensor in tensors:
         check_shape(name, tensor.shape, side)
+        if not tensor.is_floating_point():
+            raise ConversionError(
+                f"{name} holds {tensor.dtype}, as quantised weights do: "
+                "convert the model they were made from"
+            )
         yield name, tensor
 
 
 def rounded(tensors, dtype):
     for name, tensor in tensors:
-        yield name, tensor.to(dtype) if dtype and tensor.is_floating_point() else tensor
+        yield name, tensor if dtype is None else tensor.to(dtype)
 
 
 def bring_along(src, folder, source):

@@ -24,7 +24,7 @@ def model_type_of(folder):
             f"{folder} holds quantised weights (quantization_config is set): "
             "convert the model they were made from"
         )
-    return config.get("model_type")
+    return str(config.get("model_type"))
 
 
 def detect(folder, name=None):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import test_parity_decoder as decoders
@@ -14,6 +15,8 @@ from safetensors.torch import load_file
 from conversion import ConversionError, export_checkpoint, import_checkpoint, verify
 from conversion.__main__ import main
 from conversion.checkpoints import open_checkpoint, write_checkpoint
+from conversion.registry import FORMATS
+from conversion.rules import convert, plan
 
 
 @pytest.fixture
@@ -157,3 +160,37 @@ def test_a_base_model_of_bart_has_no_bias_of_its_logits(tmp_path):
     model.model.save_pretrained(tmp_path / "base")
     import_checkpoint(tmp_path / "base", tmp_path / "ours")
     assert not read_all(tmp_path / "ours")["lm_head.bias"].any()
+
+
+def test_only_what_one_rule_needs_is_read_at_a_time():
+    reads = []
+
+    def read(name):
+        reads.append(name)
+        return torch.zeros(30, 90) if name.endswith("c_attn.weight") else torch.zeros(30)
+
+    names = [f"model.layers.7.self_attn.{x}_proj.weight" for x in "qkv"]
+    tensors = convert(plan(FORMATS["gpt2"].rules, names), read, config=None, to_ours=True)
+    assert reads == []
+    assert [(name, tensor.shape) for name, tensor in tensors] == [(n, (30, 30)) for n in names]
+    assert reads == ["transformer.h.7.attn.c_attn.weight"]
+
+
+@pytest.fixture
+def format_of_the_guide():
+    """What CONTRIBUTING.md shows under "A new format of conversion", run as it stands."""
+    guide = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
+    section = guide.split("## A new format of conversion")[1].split("\n## ")[0]
+    code = section.split("```python\n")[1].split("```")[0]
+    known = dict(FORMATS)
+    exec(compile(code, "CONTRIBUTING.md", "exec"), {})
+    yield
+    FORMATS.clear()
+    FORMATS.update(known)
+
+
+def test_the_format_that_the_guide_adds_converts_both_ways(tmp_path, format_of_the_guide):
+    theirs = save_theirs(decoders.CASES["stablelm partial rotation"], tmp_path / "theirs")
+    import_checkpoint(tmp_path / "theirs", tmp_path / "ours")
+    export_checkpoint(tmp_path / "ours", tmp_path / "back", to="stablelm")
+    assert_same_bits(theirs.config, *(read_all(tmp_path / name) for name in ("theirs", "back")))

@@ -8,7 +8,8 @@ from converting import CASES, assert_refused, edit_config, edit_weights, save_ou
 
 import conversion.convert
 import conversion.proof
-from conversion import export_checkpoint, import_checkpoint
+from conversion import ConversionError, Rule, export_checkpoint, import_checkpoint
+from conversion.rules import plan
 
 
 @pytest.fixture
@@ -64,6 +65,19 @@ def test_a_missing_tensor_is_refused(tmp_path, llama):
 def test_a_tensor_of_another_shape_is_refused(tmp_path, llama):
     edit_weights(llama, lambda tensors: tensors.update({"model.norm.weight": torch.ones(29)}))
     assert_refused(tmp_path, "model.norm.weight", "[29]", "[30]")
+
+
+def test_integers_where_weights_belong_are_refused(tmp_path, llama):
+    whole = torch.ones(30, dtype=torch.int8)
+    edit_weights(llama, lambda tensors: tensors.update({"model.norm.weight": whole}))
+    assert_refused(tmp_path, "model.norm.weight", "int8")
+
+
+def test_a_table_with_no_rule_or_two_for_a_tensor_is_refused():
+    rule = Rule("norm.{i}.weight", "ln_{i}.weight")
+    for rules, count in (((), 0), ((rule, rule), 2)):
+        with pytest.raises(ConversionError, match=f"{count} rules .* norm.3.weight"):
+            plan(rules, ["norm.3.weight"])
 
 
 def test_tied_tensors_with_different_values_are_refused(tmp_path, llama):
