@@ -23,21 +23,25 @@ class SafeShard:
     """A safetensors file; opening it reads the header alone."""
 
     def __init__(self, path):
+        self.path = path
         try:
-            self.file = safe_open(path, framework="pt")
+            with safe_open(path, framework="pt") as file:
+                self.shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
         except SafetensorError as error:
             raise ConversionError(
                 f"{path} is truncated or no safetensors file ({error}): fetch it again"
             ) from error
 
     def names(self):
-        return list(self.file.keys())
+        return list(self.shapes)
 
     def shape(self, name):
-        return tuple(self.file.get_slice(name).get_shape())
+        return tuple(self.shapes[name])
 
     def read(self, name):
-        return self.file.get_tensor(name)
+        # Opened anew: what has been read of a file stays in memory for as long as it is open.
+        with safe_open(self.path, framework="pt") as file:
+            return file.get_tensor(name)
 
 
 class PickledShard:
