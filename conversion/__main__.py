@@ -1,0 +1,88 @@
+"""The command `tformer-convert`, also `python -m conversion`."""
+
+import argparse
+import sys
+
+from transformers.utils import logging
+
+from .convert import DTYPES, export_checkpoint, import_checkpoint
+from .proof import verify
+from .registry import FORMATS
+from .rules import ConversionError
+
+
+def main(arguments=None):
+    """Runs one command; a failure is one sentence on stderr and the exit status 1."""
+    options = build_parser().parse_args(arguments)
+    logging.disable_progress_bar()
+    try:
+        print(options.run(options))
+    except (ConversionError, OSError) as error:
+        print(" ".join(f"tformer-convert: {error}".split()), file=sys.stderr)
+        return 1
+    return 0
+
+
+def build_parser():
+    parser = argparse.ArgumentParser(prog="tformer-convert", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    importing = commands.add_parser("import", help="a folder of another format becomes one of ours")
+    importing.add_argument("--format", choices=FORMATS, help="refuse a folder of any other")
+    importing.set_defaults(run=run_import)
+    exporting = commands.add_parser("export", help="a folder of ours becomes one of another format")
+    exporting.add_argument("--to", choices=FORMATS, required=True)
+    exporting.set_defaults(run=run_export)
+    for command in (importing, exporting):
+        command.add_argument("src", metavar="SRC", help="folder with config.json and weights")
+        command.add_argument("dst", metavar="DST", help="folder to make")
+        command.add_argument("--dtype", choices=DTYPES, help="round to it; else as in SRC")
+        command.add_argument(
+            "--no-verify", action="store_true", help="skip the comparison of both models' logits"
+        )
+
+    verifying = commands.add_parser("verify", help="compare the logits of two folders")
+    verifying.add_argument("first", metavar="A")
+    verifying.add_argument("second", metavar="B")
+    verifying.set_defaults(run=run_verify)
+    listing = commands.add_parser("formats", help="the formats, and the models that read them")
+    listing.set_defaults(run=list_formats)
+    return parser
+
+
+def run_import(options):
+    return describe(
+        import_checkpoint(
+            options.src, options.dst, options.format, options.dtype, not options.no_verify
+        )
+    )
+
+
+def run_export(options):
+    return describe(
+        export_checkpoint(
+            options.src, options.dst, options.to, options.dtype, not options.no_verify
+        )
+    )
+
+
+def describe(done):
+    proof = (
+        "not verified: nobody has compared the logits of both models"
+        if done.difference is None
+        else f"largest difference of the logits: {done.difference:.1e}"
+    )
+    return f"{done.folder}: {done.tensors} tensors, {done.format}; {proof}"
+
+
+def run_verify(options):
+    difference = verify(options.first, options.second)
+    return f"largest difference of the logits: {difference:.1e}"
+
+
+def list_formats(options):
+    return "\n".join(f"{form.name:8} {form.classes[1]}" for form in FORMATS.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""BART: Marian's layers, learned positions that begin at two, a norm after the embeddings."""
+
+from .formats import SEQ2SEQ, Format, require
+from .marian import LAYERS_AND_HEAD, ZERO_IF_ABSENT, shared_fields_to_ours, shared_fields_to_theirs
+from .rules import Rule, linear
+from .transforms import DropRows, FirstOfTwo
+
+RULES = (
+    *LAYERS_AND_HEAD,
+    # Without tying, their model makes the shared table too and never reads it.
+    Rule(
+        "model.encoder.embed_tokens.weight",
+        ("model.encoder.embed_tokens.weight", "model.shared.weight"),
+        FirstOfTwo(),
+    ),
+    *(
+        rule
+        for stack in ("model.encoder", "model.decoder")
+        for rule in (
+            Rule(f"{stack}.positions.weight", f"{stack}.embed_positions.weight", DropRows(2)),
+            *linear(f"{stack}.embed_norm", f"{stack}.layernorm_embedding"),
+        )
+    ),
+)
+IGNORED = {
+    "model.encoder.version": "a number that fairseq left behind",
+    "model.decoder.version": "a number that fairseq left behind",
+}
+EMBEDDINGS = {"position_embedding_type": "learned", "embedding_norm": True}
+
+
+def to_ours(theirs):
+    return {
+        **shared_fields_to_ours(theirs),
+        **EMBEDDINGS,
+        "vocab_size": theirs.vocab_size,
+        "share_encoder_decoder_embeddings": theirs.tie_word_embeddings,
+    }
+
+
+def to_theirs(ours):
+    fields = shared_fields_to_theirs(ours, "BART", **EMBEDDINGS)
+    require(ours, "BART", share_encoder_decoder_embeddings=ours.tie_word_embeddings)
+    if ours.source_vocab_size != ours.vocab_size:
+        require(ours, "BART", source_vocab_size=None)
+    return {**fields, "vocab_size": ours.vocab_size}
+
+
+FORMATS = (
+    Format(
+        "bart",
+        RULES,
+        to_ours,
+        to_theirs,
+        ("BartConfig", "BartForConditionalGeneration"),
+        SEQ2SEQ,
+        IGNORED,
+        ZERO_IF_ABSENT,
+    ),
+)

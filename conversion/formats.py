@@ -1,0 +1,71 @@
+"""What a format is, and the words its two configuration functions are written in.
+
+What matters in training alone (dropout between layers, label smoothing, initialisation) is carried
+over where both sides have a name for it and left out otherwise. What changes a logit is carried
+over or refused.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .rules import ConversionError, Rule
+
+
+@dataclass(frozen=True)
+class Format:
+    """A layout of transformers: its name there, a table, and two functions for the configuration.
+
+    The functions take a configuration object of the one side and give the fields of the other.
+    `classes` are the names of the configuration and the model in transformers, `our_classes` those
+    in hf_tformer.
+    """
+
+    name: str
+    rules: tuple[Rule, ...]
+    config_to_ours: Callable
+    config_to_theirs: Callable
+    classes: tuple[str, str]
+    our_classes: tuple[str, str]
+    ignored: dict[str, str] = field(default_factory=dict)  # their pattern → why nothing is lost
+    zero_if_absent: tuple[str, ...] = ()  # theirs, which transformers fills with zeros too
+
+
+DECODER = ("TformerDecoderConfig", "TformerDecoderForCausalLM")
+SEQ2SEQ = ("TformerSeq2SeqConfig", "TformerSeq2SeqForConditionalGeneration")
+OURS = {"tformer_decoder": DECODER, "tformer_seq2seq": SEQ2SEQ}  # by model_type
+
+
+def require(config, reader, **needed):
+    """Refuses a configuration whose fields have other values than the other side stands for."""
+    for name, value in needed.items():
+        actual = getattr(config, name, None)
+        if actual != value:
+            raise ConversionError(
+                f"{name} is {actual!r}, which {reader} cannot express: only {value!r} converts"
+            )
+
+
+def carry(config, names):
+    """Fields under the same or another name: ours → theirs, or the other way round."""
+    pairs = names.items() if isinstance(names, dict) else ((name, name) for name in names)
+    return {new: getattr(config, old) for old, new in pairs}
+
+
+def inverted(names):
+    return {new: old for old, new in names.items()}
+
+
+def plain_attention_scale(config, reader):
+    """Refuses any scale but the usual one, however it is said."""
+    if config.attention_scale not in (None, config.head_dim**-0.5):
+        require(config, reader, attention_scale=None)
+
+
+def whole_heads(config, reader):
+    """Refuses heads that do not share the hidden size among themselves, or share their keys."""
+    require(
+        config,
+        reader,
+        num_key_value_heads=config.num_attention_heads,
+        head_dim=config.hidden_size / config.num_attention_heads,
+    )

@@ -1,0 +1,157 @@
+"""Llama, Mistral, Qwen2 and Qwen3: one table, and what each of them fixes in the configuration."""
+
+from copy import deepcopy
+from functools import partial
+
+from .formats import DECODER, Format, carry, plain_attention_scale, require
+from .rules import ConversionError, Rule, linear
+
+ATTENTION = "model.layers.{i}.self_attn"
+MLP = "model.layers.{i}.mlp"
+RULES = (
+    Rule("model.embed_tokens.weight", "model.embed_tokens.weight"),
+    Rule("model.layers.{i}.self_attn_norm.weight", "model.layers.{i}.input_layernorm.weight"),
+    *(rule for x in "qkvo" for rule in linear(f"{ATTENTION}.{x}_proj", f"{ATTENTION}.{x}_proj")),
+    *(Rule(f"{ATTENTION}.{x}_norm.weight", f"{ATTENTION}.{x}_norm.weight") for x in "qk"),
+    Rule("model.layers.{i}.mlp_norm.weight", "model.layers.{i}.post_attention_layernorm.weight"),
+    *(
+        rule
+        for x in ("gate", "up", "down")
+        for rule in linear(f"{MLP}.{x}_proj", f"{MLP}.{x}_proj")
+    ),
+    Rule("model.norm.weight", "model.norm.weight"),
+    Rule("lm_head.weight", "lm_head.weight"),
+)
+IGNORED = {f"{ATTENTION}.rotary_emb.inv_freq": "computed from rope_parameters"}
+
+SAME_FIELDS = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "max_position_embeddings",
+    "hidden_act",
+    "rms_norm_eps",
+    "attention_dropout",
+    "tie_word_embeddings",
+    "initializer_range",
+    "use_cache",
+    "pad_token_id",
+    "bos_token_id",
+    "eos_token_id",
+)
+ALL_OF_THEM = {
+    "position_embedding_type": "rotary",
+    "norm_type": "rmsnorm",
+    "norm_position": "pre",
+    "final_norm": True,
+    "embedding_norm": False,
+    "mlp_type": "gated",
+    "lm_head_bias": False,
+    "logit_scale": 1.0,
+    "scale_embedding": False,
+}
+# Values of ours that a format stands for without saying so.
+FIXED = {
+    "llama": {"qk_norm": False, "sliding_window": None},
+    "mistral": {
+        "qk_norm": False,
+        "attention_bias": False,
+        "attention_output_bias": False,
+        "mlp_bias": False,
+    },
+    "qwen2": {
+        "qk_norm": False,
+        "attention_bias": True,
+        "attention_output_bias": False,
+        "mlp_bias": False,
+    },
+    "qwen3": {"qk_norm": True, "mlp_bias": False},
+}
+ONE_BIAS_FOR_FOUR = ("llama", "qwen3")  # their attention_bias is of q, k, v and o
+
+
+def to_ours(theirs, name):
+    fields = {**carry(theirs, SAME_FIELDS), **FIXED[name]}
+    fields["head_dim"] = (
+        getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads
+    )
+    fields["rope_parameters"] = full_rotation(theirs, name)
+    if name == "llama":
+        fields["mlp_bias"] = theirs.mlp_bias
+    if name in ONE_BIAS_FOR_FOUR:
+        fields["attention_bias"] = fields["attention_output_bias"] = theirs.attention_bias
+    if name == "mistral":
+        require(theirs, "Mistral", layer_types=None)  # transformers' Mistral does not read them
+        fields["sliding_window"] = theirs.sliding_window
+    if name.startswith("qwen"):
+        fields.update(carry(theirs, ("sliding_window", "layer_types")))
+    return fields
+
+
+def to_theirs(ours, name):
+    reader = name.capitalize()
+    require(ours, reader, **ALL_OF_THEM, **FIXED[name])
+    plain_attention_scale(ours, reader)
+    fields = carry(ours, (*SAME_FIELDS, "head_dim"))
+    fields["rope_parameters"] = full_rotation(ours, reader)
+    if name == "llama":
+        fields["mlp_bias"] = ours.mlp_bias
+    if name in ONE_BIAS_FOR_FOUR:
+        require(ours, reader, attention_output_bias=ours.attention_bias)
+        fields["attention_bias"] = ours.attention_bias
+    if name == "mistral":
+        require_one_kind_of_layer(ours, reader)
+        fields["sliding_window"] = ours.sliding_window
+    if name.startswith("qwen"):
+        fields.update(windows_of_qwen(ours))
+    return fields
+
+
+def full_rotation(config, reader):
+    """Their rotation covers whole heads; a default one ignores partial_rotary_factor, ours does
+    not."""
+    rope = deepcopy(config.rope_parameters)
+    fraction = rope.get("partial_rotary_factor")
+    if fraction not in (None, 1.0) and rope["rope_type"] != "proportional":
+        raise ConversionError(
+            f"rope_parameters['partial_rotary_factor'] is {fraction} with rope_type "
+            f"{rope['rope_type']!r}, which {reader} does not follow: only 1.0 converts"
+        )
+    return rope
+
+
+def require_one_kind_of_layer(ours, reader):
+    kinds = set(getattr(ours, "layer_types", ()))
+    if len(kinds) > 1:
+        raise ConversionError(
+            f"layer_types holds {sorted(kinds)}, but {reader} has one kind of layer: "
+            "export to qwen2 or qwen3, whose layers may differ"
+        )
+
+
+def windows_of_qwen(ours):
+    layer_types = getattr(ours, "layer_types", ["full_attention"] * ours.num_hidden_layers)
+    slides = "sliding_attention" in layer_types
+    return {
+        "use_sliding_window": slides,
+        "sliding_window": ours.sliding_window,
+        "layer_types": list(layer_types),
+        "max_window_layers": layer_types.index("sliding_attention") if slides else len(layer_types),
+    }
+
+
+FORMATS = tuple(
+    Format(
+        name.lower(),
+        RULES,
+        partial(to_ours, name=name.lower()),
+        partial(to_theirs, name=name.lower()),
+        (f"{name}Config", f"{name}ForCausalLM"),
+        DECODER,
+        IGNORED,
+    )
+    for name in ("Llama", "Mistral", "Qwen2", "Qwen3")
+)

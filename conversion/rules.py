@@ -1,0 +1,191 @@
+"""The language of the tables, and the one loop that reads them in both directions.
+
+A table says for each tensor of ours where it lies in theirs. Names are written in full, `{i}`
+stands for the number of a layer. The order of the rules means nothing, and a tensor that fits no
+rule, or two, stops the conversion.
+
+transformers has a machinery of its own (WeightConverter) that renames while it loads. Its patterns
+match parts of names in the order they are given, so a table cannot be checked by reading it; and
+nothing there accounts for each tensor. Hence these lines.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+import torch
+
+from .transforms import Same
+
+SHOWN = 5  # names in a message
+
+
+class ConversionError(ValueError):
+    """What cannot be converted, and what to do about it, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Our names, their names, and what `forward` has to do to turn theirs into ours."""
+
+    ours: str | tuple[str, ...]
+    theirs: str | tuple[str, ...]
+    transform: object = field(default_factory=Same)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A rule at one layer: its names are those of tensors."""
+
+    ours: tuple[str, ...]
+    theirs: tuple[str, ...]
+    transform: object
+
+    def sources(self, to_ours):
+        return self.theirs if to_ours else self.ours
+
+    def targets(self, to_ours):
+        return self.ours if to_ours else self.theirs
+
+
+def linear(ours, theirs, transform=None):
+    """Rules for the weight and the bias of a module; the transform is for the weight alone."""
+    return (
+        Rule(f"{ours}.weight", f"{theirs}.weight", transform or Same()),
+        Rule(f"{ours}.bias", f"{theirs}.bias"),
+    )
+
+
+def matches(pattern, name):
+    return re.fullmatch(re.escape(pattern).replace(r"\{i\}", r"(\d+)"), name)
+
+
+def is_ignored(ignored, name):
+    return any(matches(pattern, name) for pattern in ignored)
+
+
+def plan(rules, our_names):
+    """The steps that produce each of our tensors once."""
+    steps = {}
+    for name in our_names:
+        found = [(rule, hit) for rule in rules for hit in matching(rule, name)]
+        if len(found) != 1:
+            raise ConversionError(
+                f"{len(found)} rules of the table produce our {name}: it needs exactly one"
+            )
+        rule, hit = found[0]
+        step = instantiate(rule, hit.groups())
+        steps[step.ours] = step
+    produced = [name for step in steps.values() for name in step.ours]
+    refuse_names("the table produces what our model does not have", set(produced) - set(our_names))
+    return list(steps.values())
+
+
+def matching(rule, name):
+    hits = (matches(pattern, name) for pattern in as_tuple(rule.ours))
+    return [hit for hit in hits if hit]
+
+
+def instantiate(rule, layer):
+    ours, theirs = (
+        tuple(name.replace("{i}", *layer) if layer else name for name in as_tuple(names))
+        for names in (rule.ours, rule.theirs)
+    )
+    return Step(ours, theirs, rule.transform)
+
+
+def as_tuple(names):
+    return names if isinstance(names, tuple) else (names,)
+
+
+def convert(steps, read, config, to_ours):
+    """Gives (name, tensor) one by one; only what a single step needs is in memory.
+
+    `read` gives the tensor of a name on the side that is converted from.
+    """
+    for step in steps:
+        change = step.transform.forward if to_ours else step.transform.inverse
+        tensors = change(tuple(map(read, step.sources(to_ours))), config)
+        yield from zip(step.targets(to_ours), tensors, strict=True)
+
+
+@dataclass
+class Side:
+    """The tensors that a model saves: each name with its shape, and other names of tied ones."""
+
+    shapes: dict[str, tuple[int, ...]]
+    aliases: dict[str, str]
+    prefix: str
+
+    @classmethod
+    def of(cls, model):
+        aliases = dict(model.all_tied_weights_keys)
+        shapes = {
+            name: tuple(tensor.shape)
+            for name, tensor in model.state_dict().items()
+            if name not in aliases
+        }
+        return cls(shapes, aliases, model.base_model_prefix)
+
+    def canonical(self, name):
+        """The name by which the model saves a tensor; base models are saved without a prefix."""
+        for candidate in (name, f"{self.prefix}.{name}"):
+            if candidate in self.shapes or candidate in self.aliases:
+                return self.aliases.get(candidate, candidate)
+        return name
+
+
+def locate(checkpoint, side, ignored, used):
+    """Canonical name → name in the file, of all that is used; every name of the file is explained.
+
+    A tied tensor may stand in a file under several names, if they hold the same values.
+    """
+    refuse_names("the table reads what the model does not have", used - side.shapes.keys())
+    places = {}
+    for name in checkpoint.names():
+        canonical = side.canonical(name)
+        if canonical in places:
+            refuse_unequal(checkpoint, places[canonical], name)
+        else:
+            places[canonical] = name
+    unknown = {
+        name
+        for canonical, name in places.items()
+        if canonical not in used
+        and not is_ignored(ignored, canonical)
+        and not is_ignored(ignored, f"{side.prefix}.{canonical}")
+    }
+    refuse_names("tensors that no rule explains", unknown)
+    return {canonical: places[canonical] for canonical in sorted(used & places.keys())}
+
+
+def refuse_unequal(checkpoint, first, second):
+    if not torch.equal(checkpoint.read(first), checkpoint.read(second)):
+        raise ConversionError(
+            f"{first} and {second} hold different values, but the configuration ties them: "
+            "set tie_word_embeddings to false in config.json if they were trained apart"
+        )
+
+
+def refuse_names(what, names):
+    if names:
+        shown = ", ".join(sorted(names)[:SHOWN])
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        raise ConversionError(f"{what}: {shown}{more}; check that the format is the right one")
+
+
+def check_shape(name, shape, side):
+    expected = side.shapes[name]
+    if tuple(shape) != expected:
+        raise ConversionError(
+            f"{name} has the shape {list(shape)}, but the configuration asks for "
+            f"{list(expected)}: check that config.json belongs to these weights"
+        )
+
+
+def check_targets(steps, side, ignored, to_ours):
+    """The steps produce each tensor that the target's model saves, and nothing else."""
+    produced = [name for step in steps for name in step.targets(to_ours)]
+    expected = {name for name in side.shapes if name in produced or not is_ignored(ignored, name)}
+    refuse_names("the table produces twice", {n for n in produced if produced.count(n) > 1})
+    refuse_names("the table does not produce", expected - set(produced))
+    refuse_names("the table produces what the target does not have", set(produced) - expected)

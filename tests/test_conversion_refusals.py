@@ -1,0 +1,216 @@
+"""What cannot be converted exactly is refused in one sentence, and nothing is left behind."""
+
+import json
+
+import pytest
+import torch
+from converting import CASES, assert_refused, edit_config, edit_weights, save_ours, save_theirs
+
+import conversion.convert
+import conversion.proof
+from conversion import ConversionError, Rule, export_checkpoint, import_checkpoint
+from conversion.rules import plan
+
+
+@pytest.fixture
+def llama(tmp_path):
+    """A folder of theirs that converts, for tests that spoil it."""
+    save_theirs(CASES["llama tied"], tmp_path / "theirs")
+    return tmp_path / "theirs"
+
+
+def test_an_index_cannot_point_out_of_its_folder(tmp_path, llama):
+    (llama / "model.safetensors").rename(tmp_path / "model.safetensors")
+    index = {"weight_map": {"model.norm.weight": "../model.safetensors"}}
+    (llama / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert_refused(tmp_path, "does not lie beside it")
+
+
+class Trap:
+    """Run when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def test_a_trapped_pickle_is_refused_and_not_run(tmp_path, llama):
+    (llama / "model.safetensors").unlink()
+    torch.save({"model.norm.weight": Trap(tmp_path / "sprung")}, llama / "pytorch_model.bin")
+    assert_refused(tmp_path, "pytorch_model.bin", "could run code")
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_truncated_file_is_refused(tmp_path, llama):
+    whole = (llama / "model.safetensors").read_bytes()
+    (llama / "model.safetensors").write_bytes(whole[:-100])
+    assert_refused(tmp_path, "model.safetensors is truncated")
+
+
+# Every tensor is explained
+
+
+def test_a_tensor_that_no_rule_explains_is_refused(tmp_path, llama):
+    edit_weights(llama, lambda tensors: tensors.update({"score.weight": torch.ones(2)}))
+    assert_refused(tmp_path, "no rule explains: score.weight")
+
+
+def test_a_missing_tensor_is_refused(tmp_path, llama):
+    edit_weights(llama, lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight"))
+    assert_refused(tmp_path, "missing: model.layers.1.mlp.up_proj.weight")
+
+
+def test_a_tensor_of_another_shape_is_refused(tmp_path, llama):
+    edit_weights(llama, lambda tensors: tensors.update({"model.norm.weight": torch.ones(29)}))
+    assert_refused(tmp_path, "model.norm.weight", "[29]", "[30]")
+
+
+def test_integers_where_weights_belong_are_refused(tmp_path, llama):
+    whole = torch.ones(30, dtype=torch.int8)
+    edit_weights(llama, lambda tensors: tensors.update({"model.norm.weight": whole}))
+    assert_refused(tmp_path, "model.norm.weight", "int8")
+
+
+def test_a_table_with_no_rule_or_two_for_a_tensor_is_refused():
+    rule = Rule("norm.{i}.weight", "ln_{i}.weight")
+    for rules, count in (((), 0), ((rule, rule), 2)):
+        with pytest.raises(ConversionError, match=f"{count} rules .* norm.3.weight"):
+            plan(rules, ["norm.3.weight"])
+
+
+def test_tied_tensors_with_different_values_are_refused(tmp_path, llama):
+    edit_weights(llama, lambda tensors: tensors.update({"lm_head.weight": torch.ones(101, 30)}))
+    assert_refused(tmp_path, "lm_head.weight", "model.embed_tokens.weight", "tie_word_embeddings")
+
+
+def test_a_format_that_the_folder_does_not_hold_is_refused(tmp_path, llama):
+    def run(src, dst):
+        import_checkpoint(src, dst, format="qwen2")
+
+    assert_refused(tmp_path, "is llama, not qwen2", run=run)
+    edit_config(llama, model_type="bert")
+    assert_refused(tmp_path, "'bert'")
+
+
+def test_quantised_weights_are_refused(tmp_path, llama):
+    edit_config(llama, quantization_config={"quant_method": "gptq"})
+    assert_refused(tmp_path, "quantization_config")
+
+
+# Nothing is approximated
+
+THEIR_REFUSALS = {
+    "gpt2 scaled by layer": ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
+    "gpt2 cross-attention": ("gpt2", {"add_cross_attention": True}),
+    "marian two head counts": ("marian", {"decoder_attention_heads": 5}),
+    "bart two widths": ("bart", {"decoder_ffn_dim": 41}),
+    "llama part of each head": (
+        "llama tied",
+        {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", THEIR_REFUSALS)
+def test_what_we_cannot_express_is_refused_by_field_and_value(case, tmp_path):
+    name, fields = THEIR_REFUSALS[case]
+    save_theirs(CASES[name], tmp_path / "theirs")
+    edit_config(tmp_path / "theirs", **fields)
+    (field, value) = next(iter(fields.items()))
+    assert_refused(tmp_path, field, "0.5" if isinstance(value, dict) else str(value))
+
+
+HALF = {"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5}
+OUR_REFUSALS = [
+    ("llama", {"qk_norm": True}),
+    ("llama", {"norm_position": "post"}),
+    ("llama", {"position_embedding_type": "sinusoidal"}),
+    ("llama", {"lm_head_bias": True}),
+    ("llama", {"sliding_window": 4}),
+    ("llama", {"attention_output_bias": True}),
+    ("llama", {"attention_scale": 1.0}),
+    ("llama", {"logit_scale": 0.5}),
+    ("llama", {"scale_embedding": True}),
+    ("llama", {"mlp_type": "plain"}),
+    ("mistral", {"attention_bias": True}),
+    ("mistral", {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 4}),
+    ("mistral", {"attention_output_bias": True}),
+    ("mistral", {"mlp_bias": True}),
+    ("qwen2", {"attention_bias": False}),
+    ("qwen2", {"attention_output_bias": True, "attention_bias": True}),
+    ("qwen3", {"mlp_bias": True, "qk_norm": True}),
+    ("qwen3", {"qk_norm": False}),
+    ("gpt2", {"position_embedding_type": "rotary"}),
+    ("gpt2", {"norm_type": "rmsnorm", "position_embedding_type": "learned"}),
+    ("marian", {"position_embedding_type": "rotary"}),
+    ("marian", {"sinusoidal_layout": "interleaved"}),
+    ("marian", {"norm_position": "pre", "final_norm": True}),
+    ("marian", {"lm_head_bias": False}),
+    ("marian", {"value_head_dim": 4}),
+    ("marian", {"num_key_value_heads": 1}),
+    ("marian", {"tie_word_embeddings": False, "share_encoder_decoder_embeddings": True}),
+    ("bart", {"position_embedding_type": "sinusoidal"}),
+    ("bart", {"norm_type": "rmsnorm"}),
+]
+
+
+@pytest.mark.parametrize(("to", "fields"), OUR_REFUSALS, ids=lambda value: str(value)[:40])
+def test_what_they_cannot_express_is_refused_by_field_and_value(to, fields, tmp_path):
+    family = "tformer_seq2seq" if to in ("marian", "bart") else "tformer_decoder"
+    save_ours(tmp_path / "theirs", family, **fields)
+
+    def run(src, dst):
+        export_checkpoint(src, dst, to=to)
+
+    field, value = next(iter(fields.items()))
+    words = [field] if isinstance(value, list) else [field, str(value)]
+    assert_refused(tmp_path, *words, run=run)
+
+
+def test_a_default_rotation_of_part_of_each_head_is_refused_for_llama(tmp_path):
+    save_ours(tmp_path / "theirs", head_dim=8, rope_parameters=HALF)
+
+    def run(src, dst):
+        export_checkpoint(src, dst, to="llama")
+
+    assert_refused(tmp_path, "partial_rotary_factor", "0.5", run=run)
+
+
+def test_a_format_of_the_other_family_is_refused(tmp_path):
+    save_ours(tmp_path / "theirs")
+
+    def run(src, dst):
+        export_checkpoint(src, dst, to="bart")
+
+    assert_refused(tmp_path, "tformer_decoder", "bart", "llama", run=run)
+
+
+# Nothing is left behind
+
+
+def test_wrong_weights_do_not_pass_the_proof(tmp_path, llama, monkeypatch):
+    def spoiled(tensors, dtype):
+        for name, tensor in tensors:
+            yield name, tensor * 1.01 if name.endswith("1.mlp.up_proj.weight") else tensor
+
+    monkeypatch.setattr(conversion.convert, "rounded", spoiled)
+    assert_refused(tmp_path, "the logits differ by")
+
+
+def test_a_failed_proof_leaves_nothing(tmp_path, llama, monkeypatch):
+    monkeypatch.setattr(conversion.proof, "TOLERANCE", -1.0)
+    assert_refused(tmp_path, "the logits differ by")
+
+
+def test_logits_that_are_no_numbers_do_not_pass_the_proof(tmp_path, llama):
+    edit_weights(llama, lambda tensors: tensors["model.norm.weight"].fill_(float("nan")))
+    assert_refused(tmp_path, "the logits differ by nan")
+
+
+def test_what_is_there_already_is_left_alone(tmp_path, llama):
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours/thesis.tex").write_text("years of work")
+    assert_refused(tmp_path, "exists")
+    assert (tmp_path / "ours/thesis.tex").read_text() == "years of work"
