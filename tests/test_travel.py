@@ -146,6 +146,7 @@ def test_a_broken_flash_attention_package_disturbs_nobody(tmp_path):
     (broken / "__init__.py").write_text("raise ImportError('undefined symbol: _ZN2at4_ops')")
     installed = broken.parent / "flash_attn-2.8.3.dist-info"
     installed.mkdir()
+    (installed / "top_level.txt").write_text("flash_attn\n")
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: flash_attn\nVersion: 2.8.3\n")
     path = {"PYTHONPATH": str(broken.parent)}
     expect_same_elsewhere(
