@@ -1,11 +1,11 @@
 """The model card: what the model is, how to load it, and what its code files hash to."""
 
-import hashlib
 from pathlib import Path
 
 from huggingface_hub import ModelCard, ModelCardData
 
 from . import __version__
+from .checking import digest
 from .registration import FAMILIES
 
 # model_type → what it is called, the task it is filed under, the Auto class of its usual head
@@ -138,7 +138,7 @@ def read_config(folder):
 def code_hashes(folder):
     """File name → SHA-256 of every Python file of a folder."""
     files = sorted(Path(folder).glob("*.py"))
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {path.name: digest(path) for path in files}
 
 
 def snippet(folder, repo_id, revision, installed):
