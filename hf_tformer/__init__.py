@@ -24,6 +24,7 @@ NAMES = {
     "TformerSeq2SeqForConditionalGeneration": "model.modeling_seq2seq",
     "TformerSeq2SeqModel": "model.modeling_seq2seq",
     "TformerSeq2SeqPreTrainedModel": "model.stacks_seq2seq",
+    "attention_maps": "attention_view",
     "check": "checking",
     "publish": "publishing",
 }
