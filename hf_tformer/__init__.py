@@ -25,6 +25,9 @@ NAMES = {
     "TformerSeq2SeqModel": "model.modeling_seq2seq",
     "TformerSeq2SeqPreTrainedModel": "model.stacks_seq2seq",
     "check": "checking",
+    "last_complete_checkpoint": "training",
+    "noam_learning_rate": "training",
+    "paper_training_arguments": "training",
     "publish": "publishing",
 }
 __all__ = sorted(NAMES)
