@@ -12,6 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_tformer
+from hf_tformer.programs import output_folder, save_whole
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SENTENCE = "the cat sat on a mat and dog ran to tree where bird sang of sun rain wind"
@@ -460,3 +461,28 @@ def test_help_is_given(program, name):
     status, out, _ = program(name, "--help")
     assert status == 0
     assert f"examples/{name}.py" in out
+
+
+# What the programs share
+
+
+def test_a_save_that_breaks_off_leaves_no_model_behind(tmp_path, language_model):
+    class Broken:
+        def save_pretrained(self, folder):
+            (Path(folder) / "tokenizer.json").write_text("{")
+            raise OSError("No space left on device")
+
+    model = AutoModelForCausalLM.from_pretrained(language_model)
+    with pytest.raises(OSError, match="No space"):
+        save_whole(tmp_path, model, Broken())
+    assert not list(tmp_path.iterdir())
+    save_whole(tmp_path, model)
+    assert AutoModelForCausalLM.from_pretrained(tmp_path).num_parameters() == model.num_parameters()
+
+
+def test_a_folder_made_for_nothing_is_removed_and_one_that_was_there_stays(tmp_path):
+    (tmp_path / "old").mkdir()
+    for name in ("new", "old"):
+        with pytest.raises(RuntimeError), output_folder(tmp_path / name):
+            raise RuntimeError
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
