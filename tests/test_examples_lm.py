@@ -2,7 +2,9 @@
 stopped by one sentence where something is wrong."""
 
 import json
+import re
 import runpy
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokeni
 import hf_tformer
 from hf_tformer.programs import output_folder, save_whole
 
+PROGRAMS = ("train_language_model", "finetune_lora", "generate", "attention_maps")
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SENTENCE = "the cat sat on a mat and dog ran to tree where bird sang of sun rain wind"
 WORDS = SENTENCE.split()
@@ -454,13 +457,21 @@ def test_a_picture_that_cannot_be_made_is_refused(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "name", ["train_language_model", "finetune_lora", "generate", "attention_maps"]
-)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_help_is_given(program, name):
     status, out, _ = program(name, "--help")
     assert status == 0
     assert f"examples/{name}.py" in out
+
+
+def test_the_commands_of_the_readme_are_understood(monkeypatch):
+    text = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^python (examples/(\w+)\.py .*)$", text, re.M)
+    mine = [(line, name) for line, name in commands if name in PROGRAMS]
+    assert {name for _, name in mine} == set(PROGRAMS)
+    for line, name in mine:
+        monkeypatch.setattr(sys, "argv", shlex.split(line, comments=True))
+        runpy.run_path(str(EXAMPLES / f"{name}.py"))["parse_arguments"]()
 
 
 # What the programs share
