@@ -11,6 +11,7 @@ nothing there accounts for each tensor. Hence these lines.
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 
@@ -55,8 +56,13 @@ def linear(ours, theirs, transform=None):
     )
 
 
+@cache
+def compiled(pattern):
+    return re.compile(re.escape(pattern).replace(r"\{i\}", r"(\d+)"))
+
+
 def matches(pattern, name):
-    return re.fullmatch(re.escape(pattern).replace(r"\{i\}", r"(\d+)"), name)
+    return compiled(pattern).fullmatch(name)
 
 
 def is_ignored(ignored, name):
