@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from huggingface_hub.utils import are_progress_bars_disabled
+from huggingface_hub import constants
 from transformers.utils import logging
 
 from .convert import DTYPES, export_checkpoint, import_checkpoint
@@ -15,7 +15,7 @@ from .rules import ConversionError
 def main(arguments=None):
     """Runs one command; a failure is one sentence on stderr and the exit status 1."""
     options = build_parser().parse_args(arguments)
-    options.progress = not are_progress_bars_disabled()  # HF_HUB_DISABLE_PROGRESS_BARS
+    options.progress = not constants.HF_HUB_DISABLE_PROGRESS_BARS
     logging.disable_progress_bar()  # those of loading, in the comparison
     try:
         print(options.run(options))

@@ -15,8 +15,8 @@ from .rules import ConversionError
 
 SHARD_BYTES = 2 * 10**9
 INDEX = "model.safetensors.index.json"
-# What has been read of a file stays in memory for as long as it is open.
-READ_BEFORE_REOPENING = 16 * 2**20
+# What has been read of a file stays in memory for as long as it is open: so much may.
+READ_BEFORE_REOPENING = 4 * 2**20
 TOUCHED = 2**16  # bytes that Linux maps around a page which is read; a write maps one by one
 # In this order: what needs no pickle comes first.
 FILES = (INDEX, "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin")
@@ -49,10 +49,15 @@ class SafeShard:
         return prod(self.shapes[name]) * (int(bits[0]) if bits else 8) // 8
 
     def read(self, name):
-        if self.file is None or self.read_so_far >= READ_BEFORE_REOPENING:
-            self.file, self.read_so_far = safe_open(self.path, framework="pt"), 0
+        if self.read_so_far + self.nbytes(name) > READ_BEFORE_REOPENING:
+            self.close()  # what is large never shares a mapping, which a small tensor would keep
+        if self.file is None:
+            self.file = safe_open(self.path, framework="pt")
         self.read_so_far += self.nbytes(name)
         return self.file.get_tensor(name)
+
+    def close(self):
+        self.file, self.read_so_far = None, 0
 
 
 class PickledShard:
@@ -86,12 +91,15 @@ class PickledShard:
     def read(self, name):
         return self.tensors[name]
 
+    def close(self):
+        """Nothing to do: the system takes its pages back when it needs them."""
+
 
 class Checkpoint:
     """The tensors of all shards by name, each read when it is asked for."""
 
     def __init__(self, shards):
-        self.places = {}
+        self.places, self.last_read = {}, None
         for shard in shards:
             for name in shard.names():
                 if name in self.places:
@@ -108,7 +116,11 @@ class Checkpoint:
         return self.places[name].nbytes(name)
 
     def read(self, name):
-        return self.places[name].read(name)
+        shard = self.places[name]
+        if self.last_read not in (None, shard):
+            self.last_read.close()
+        self.last_read = shard
+        return shard.read(name)
 
 
 def open_checkpoint(folder):
@@ -159,6 +171,7 @@ def write_checkpoint(folder, tensors, shard_bytes=SHARD_BYTES):
             shard, size = {}, 0
         shard[name] = own_memory(tensor)
         size += tensor.nbytes
+        del tensor  # before the next one is read
     shards.append(write_shard(folder, len(shards), shard))
     name_shards(folder, shards)
 

@@ -78,9 +78,8 @@ def transfer(src, dst, form, to_ours, dtype, verify, tokenizer, progress):
     tensors, count, size = converted_tensors(
         open_checkpoint(src), source, target, form, to_ours, dtype
     )
-    shown = tqdm(tensors, total=count, unit=" tensors", disable=None if progress else True)
     with appearing(dst, src, size) as folder:
-        write_checkpoint(folder, shown)
+        write_checkpoint(folder, counted(tensors, count, progress))
         save_description(target, folder)
         disagreements = tuple(companions.save(folder))
         difference = proof.verify(src, folder, dtype) if verify else None
@@ -130,8 +129,19 @@ def fitting(tensors, side):
                 "convert the model they were made from"
             )
         yield name, tensor
+        del tensor  # before the next one is read
 
 
 def rounded(tensors, dtype):
     for name, tensor in tensors:
         yield name, tensor if dtype is None else tensor.to(dtype)
+        del tensor  # before the next one is read
+
+
+def counted(tensors, total, progress):
+    """The tensors behind a bar, where a terminal looks."""
+    with tqdm(total=total, unit=" tensors", disable=None if progress else True) as bar:
+        for name, tensor in tensors:
+            yield name, tensor
+            del tensor  # before the next one is read; tqdm would keep it
+            bar.update()

@@ -110,8 +110,9 @@ def convert(steps, read, config, to_ours):
     """
     for step in steps:
         change = step.transform.forward if to_ours else step.transform.inverse
-        tensors = change(tuple(map(read, step.sources(to_ours))), config)
-        yield from zip(step.targets(to_ours), tensors, strict=True)
+        names, sources = step.targets(to_ours), step.sources(to_ours)
+        # No variable: it would keep these tensors while the next ones are read.
+        yield from zip(names, change(tuple(map(read, sources)), config), strict=True)
 
 
 @dataclass
