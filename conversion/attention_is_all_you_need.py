@@ -2,7 +2,7 @@
 with."""
 
 from .formats import SEQ2SEQ, choose, require
-from .plain import TOKEN_IDS, Needed, PlainFormat, count
+from .plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
 from .references.attention_is_all_you_need import Transformer
 from .rules import ConversionError, Rule, linear
 
@@ -44,6 +44,7 @@ def sizes(checkpoint, settings):
     source, width = checkpoint.shape("encoder.src_word_emb.weight")
     target = checkpoint.shape("decoder.trg_word_emb.weight")[0]
     first = "encoder.layer_stack.0"
+    keys, values = (checkpoint.shape(f"{first}.slf_attn.{x}.weight")[0] for x in ("w_ks", "w_vs"))
     choose(settings, "hf_tformer", scale_emb_or_prj=("prj", "emb", "none"))
     if settings.embs_share_weight and source != target:
         raise ConversionError(
@@ -57,8 +58,8 @@ def sizes(checkpoint, settings):
         "trg_vocab_size": target,
         "d_model": width,
         "d_inner": checkpoint.shape(f"{first}.pos_ffn.w_1.weight")[0],
-        "d_k": checkpoint.shape(f"{first}.slf_attn.w_qs.weight")[0] // settings.n_head,
-        "d_v": checkpoint.shape(f"{first}.slf_attn.w_vs.weight")[0] // settings.n_head,
+        "d_k": head_size(keys, settings.n_head, "n_head"),
+        "d_v": head_size(values, settings.n_head, "n_head"),
         "n_layers": count(checkpoint, "encoder.layer_stack.{i}.pos_ffn.w_1.weight"),
         "n_position": checkpoint.shape("encoder.position_enc.pos_table")[1],
         "scales_embeddings": scaled == "emb",

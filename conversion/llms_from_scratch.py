@@ -4,7 +4,7 @@ from . import gpt2
 from .formats import DECODER
 from .llama import ALL_OF_THEM
 from .llama import FIXED as FIXED_OF_NAMES
-from .plain import TOKEN_IDS, Needed, PlainFormat, count, is_same
+from .plain import TOKEN_IDS, Needed, PlainFormat, count, head_size, is_same
 from .references.llms_from_scratch import GPT, Llama
 from .rules import ConversionError, Rule, linear
 
@@ -67,8 +67,10 @@ def shared_sizes(checkpoint):
 
 
 def gpt_sizes(checkpoint, settings):
+    sizes = shared_sizes(checkpoint)
+    head_size(sizes["emb_dim"], settings.n_heads, "n_heads")
     return {
-        **shared_sizes(checkpoint),
+        **sizes,
         "hidden_dim": checkpoint.shape("trf_blocks.0.ff.layers.0.weight")[0],
         "context_length": checkpoint.shape("pos_emb.weight")[0],
         "qkv_bias": "trf_blocks.0.att.W_query.bias" in checkpoint.names(),
@@ -77,15 +79,12 @@ def gpt_sizes(checkpoint, settings):
 
 def llama_sizes(checkpoint, settings):
     kv_dim, width = checkpoint.shape("trf_blocks.0.att.W_key.weight")
-    if width % settings.n_heads or kv_dim % (width // settings.n_heads):
-        raise ConversionError(
-            f"n_heads is {settings.n_heads}, which does not divide {width} queries and {kv_dim} "
-            "keys into heads: set the number of query heads"
-        )
+    size = head_size(width, settings.n_heads, "n_heads")
     return {
         **shared_sizes(checkpoint),
         "hidden_dim": checkpoint.shape("trf_blocks.0.ff.fc1.weight")[0],
         "kv_dim": kv_dim,
+        "n_kv_groups": kv_dim // size,
     }
 
 
@@ -118,7 +117,7 @@ def llama_to_ours(theirs):
         **ALL_OF_THEM,
         **FIXED_OF_NAMES["llama"],
         **shared_fields(theirs),
-        "num_key_value_heads": theirs.kv_dim // (theirs.emb_dim // theirs.n_heads),
+        "num_key_value_heads": theirs.n_kv_groups,
         "rms_norm_eps": 1e-5,
         "rope_parameters": rope_of(theirs),
     }

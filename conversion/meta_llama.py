@@ -8,7 +8,7 @@ from .checkpoints import PickledShard, read_json
 from .formats import DECODER
 from .llama import ALL_OF_THEM
 from .llama import FIXED as FIXED_OF_NAMES
-from .plain import TOKEN_IDS, Needed, PlainFormat, count, is_same
+from .plain import TOKEN_IDS, Needed, PlainFormat, count, head_size, is_same
 from .references.meta_llama import MetaLlama
 from .rules import ConversionError, Rule, matches
 from .transforms import RotaryPairs
@@ -67,7 +67,11 @@ class Ranks:
 
     def read(self, name):
         parts, dim = [shard.read(name) for shard in self.shards], self.dim(name)
-        return parts[0] if dim is None or len(parts) == 1 else torch.cat(parts, dim)
+        if dim is not None:
+            return torch.cat(parts, dim) if len(parts) > 1 else parts[0]
+        if not all(torch.equal(parts[0], part) for part in parts):
+            raise ConversionError(f"the ranks have different {name}: fetch the folder again")
+        return parts[0]
 
     def dim(self, name):
         if name == "tok_embeddings.weight":  # Llama 2 split its width, Llama 3 its vocabulary
@@ -125,6 +129,7 @@ def sizes(checkpoint, settings):
     layers = count(checkpoint, f"{THEIRS}.attention.wq.weight")
     if layers != settings.n_layers:
         raise ConversionError(f"n_layers is {settings.n_layers}, but the files hold {layers}")
+    head_size(settings.dim, settings.n_heads, "n_heads")
     return {
         "vocab_size": checkpoint.shape("tok_embeddings.weight")[0],
         "hidden_dim": checkpoint.shape("layers.0.feed_forward.w1.weight")[0],

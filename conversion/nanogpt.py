@@ -2,7 +2,7 @@
 
 from .formats import DECODER, choose
 from .gpt2 import FIXED, IGNORED, OURS, THEIRS
-from .plain import TOKEN_IDS, Needed, PlainFormat, count
+from .plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
 from .references.nanogpt import NanoGPT
 from .rules import Rule
 from .transforms import Split, Zeros
@@ -48,6 +48,7 @@ def rules(theirs):
 
 def sizes(checkpoint, settings):
     vocab_size, width = checkpoint.shape("transformer.wte.weight")
+    head_size(width, settings.n_head, "n_head")
     return {
         "vocab_size": vocab_size,
         "n_embd": width,

@@ -102,8 +102,13 @@ class PlainFormat:
             raise
         except WRONG_VALUES as error:
             raise ConversionError(f"{path}: {first_cause(error)}") from error
-        config.dtype = first_dtype(checkpoint)
+        config.dtype = self.dtype_of(checkpoint)
         return config
+
+    def dtype_of(self, checkpoint):
+        """That of the first weight; what is ignored may be of any."""
+        names = [n for n in checkpoint.names() if not is_ignored(self.ignored, n)]
+        return checkpoint.read(names[0]).dtype if names else None
 
     def checked(self, name, value, path):
         """The value, if it is of the kind that the default or the example is of."""
@@ -114,7 +119,7 @@ class PlainFormat:
         model = self.settings[name]
         model = model.example if isinstance(model, Needed) else model
         kinds = (int, float) if isinstance(model, float) else (type(model),)
-        if model is None or value is None:
+        if model is None:
             return value
         if type(value) not in kinds or (type(value) is int and value < 0):
             raise ConversionError(f"{name} is {value!r} for {path}: choose a value like {model!r}")
@@ -195,13 +200,18 @@ def ask_rows(model, batch):
     return torch.cat([model(*row)[0] for row in zip(*columns, strict=True)])
 
 
-def first_dtype(checkpoint):
-    return checkpoint.read(checkpoint.names()[0]).dtype if checkpoint.names() else None
-
-
 def count(checkpoint, pattern):
     """How many layers have a tensor of this name."""
     return sum(bool(matches(pattern, name)) for name in checkpoint.names())
+
+
+def head_size(width, heads, name):
+    """How wide one of `heads` heads is, which is what the setting `name` says."""
+    if heads < 1 or width % heads:
+        raise ConversionError(
+            f"{name} is {heads}, but {width} numbers do not divide into so many heads: set another"
+        )
+    return width // heads
 
 
 def is_same(checkpoint, first, second):

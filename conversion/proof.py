@@ -16,19 +16,17 @@ def verify(first, second, dtype=None, settings=None):
     `dtype` is what the second was rounded to; the first is rounded alike before it is read.
     `settings` are what a plain file among the two does not say.
     """
-    sides = side_of(first), side_of(second)
-    return compare(
-        *(
-            (side, path, relevant(settings, side))
-            for side, path in zip(sides, (first, second), strict=True)
-        ),
-        dtype,
-    )
+    models = [(side_of(path), path) for path in (first, second)]
+    known = {name for side, _ in models for name in getattr(side, "settings", ())}
+    if unknown := sorted(set(settings or ()) - known):
+        raise ConversionError(f"neither {first} nor {second} has a setting {', '.join(unknown)}")
+    return compare(*((side, path, relevant(settings, side)) for side, path in models), dtype)
 
 
 def relevant(settings, side):
-    """Settings are for plain layouts; a folder of a library says everything itself."""
-    return settings if hasattr(side, "settings") else None
+    """Those that this side knows: a folder of a library says everything itself."""
+    known = getattr(side, "settings", ())
+    return {name: value for name, value in (settings or {}).items() if name in known}
 
 
 def compare(first, second, dtype=None):

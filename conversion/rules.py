@@ -165,7 +165,7 @@ def refuse_unequal(checkpoint, first, second):
     if not torch.equal(checkpoint.read(first), checkpoint.read(second)):
         raise ConversionError(
             f"{first} and {second} hold different values, but the configuration ties them: "
-            "set tie_word_embeddings to false in config.json if they were trained apart"
+            "untie them if they were trained apart (tie_word_embeddings in config.json, or --set)"
         )
 
 

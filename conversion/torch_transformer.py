@@ -9,9 +9,9 @@ generator.weight, generator.bias                to the target's vocabulary
 from math import prod
 
 from .formats import SEQ2SEQ, choose, plain_attention_scale, require, whole_heads
-from .plain import Needed, PlainFormat, count, is_same
+from .plain import Needed, PlainFormat, count, head_size, is_same
 from .references.torch_transformer import TorchTransformer
-from .rules import Rule
+from .rules import ConversionError, Rule
 from .transforms import Split, Zeros
 
 # our norm → theirs
@@ -82,12 +82,14 @@ SETTINGS = {
     "scale_embedding": True,
     "bos_token_id": None,
     "eos_token_id": None,
+    "decoder_start_token_id": None,  # bos_token_id
     "max_len": None,  # where no table of positions says it
 }
 
 
 def sizes(checkpoint, settings):
     source, width = checkpoint.shape(SRC)
+    head_size(width, settings.nhead, "nhead")
     names = checkpoint.names()
     table = "positional_encoding.pos_embedding"
     layer = "transformer.encoder.layers.0"
@@ -154,12 +156,19 @@ def to_ours(theirs):
         "attention_output_bias": theirs.bias,
         "norm_position": "pre" if theirs.norm_first else "post",
         "source_vocab_size": None if theirs.shares_tables else theirs.src_vocab_size,
-        "decoder_start_token_id": theirs.bos_token_id,
+        "decoder_start_token_id": first_id(theirs),
     }
+
+
+def first_id(theirs):
+    start = theirs.decoder_start_token_id
+    return theirs.bos_token_id if start is None else start
 
 
 def to_theirs(ours):
     reader = "torch.nn.Transformer"
+    if ours.pad_token_id is None:
+        raise ConversionError(f"pad_token_id is None: {reader} is told by it what to hide, set it")
     require(ours, reader, **FIXED)
     require(ours, reader, attention_bias=ours.mlp_bias, attention_output_bias=ours.mlp_bias)
     whole_heads(ours, reader)
@@ -170,6 +179,7 @@ def to_theirs(ours):
         **{name: getattr(ours, our_name) for name, our_name in FIELDS.items()},
         "norm_first": ours.norm_position == "pre",
         "src_vocab_size": ours.source_vocab_size or ours.vocab_size,
+        "decoder_start_token_id": ours.decoder_start_token_id,
     }
 
 

@@ -3,9 +3,9 @@
 from .formats import DECODER
 from .llama import ALL_OF_THEM
 from .llama import FIXED as FIXED_OF_NAMES
-from .plain import TOKEN_IDS, Needed, PlainFormat, count
+from .plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
 from .references.tutorial_gpt import TutorialGPT
-from .rules import ConversionError, Rule
+from .rules import Rule
 
 OURS, THEIRS = "model.layers.{i}", "layers.{i}"
 RULES = (
@@ -31,15 +31,12 @@ IGNORED = {
 def sizes(checkpoint, settings):
     vocab_size, width = checkpoint.shape("token_emb.weight")
     kv_dim = checkpoint.shape("layers.0.attn.k_proj.weight")[0]
-    if width % settings.n_heads or kv_dim % (width // settings.n_heads):
-        raise ConversionError(
-            f"n_heads is {settings.n_heads}, which does not divide {width} queries and {kv_dim} "
-            "keys into heads: set the number of query heads"
-        )
+    size = head_size(width, settings.n_heads, "n_heads")
     return {
         "vocab_size": vocab_size,
         "d_model": width,
         "kv_dim": kv_dim,
+        "n_kv_heads": kv_dim // size,
         "d_ff": checkpoint.shape("layers.0.ffn.gate_proj.weight")[0],
         "n_layers": count(checkpoint, f"{THEIRS}.attn_norm.weight"),
     }
@@ -55,7 +52,7 @@ def to_ours(theirs):
         "intermediate_size": theirs.d_ff,
         "num_hidden_layers": theirs.n_layers,
         "num_attention_heads": theirs.n_heads,
-        "num_key_value_heads": theirs.kv_dim // (theirs.d_model // theirs.n_heads),
+        "num_key_value_heads": theirs.n_kv_heads,
         "max_position_embeddings": theirs.max_seq_len,
         "rms_norm_eps": 1e-6,
         "tie_word_embeddings": True,

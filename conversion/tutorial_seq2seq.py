@@ -2,7 +2,7 @@
 
 from .formats import SEQ2SEQ
 from .marian import FIXED
-from .plain import Needed, PlainFormat, count
+from .plain import Needed, PlainFormat, count, head_size
 from .references.tutorial_seq2seq import TutorialSeq2Seq
 from .rules import Rule, linear
 
@@ -46,6 +46,7 @@ IGNORED = {
 
 def sizes(checkpoint, settings):
     source, width = checkpoint.shape("encoder.embedding.weight")
+    head_size(width, settings.num_heads, "num_heads")
     return {
         "src_vocab_size": source,
         "tgt_vocab_size": checkpoint.shape("decoder.embedding.weight")[0],

@@ -16,6 +16,31 @@ class Table(nn.Module):
         return states + sinusoids(*states.shape[1:])
 
 
+def build_encoder(config):
+    return nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(**of_a_layer(config)),
+        config.num_encoder_layers,
+        final_norm(config),
+        enable_nested_tensor=False,  # one path for padded and whole rows
+    )
+
+
+def build_decoder(config):
+    layer = nn.TransformerDecoderLayer(**of_a_layer(config))
+    return nn.TransformerDecoder(layer, config.num_decoder_layers, final_norm(config))
+
+
+def of_a_layer(config):
+    names = ("d_model", "nhead", "dim_feedforward", "activation", "layer_norm_eps", "norm_first")
+    return {**{name: getattr(config, name) for name in (*names, "bias")}, "batch_first": True}
+
+
+def final_norm(config):
+    if config.final_norm:
+        return nn.LayerNorm(config.d_model, config.layer_norm_eps, bias=config.bias)
+    return None
+
+
 class TorchTransformer(nn.Module):
     def __init__(self, config):
         super().__init__()
@@ -23,18 +48,10 @@ class TorchTransformer(nn.Module):
         self.transformer = nn.Transformer(
             config.d_model,
             config.nhead,
-            config.num_encoder_layers,
-            config.num_decoder_layers,
-            config.dim_feedforward,
-            activation=config.activation,
-            layer_norm_eps=config.layer_norm_eps,
-            norm_first=config.norm_first,
-            bias=config.bias,
+            custom_encoder=build_encoder(config),
+            custom_decoder=build_decoder(config),
             batch_first=True,
         )
-        self.transformer.encoder.use_nested_tensor = False  # one path for padded and whole rows
-        if not config.final_norm:
-            self.transformer.encoder.norm = self.transformer.decoder.norm = None
         self.src_tok_emb = Table(config, config.src_vocab_size)
         self.tgt_tok_emb = Table(config, config.tgt_vocab_size)
         self.generator = nn.Linear(config.d_model, config.tgt_vocab_size, config.generator_bias)
