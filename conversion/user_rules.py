@@ -1,17 +1,7 @@
 """A layout that its user declares: `--rules FILE`, in the language of our own tables.
 
-    from conversion import Rule
-
-    FAMILY = "decoder"                 # or "seq2seq"
-    CONFIG = {"vocab_size": 101, ...}  # the fields of our configuration
-    RULES = (Rule("model.embed_tokens.weight", "embedding.weight"), ...)
-    IGNORED = {"mask": "which token sees which"}    # may be left out
-
-    def reference():
-        return MyModel(...)            # called with ids, gives logits
-
-The file is a program of the user's and runs as such. Its reference is what proves the conversion;
-without one there is nothing to compare with, and importing takes `--no-verify`.
+CONTRIBUTING.md shows one under "A layout of your own". The file is a program of the user's and runs
+as such. Its reference is what proves the conversion; without one there is nothing to compare with.
 """
 
 import runpy
