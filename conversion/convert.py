@@ -59,6 +59,10 @@ def import_checkpoint(src, dst, format=None, dtype=None, verify=True, *, setting
     `settings` say what a plain file does not, by their names there: {"n_heads": 12}. `rules` is a
     file that describes a layout of the user's own.
     """
+    if rules and (format or settings):
+        raise ConversionError(
+            "rules say all about a file: give no format and no settings with them"
+        )
     form = read_rules(rules, verify) if rules else detect(src, format)
     return transfer(src, dst, form, True, as_dtype(dtype), verify, settings)
 

@@ -62,6 +62,13 @@ def test_rules_that_are_wrong_are_refused(old, new, words, tmp_path, mine):
     assert not (tmp_path / "ours").exists()
 
 
+def test_rules_leave_nothing_to_be_said(tmp_path, mine):
+    _, src, rules = mine
+    for said in ({"format": "nanogpt"}, {"settings": {"n_head": 3}}):
+        with pytest.raises(ConversionError, match="no format and no settings"):
+            import_checkpoint(src, tmp_path / "ours", rules=rules, **said)
+
+
 def test_rules_without_a_reference_convert_where_no_proof_is_asked_for(tmp_path, mine):
     model, src, rules = mine
     rules.write_text(rules.read_text().replace("def reference", "def no_reference"))
