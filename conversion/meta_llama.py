@@ -65,6 +65,9 @@ class Ranks:
             shape[dim] = sum(shard.shape(name)[dim] for shard in self.shards)
         return tuple(shape)
 
+    def nbytes(self, name):
+        return sum(shard.nbytes(name) for shard in self.shards)
+
     def read(self, name):
         parts, dim = [shard.read(name) for shard in self.shards], self.dim(name)
         if dim is not None:

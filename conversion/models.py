@@ -13,6 +13,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from transformers.dynamic_module_utils import custom_object_save
+from transformers.initialization import no_init_weights
 
 from .checkpoints import open_checkpoint
 from .rules import ConversionError
@@ -68,7 +69,7 @@ class Library:
 
     def build(self, config):
         try:
-            with torch.device("meta"):
+            with no_init_weights(), torch.device("meta"):
                 return self.model_class(config)
         except WRONG_VALUES as error:
             raise ConversionError(f"{type(config).__name__}: {first_cause(error)}") from error
