@@ -18,8 +18,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 import conversion.checkpoints
 import conversion.convert
-import conversion.models
 import conversion.destination
+import conversion.models
 from conversion import import_checkpoint
 from conversion.__main__ import main
 from conversion.checkpoints import write_checkpoint
@@ -172,7 +172,6 @@ import re, sys
 from functools import partial
 from pathlib import Path
 import conversion.convert
-import conversion.models
 from conversion import export_checkpoint, import_checkpoint
 from conversion.checkpoints import write_checkpoint
 
