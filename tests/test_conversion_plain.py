@@ -12,6 +12,7 @@ from converting import CLASSES, assert_refused
 from plain import CASES, nanogpt, save_nanogpt
 from safetensors.torch import load_file, save_file
 
+import conversion.convert
 from conversion import ConversionError, export_checkpoint, import_checkpoint, verify
 from conversion.__main__ import main
 from conversion.registry import FORMATS, detect
@@ -91,6 +92,28 @@ def test_torch_transformer_comes_back_as_the_same_bits(name, tmp_path):
     again = import_checkpoint(tmp_path / "back", tmp_path / "again")
     assert again.assumed == {}
     assert config_of(tmp_path / "again") == config_of(tmp_path / "ours")
+
+
+def test_what_torch_reads_has_a_card_that_says_so_and_is_compared(tmp_path, monkeypatch):
+    case = CASES["torch tied"]
+    _, src = case.save_to(tmp_path / "a")
+    import_checkpoint(src, tmp_path / "ours", settings=case.settings)
+    export_checkpoint(tmp_path / "ours", tmp_path / "back", to="torch-transformer")
+    card = (tmp_path / "back/README.md").read_text()
+    assert "library_name: pytorch" in card
+    assert "for torch.nn.Transformer" in card
+
+    def spoiled(tensors, dtype):
+        for name, tensor in tensors:
+            yield (
+                name,
+                tensor * 1.01 if name.endswith("encoder.layers.0.linear1.weight") else tensor,
+            )
+
+    monkeypatch.setattr(conversion.convert, "rounded", spoiled)
+    with pytest.raises(ConversionError, match="the logits differ by"):
+        export_checkpoint(tmp_path / "ours", tmp_path / "spoiled", to="torch-transformer")
+    assert not (tmp_path / "spoiled").exists()
 
 
 def test_the_order_of_rotary_pairs_matters_to_the_proof(tmp_path, monkeypatch):
