@@ -14,7 +14,7 @@ from .formats import OURS
 TEXT = """\
 # {name}
 
-A {what} of {parameters:,} parameters, {reader}.
+{what} of {parameters:,} parameters, {reader}.
 
 {description}
 

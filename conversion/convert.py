@@ -132,7 +132,7 @@ def converted_tensors(checkpoint, source, target, form, to_ours, dtype, rules):
     def read(name):
         if name in places:
             return checkpoint.read(places[name])
-        return torch.zeros(source_side.shapes[name])
+        return torch.zeros(source_side.shapes[name], dtype=source.config.dtype)
 
     ours = (target if to_ours else source).config
     tensors = fitting(convert(steps, read, ours, to_ours), target_side)
