@@ -1,13 +1,15 @@
 """Reading checkpoints lazily and without running anything; writing them one shard at a time."""
 
-import contextlib
+import argparse
 import json
+import os
 import pickle
-import shutil
-import uuid
+import re
+from math import prod
 from pathlib import Path
 
 import torch
+from packaging.version import Version
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
@@ -15,8 +17,19 @@ from .rules import ConversionError
 
 SHARD_BYTES = 2 * 10**9
 INDEX = "model.safetensors.index.json"
+# What has been read of a file stays in memory for as long as it is open: so much may.
+READ_BEFORE_REOPENING = 4 * 2**20
+TOUCHED = 2**16  # bytes that Linux maps around a page which is read; a write maps one by one
 # In this order: what needs no pickle comes first.
 FILES = (INDEX, "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin")
+
+# Where training programs put the weights, and what they know about them, in the dict they save.
+WEIGHTS = ("model", "state_dict", "model_state_dict")
+DESCRIPTIONS = ("config", "settings", "model_args")  # the last one is the most trusted
+# Added to each name by torch.compile and by DistributedDataParallel.
+WRAPPERS = ("_orig_mod.", "module.")
+# The only class besides tensors and Python's own values: settings of attention-is-all-you-need.
+ALLOWED = (argparse.Namespace,)
 
 
 class SafeShard:
@@ -24,9 +37,12 @@ class SafeShard:
 
     def __init__(self, path):
         self.path = path
+        self.file, self.read_so_far = None, 0
         try:
             with safe_open(path, framework="pt") as file:
-                self.shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+                headers = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+                self.shapes = {name: header.get_shape() for name, header in headers.items()}
+                self.types = {name: header.get_dtype() for name, header in headers.items()}
         except SafetensorError as error:
             raise ConversionError(
                 f"{path} is truncated or no safetensors file ({error}): fetch it again"
@@ -38,26 +54,28 @@ class SafeShard:
     def shape(self, name):
         return tuple(self.shapes[name])
 
+    def nbytes(self, name):
+        bits = re.search(r"\d+", self.types[name])  # F32, BF16, I8, F8_E4M3, BOOL
+        return prod(self.shapes[name]) * (int(bits[0]) if bits else 8) // 8
+
     def read(self, name):
-        # Opened anew: what has been read of a file stays in memory for as long as it is open.
-        with safe_open(self.path, framework="pt") as file:
-            return file.get_tensor(name)
+        if self.read_so_far + self.nbytes(name) > READ_BEFORE_REOPENING:
+            self.close()  # what is large never shares a mapping, which a small tensor would keep
+        if self.file is None:
+            self.file = safe_open(self.path, framework="pt")
+        self.read_so_far += self.nbytes(name)
+        return self.file.get_tensor(name)
+
+    def close(self):
+        self.file, self.read_so_far = None, 0
 
 
 class PickledShard:
-    """A file of torch.save; its tensors stay on the disk until they are used."""
+    """A dict of tensors from torch.save; they stay on the disk until they are used."""
 
-    def __init__(self, path):
-        try:
-            tensors = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-        except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-            raise ConversionError(
-                f"{path} is damaged, older than torch 1.6 or holds more than plain tensors, which "
-                "could run code: save it again as safetensors where you trust it"
-            ) from error
-        if not isinstance(tensors, dict) or not all(
-            isinstance(name, str) and torch.is_tensor(tensor) for name, tensor in tensors.items()
-        ):
+    def __init__(self, path, tensors=None):
+        tensors = read_pickle(path) if tensors is None else tensors
+        if not is_state_dict(tensors):
             raise ConversionError(
                 f"{path} is no dict of tensors: save model.state_dict() as safetensors"
             )
@@ -69,17 +87,62 @@ class PickledShard:
     def shape(self, name):
         return tuple(self.tensors[name].shape)
 
+    def nbytes(self, name):
+        return self.tensors[name].nbytes
+
     def read(self, name):
         return self.tensors[name]
 
+    def close(self):
+        """Nothing to do: the system takes its pages back when it needs them."""
+
+
+def is_state_dict(content):
+    return isinstance(content, dict) and all(
+        isinstance(name, str) and torch.is_tensor(tensor) for name, tensor in content.items()
+    )
+
+
+def read_pickle(path):
+    """What torch.save wrote, as long as it is tensors and plain values; nothing of it runs."""
+    if Version(torch.__version__) < Version("2.6"):
+        raise ConversionError(
+            f"torch {torch.__version__} can be made to run code by {path}: upgrade to 2.6 or later"
+        )
+    try:
+        with torch.serialization.safe_globals(list(ALLOWED)):
+            return torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    except DAMAGE as error:
+        raise ConversionError(
+            f"{path} is damaged, older than torch 1.6 or holds more than plain tensors, which "
+            "could run code: save it again as safetensors where you trust it"
+        ) from error
+
+
+# What torch.load raises for a file that it cannot or will not read.
+DAMAGE = (
+    pickle.UnpicklingError,
+    RuntimeError,
+    EOFError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+)
+
 
 class Checkpoint:
-    """The tensors of all shards by name, each read when it is asked for."""
+    """The tensors of all shards by name, each read when it is asked for.
 
-    def __init__(self, shards):
-        self.places = {}
+    `description` is what the files say about the model besides; `prefix` stands before each name.
+    """
+
+    def __init__(self, shards, description=None, prefix=""):
+        self.places, self.description, self.prefix = {}, description or {}, prefix
+        self.last_read = None
         for shard in shards:
             for name in shard.names():
+                name = name.removeprefix(prefix)
                 if name in self.places:
                     raise ConversionError(f"{name} stands in two shards: fetch the folder again")
                 self.places[name] = shard
@@ -88,10 +151,57 @@ class Checkpoint:
         return sorted(self.places)
 
     def shape(self, name):
-        return self.places[name].shape(name)
+        return self.place(name).shape(self.prefix + name)
+
+    def nbytes(self, name):
+        return self.place(name).nbytes(self.prefix + name)
 
     def read(self, name):
-        return self.places[name].read(name)
+        shard = self.place(name)
+        if self.last_read not in (None, shard):
+            self.last_read.close()
+        self.last_read = shard
+        return shard.read(self.prefix + name)
+
+    def place(self, name):
+        if name not in self.places:
+            raise ConversionError(f"tensors are missing: {name}; fetch the file again")
+        return self.places[name]
+
+
+def open_file(path):
+    """The weights in one file, taken out of what training programs put around them."""
+    path = Path(path)
+    if path.suffix == ".safetensors":
+        shard, description = SafeShard(path), {}
+    else:
+        content = read_pickle(path)
+        shard, description = PickledShard(path, weights_in(content)), description_in(content)
+    return Checkpoint([shard], description, common_prefix(shard.names()))
+
+
+def weights_in(content):
+    inner = content if isinstance(content, dict) else {}
+    found = [inner[key] for key in WEIGHTS if isinstance(inner.get(key), dict)]
+    return found[0] if found else content
+
+
+def description_in(content):
+    """The settings that were saved with the weights, as one dict."""
+    merged = {}
+    for key in DESCRIPTIONS if isinstance(content, dict) else ():
+        said = content.get(key)
+        said = vars(said) if isinstance(said, ALLOWED) else said
+        merged.update(said if isinstance(said, dict) else {})
+    return merged
+
+
+def common_prefix(names):
+    """What wrappers around the model have put before every name."""
+    prefix = ""
+    while added := [w for w in WRAPPERS if names and all(n.startswith(prefix + w) for n in names)]:
+        prefix += added[0]
+    return prefix
 
 
 def open_checkpoint(folder):
@@ -125,7 +235,9 @@ def read_json(path):
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ConversionError(f"{path} is missing: give a folder with config.json") from error
+        raise ConversionError(
+            f"{path} is missing: give a folder with config.json, or a file"
+        ) from error
     except ValueError as error:
         raise ConversionError(f"{path} is not valid JSON ({error}): fetch it again") from error
     if not isinstance(content, dict):
@@ -142,6 +254,7 @@ def write_checkpoint(folder, tensors, shard_bytes=SHARD_BYTES):
             shard, size = {}, 0
         shard[name] = own_memory(tensor)
         size += tensor.nbytes
+        del tensor  # before the next one is read
     shards.append(write_shard(folder, len(shards), shard))
     name_shards(folder, shards)
 
@@ -155,10 +268,15 @@ def own_memory(tensor):
 
 def write_shard(folder, number, tensors):
     path = folder / f"shard-{number}.safetensors"
+    for tensor in tensors.values():  # brings in what lies in a file still, many pages at a touch
+        tensor.flatten().view(torch.uint8)[::TOUCHED].sum()
     try:
         save_file(tensors, path, metadata={"format": "pt"})
     except SafetensorError as error:
-        raise OSError(f"{path} could not be written: {error}") from error
+        number = re.search(r"os error (\d+)", str(error))  # its words for what the system says
+        if number is None:
+            raise OSError(f"{path} could not be written: {error}") from error
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
     return path, {name: tensor.nbytes for name, tensor in tensors.items()}
 
 
@@ -175,19 +293,3 @@ def name_shards(folder, shards):
         total += sum(sizes.values())
     index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
     (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-
-
-@contextlib.contextmanager
-def appearing(folder):
-    """A folder beside `folder` to write into, which takes its name if nothing fails."""
-    folder = Path(folder).absolute()
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise ConversionError(f"{folder} exists: choose another name, or remove it first")
-    partial = folder.parent / f".{folder.name}-{uuid.uuid4().hex[:8]}.partial"
-    partial.mkdir(parents=True)
-    try:
-        yield partial
-        partial.replace(folder)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise

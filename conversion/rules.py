@@ -11,16 +11,14 @@ nothing there accounts for each tensor. Hence these lines.
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 
+from .errors import ConversionError
 from .transforms import Same
 
 SHOWN = 5  # names in a message
-
-
-class ConversionError(ValueError):
-    """What cannot be converted, and what to do about it, in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,13 @@ def linear(ours, theirs, transform=None):
     )
 
 
+@cache
+def compiled(pattern):
+    return re.compile(re.escape(pattern).replace(r"\{i\}", r"(\d+)"))
+
+
 def matches(pattern, name):
-    return re.fullmatch(re.escape(pattern).replace(r"\{i\}", r"(\d+)"), name)
+    return compiled(pattern).fullmatch(name)
 
 
 def is_ignored(ignored, name):
@@ -104,8 +107,9 @@ def convert(steps, read, config, to_ours):
     """
     for step in steps:
         change = step.transform.forward if to_ours else step.transform.inverse
-        tensors = change(tuple(map(read, step.sources(to_ours))), config)
-        yield from zip(step.targets(to_ours), tensors, strict=True)
+        names, sources = step.targets(to_ours), step.sources(to_ours)
+        # No variable: it would keep these tensors while the next ones are read.
+        yield from zip(names, change(tuple(map(read, sources)), config), strict=True)
 
 
 @dataclass
@@ -118,13 +122,10 @@ class Side:
 
     @classmethod
     def of(cls, model):
-        aliases = dict(model.all_tied_weights_keys)
-        shapes = {
-            name: tuple(tensor.shape)
-            for name, tensor in model.state_dict().items()
-            if name not in aliases
-        }
-        return cls(shapes, aliases, model.base_model_prefix)
+        state = model.state_dict(keep_vars=True)
+        aliases = dict(getattr(model, "all_tied_weights_keys", None) or shared_names(state))
+        shapes = {name: tuple(state[name].shape) for name in state if name not in aliases}
+        return cls(shapes, aliases, getattr(model, "base_model_prefix", ""))
 
     def canonical(self, name):
         """The name by which the model saves a tensor; base models are saved without a prefix."""
@@ -132,6 +133,15 @@ class Side:
             if candidate in self.shapes or candidate in self.aliases:
                 return self.aliases.get(candidate, candidate)
         return name
+
+
+def shared_names(state):
+    """Name → first name of the same parameter, as plain PyTorch ties: by sharing it."""
+    first, aliases = {}, {}
+    for name, tensor in state.items():
+        if first.setdefault(id(tensor), name) != name:
+            aliases[name] = first[id(tensor)]
+    return aliases
 
 
 def locate(checkpoint, side, ignored, used):
@@ -162,7 +172,7 @@ def refuse_unequal(checkpoint, first, second):
     if not torch.equal(checkpoint.read(first), checkpoint.read(second)):
         raise ConversionError(
             f"{first} and {second} hold different values, but the configuration ties them: "
-            "set tie_word_embeddings to false in config.json if they were trained apart"
+            "untie them if they were trained apart (tie_word_embeddings in config.json, or --set)"
         )
 
 
