@@ -18,6 +18,8 @@ class RoomyLayer(DynamicLayer):
     tensors (cropping, selecting rows, moving to another device) needs no word of it.
     """
 
+    flat_layers = None  # of the model that writes here: see flat.py
+
     def update(self, key_states, value_states, *args, **kwargs):
         # Graphs and gradients want new tensors.
         if torch.compiler.is_compiling() or torch.is_grad_enabled():

@@ -29,6 +29,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import SelfAttention, mask_unwritten_keys, unless_packed
 from .caching import write_in_place
 from .configuration_decoder import TformerDecoderConfig
+from .flat import StepState, flat_step, run_flat
 from .layers import (
     MLPS,
     RESIDUALS,
@@ -163,17 +164,22 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         hidden_states = self.positions(inputs_embeds * self.embed_scale, position_ids)
         hidden_states = self.dropout(self.embed_norm(hidden_states))
         position_embeddings = for_all_heads(self.rotary_emb(hidden_states, position_ids))
-        for layer in self.layers[
-            : self.config.num_hidden_layers
-        ]:  # early exit lowers the number for a draft
-            hidden_states = layer(
-                hidden_states,
-                attention_mask=masks[layer.attention_type],
-                position_embeddings=position_embeddings,
-                past_key_values=past_key_values,
-                position_ids=position_ids,
-                **kwargs,
-            )
+        layers = self.layers[: self.config.num_hidden_layers]  # early exit lowers it for a draft
+        mask = masks.get("full_attention")
+        steps = flat_step(self, layers, hidden_states, past_key_values, *masks.values())
+        if steps:
+            state = StepState(position_embeddings, mask, past_key_values)
+            hidden_states = run_flat(steps, hidden_states, state)
+        else:
+            for layer in layers:
+                hidden_states = layer(
+                    hidden_states,
+                    attention_mask=masks[layer.attention_type],
+                    position_embeddings=position_embeddings,
+                    past_key_values=past_key_values,
+                    position_ids=position_ids,
+                    **kwargs,
+                )
         return BaseModelOutputWithPast(
             last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values
         )

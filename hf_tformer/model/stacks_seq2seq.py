@@ -29,6 +29,7 @@ from .attention import (
 )
 from .caching import write_in_place
 from .configuration_seq2seq import TformerSeq2SeqConfig
+from .flat import StepState, flat_step, run_flat
 from .layers import MLPS, RESIDUALS, build_dropout, build_norm, initialise_projection, optional_norm
 from .positions import (
     build_positions,
@@ -295,16 +296,22 @@ class TformerSeq2SeqDecoder(Stack):
             inputs_embeds, encoder_hidden_states, encoder_attention_mask
         )
         hidden_states, position_embeddings = self.embed(inputs_embeds, position_ids)
-        for layer in self.layers:
-            hidden_states = layer(
-                hidden_states,
-                encoder_hidden_states,
-                self_mask=self_mask,
-                cross_mask=cross_mask,
-                position_embeddings=position_embeddings,
-                past_key_values=past_key_values,
-                **kwargs,
-            )
+        steps = flat_step(self, self.layers, hidden_states, self_cache, self_mask, cross_mask)
+        if steps and past_key_values.is_updated.get(0):  # the encoder's keys are there
+            cross_cache = past_key_values.cross_attention_cache
+            state = StepState(position_embeddings, self_mask, self_cache, cross_mask, cross_cache)
+            hidden_states = run_flat(steps, hidden_states, state)
+        else:
+            for layer in self.layers:
+                hidden_states = layer(
+                    hidden_states,
+                    encoder_hidden_states,
+                    self_mask=self_mask,
+                    cross_mask=cross_mask,
+                    position_embeddings=position_embeddings,
+                    past_key_values=past_key_values,
+                    **kwargs,
+                )
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values
         )
@@ -316,9 +323,7 @@ class TformerSeq2SeqDecoder(Stack):
                 return None
             past_key_values = DynamicCache(config=self.config)
         if not isinstance(past_key_values, EncoderDecoderCache):
-            past_key_values = EncoderDecoderCache(
-                past_key_values, DynamicCache(config=self.config)
-            )
+            past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
         write_in_place(past_key_values)
         return past_key_values
 
