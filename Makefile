@@ -16,7 +16,7 @@ test test-floor: export OMP_NUM_THREADS ?= 1
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: .venv/ready ## the shortest complete program: examples/demo.py
+demo: .venv/ready ## train, save, open elsewhere and use a model, in minutes
 	$(BIN)/python examples/demo.py
 
 test: .venv/ready ## the quick tests, on the versions in constraints.txt
