@@ -159,7 +159,8 @@ def multi30k(args):
         rows["validation"] = rows.pop("val")
         for name, build in (("ours", build_ours), ("Marian's", build_marian)):
             model = build(data, sizes, training, tokenizer)
-            print(f"{name}: {model.num_parameters() / 1e6:.2f} M parameters")
+            trained = model.num_parameters(only_trainable=True)
+            print(f"{name}: {trained / 1e6:.3f} M parameters to train")
             trainer = make_trainer(training, model, tokenizer, rows)
             trainer.compute_metrics, metrics = None, trainer.compute_metrics
             trainer.args.predict_with_generate = False  # while it learns, the loss is enough
