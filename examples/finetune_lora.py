@@ -101,6 +101,8 @@ def train(args):
     model.print_trainable_parameters()
     trainer = make_trainer(args, model, tokenizer, rows)
     trainer.train(resume_from_checkpoint=checkpoint)
+    if not trainer.is_world_process_zero():
+        return  # of several processes, the first one saves
     model = trainer.model.merge_and_unload() if args.merge else trainer.model
     save_whole(args.output, model, tokenizer)
     print("\n" + how_to_load(args, model))
@@ -169,6 +171,9 @@ def add_adapters(args, model):
     from transformers import set_seed
 
     from hf_tformer.registration import PROJECTIONS
+
+    if getattr(model, "peft_config", None):
+        raise ProgramError(f"{args.model} holds adapters: give the whole model that --merge saves")
 
     there = {name.rpartition(".")[2] for name, _ in model.named_modules()}
     targets = args.targets or sorted(PROJECTIONS & there)

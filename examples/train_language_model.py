@@ -36,8 +36,6 @@ def main():
     args = parse_arguments()
     with output_folder(args.output, args.resume):
         train(args)
-    if args.push_to_hub:
-        print(publish_folder(args.output, args.push_to_hub).url)
 
 
 def train(args):
@@ -53,9 +51,13 @@ def train(args):
     trainer = make_trainer(args, model, tokenizer, training, validation)
     trainer.train(resume_from_checkpoint=checkpoint)
     loss = trainer.evaluate()["eval_loss"]
+    if not trainer.is_world_process_zero():
+        return  # of several processes, the first one saves
     print(f"\nvalidation loss {loss:.3f}, perplexity {math.exp(loss):.1f}")
     save_whole(args.output, trainer.model, tokenizer)
     print(f"saved: {args.output}\n\n{write_sample(args, trainer.model, tokenizer)}")
+    if args.push_to_hub:
+        print(publish_folder(args.output, args.push_to_hub).url)
 
 
 def parse_arguments():

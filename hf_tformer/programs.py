@@ -100,21 +100,26 @@ def open_model(source, revision=None, **options):
         AutoTokenizer,
     )
 
-    source = str(source)
-    adapters = Path(source).expanduser() / "adapter_config.json"
-    base = read_adapter_base(adapters) if adapters.is_file() else source
-    config = open_pretrained(AutoConfig, base, revision=revision if base == source else None)
+    base, its_revision = find_base(source, revision)
+    config = open_pretrained(AutoConfig, base, revision=its_revision)
     auto_class = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     model = open_pretrained(auto_class, source, revision=revision, **options)
     return model, open_pretrained(AutoTokenizer, source, revision=revision)
 
 
-def read_adapter_base(file):
-    """The model that the adapters of a folder were trained on."""
+def find_base(source, revision):
+    """The model whose configuration counts: for adapters the one that they were trained on."""
+    from transformers.utils import find_adapter_config_file
+
+    refuse_missing_folder(source)
     try:
-        return json.loads(file.read_text(encoding="utf-8"))["base_model_name_or_path"]
+        adapters = find_adapter_config_file(source, revision=revision)
+        if adapters is None:
+            return source, revision
+        config = json.loads(Path(adapters).read_text(encoding="utf-8"))
+        return config["base_model_name_or_path"], config.get("revision")
     except (OSError, ValueError, KeyError) as error:
-        raise ProgramError(f"{file} does not name its base model: train again") from error
+        raise ProgramError(f"{source} cannot be opened as a model: {first_line(error)}") from error
 
 
 def read_text(path):

@@ -2,17 +2,22 @@
 stopped by one sentence where something is wrong."""
 
 import json
+import re
 import runpy
+import shlex
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from hub_server import HubServer, online
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_tformer
+from hf_tformer.programs import output_folder, save_whole
 
+PROGRAMS = ("train_language_model", "finetune_lora", "generate", "attention_maps")
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SENTENCE = "the cat sat on a mat and dog ran to tree where bird sang of sun rain wind"
 WORDS = SENTENCE.split()
@@ -311,6 +316,7 @@ BAD_ADAPTERS = {
     "target": ("MODEL", "--text words.txt --targets query", "--targets query: no layer has this"),
     "no data": ("MODEL", "--rank 4", "--text --pairs --dataset is required"),
     "no room": ("MODEL", "--pairs two.tsv --max_length 2", "give a larger --max_length"),
+    "adapters": ("ADAPTERS", "--text words.txt", "give the whole model that --merge saves"),
     "text for a translator": ("TRANSLATOR", "--text words.txt", "give --pairs, not --text"),
 }
 
@@ -325,6 +331,9 @@ def test_adapting_refuses_in_one_sentence_and_writes_nothing(
     (tmp_path / "three.tsv").write_text("a\tb\na\tb\tc\n")
     (tmp_path / "p.jsonl").write_text('{"a": "x", "b": 1}\n')
     (tmp_path / "bad.jsonl").write_text("{a: x}\n")
+    if model == "ADAPTERS":
+        flags_of_first = "--text words.txt --max_steps 1 --max_length 16 --output ADAPTERS"
+        program.works("finetune_lora", language_model, flags_of_first)
     model = {"MODEL": language_model, "TRANSLATOR": translator}.get(model, model)
     before = sorted(tmp_path.rglob("*"))
     assert sentence in program.refuses("finetune_lora", model, flags, "--output m")
@@ -409,6 +418,38 @@ def test_a_damaged_folder_is_refused_in_one_sentence(program, tmp_path, language
     assert "cannot be opened" in program.refuses("generate", "bad", "hi")
 
 
+# The Hub
+
+
+def test_what_is_trained_is_published_and_generates_from_there(program, tmp_path, monkeypatch):
+    write_text(tmp_path / "a.txt")
+    with HubServer() as server:
+        online(monkeypatch, server, tmp_path / "home")
+        flags = f"--text a.txt --output m --max_steps 1 {TRAIN} --push_to_hub user/words"
+        assert "user/words" in program.works("train_language_model", flags).splitlines()[-1]
+        flags = "--text a.txt --output l --max_steps 1 --max_length 16 --push_to_hub user/lora"
+        program.works("finetune_lora", "user/words", flags)
+        short = "--max_new_tokens 6"
+        here = program.works("generate", "m", "the cat", short)
+        assert program.works("generate", "user/words", "the cat", short) == here
+        assert program.works("generate", "user/lora", "the cat", short) == program.works(
+            "generate", "l", "the cat", short
+        )
+        refused = program.refuses("generate", "user/wards", "the cat")
+        assert "user/wards cannot be opened" in refused
+        refused = program.refuses("generate", "user/words", "the cat", "--revision nowhere")
+        assert "user/words cannot be opened" in refused
+
+
+def test_what_cannot_be_published_is_saved_all_the_same(program, tmp_path, language_model):
+    write_text(tmp_path / "a.txt")
+    flags = "--text a.txt --max_steps 1 --max_length 16 --push_to_hub user/name"
+    program.refuses("finetune_lora", language_model, f"{flags} --output l")
+    assert (tmp_path / "l" / "adapter_model.safetensors").exists()
+    program.refuses("finetune_lora", language_model, f"{flags} --output m --merge")
+    assert weights("m").keys() == weights(language_model).keys()
+
+
 # Pictures of attention
 
 
@@ -453,10 +494,43 @@ def test_a_picture_that_cannot_be_made_is_refused(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "name", ["train_language_model", "finetune_lora", "generate", "attention_maps"]
-)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_help_is_given(program, name):
     status, out, _ = program(name, "--help")
     assert status == 0
     assert f"examples/{name}.py" in out
+
+
+def test_the_commands_of_the_readme_are_understood(monkeypatch):
+    text = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^python (examples/(\w+)\.py .*)$", text, re.M)
+    mine = [(line, name) for line, name in commands if name in PROGRAMS]
+    assert {name for _, name in mine} == set(PROGRAMS)
+    for line, name in mine:
+        monkeypatch.setattr(sys, "argv", shlex.split(line, comments=True))
+        runpy.run_path(str(EXAMPLES / f"{name}.py"))["parse_arguments"]()
+
+
+# What the programs share
+
+
+def test_a_save_that_breaks_off_leaves_no_model_behind(tmp_path, language_model):
+    class Broken:
+        def save_pretrained(self, folder):
+            (Path(folder) / "tokenizer.json").write_text("{")
+            raise OSError("No space left on device")
+
+    model = AutoModelForCausalLM.from_pretrained(language_model)
+    with pytest.raises(OSError, match="No space"):
+        save_whole(tmp_path, model, Broken())
+    assert not list(tmp_path.iterdir())
+    save_whole(tmp_path, model)
+    assert AutoModelForCausalLM.from_pretrained(tmp_path).num_parameters() == model.num_parameters()
+
+
+def test_a_folder_made_for_nothing_is_removed_and_one_that_was_there_stays(tmp_path):
+    (tmp_path / "old").mkdir()
+    for name in ("new", "old"):
+        with pytest.raises(RuntimeError), output_folder(tmp_path / name):
+            raise RuntimeError
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]

@@ -1,7 +1,6 @@
 """Seeing attention: the weights are those that the model works with, under their tokens."""
 
 import builtins
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from hf_tformer import attention_maps
 
 IDS = torch.tensor(random_rows([6]))
 TARGET = torch.tensor([[1, *random_rows([4], seed=1)[0]]])
-PROGRAM = Path(__file__).parent.parent / "examples" / "attention_maps.py"
 
 
 def inputs_of(family):
