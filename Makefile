@@ -17,7 +17,8 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/ready ## train, save, open elsewhere and use a model, in minutes
-	$(BIN)/python examples/demo.py
+	rm -rf demo_output
+	$(BIN)/python examples/demo.py --output demo_output
 
 test: .venv/ready ## the quick tests, on the versions in constraints.txt
 	$(BIN)/python -m pytest $(QUICK) $(ARGS)

@@ -8,6 +8,8 @@ import datetime
 import random
 from typing import NamedTuple
 
+from babel.dates import format_date, format_skeleton
+
 FIRST, LAST = datetime.date(1900, 1, 1), datetime.date(2099, 12, 31)
 LANGUAGES = (
     *("cs", "de", "el", "en", "es", "fi", "fr", "it"),
@@ -26,8 +28,6 @@ class Pair(NamedTuple):
 
 
 def write_date(date, language, form):
-    from babel.dates import format_date, format_skeleton
-
     if form in ("full", "long", "medium"):
         return format_date(date, form, locale=language)
     return format_skeleton(form, date, locale=language)

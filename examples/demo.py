@@ -10,7 +10,6 @@ for dates that it has never seen in any language.
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -45,7 +44,6 @@ def main():
     parser.add_argument("--output", type=Path, default=Path("demo_output"), help="a folder")
     args, others = parser.parse_known_args()
     folder, started = args.output / "dates", time.time()
-    shutil.rmtree(folder, ignore_errors=True)  # of the last demo
     options = [word for name, value in TRAINING.items() for word in (f"--{name}", value)]
     train_translation.main([*options, *others, "--output_dir", str(folder)])
 

@@ -10,6 +10,7 @@ The same command with `--resume_from_checkpoint last` goes on where it was inter
 own options, which come first, it takes all of transformers' Seq2SeqTrainingArguments:
 `--report_to tensorboard`, `--push_to_hub`, `--bf16`, `--torch_compile`, ...
 The folder that is written opens with AutoModelForSeq2SeqLM and AutoTokenizer.
+What it needs besides the package: `pip install '.[train]'` in the folder above this one.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dates import Pair, date_pairs
+from sacrebleu import corpus_bleu
 from transformers import HfArgumentParser, Seq2SeqTrainingArguments
 
 from hf_tformer import last_complete_checkpoint, paper_training_arguments
@@ -133,6 +135,8 @@ def parse_arguments(argv=None):
             f"--vocab_size is {data.vocab_size}: give at least {SMALLEST_VOCABULARY}, for every "
             "byte and the special tokens"
         )
+    if data.number_of_dates < 1:
+        raise ProgramError(f"--number_of_dates is {data.number_of_dates}: give at least 1")
     training.predict_with_generate = True
     training.generation_max_length = data.max_length
     return data, sizes, training
@@ -362,8 +366,6 @@ def decode(ids, tokenizer):
 
 
 def score(answers, references):
-    from sacrebleu import corpus_bleu
-
     return {
         "bleu": corpus_bleu(answers, [references]).score,
         "exact_match": share(zip(answers, references, strict=True)),

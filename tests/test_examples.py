@@ -63,6 +63,7 @@ def weights_of(folder):
 
 def test_no_date_of_one_split_is_in_another():
     splits = dates.date_pairs(5000)
+    assert splits["test"] == dates.date_pairs(10)["test"]  # however many are learned from
     days = {split: {pair.target for pair in pairs} for split, pairs in splits.items()}
     assert not days["train"] & days["test"]
     assert not days["train"] & days["validation"]
@@ -84,7 +85,9 @@ def test_no_written_date_has_two_meanings():
 
 
 def test_dates_are_learned_and_measured_language_by_language(tmp_path, capsys):
-    train(tmp_path / "out", "--num_train_epochs", 6, "--learning_rate", 1e-2)
+    options = ["--num_train_epochs", 6, "--learning_rate", 1e-2, "--report_to", "tensorboard"]
+    train(tmp_path / "out", *options)
+    assert list((tmp_path / "out" / "runs").rglob("events.*"))
     state = json.loads((tmp_path / "out" / "checkpoint-48" / "trainer_state.json").read_text())
     losses = [entry["loss"] for entry in state["log_history"] if "loss" in entry]
     assert losses[-1] < 0.6 * losses[0]
@@ -148,7 +151,8 @@ COLUMNS = ["--source_column", "translation.de", "--target_column", "translation.
 
 
 def test_a_data_set_with_nested_columns_is_learned_from(tmp_path, data_set):
-    train(tmp_path / "out", "--dataset_name", data_set, *COLUMNS, "--generation_num_beams", 2)
+    options = ["--generation_num_beams", 2, "--train_sampling_strategy", "group_by_length"]
+    train(tmp_path / "out", "--dataset_name", data_set, *COLUMNS, *options)
     measured = json.loads((tmp_path / "out" / "test_results.json").read_text())
     assert measured["test_loss"] > 0
     assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").generation_config.num_beams == 2
@@ -240,6 +244,8 @@ REFUSED = {
     "a folder without data": ("--dataset_name empty-folder", "empty-folder cannot be loaded"),
     "sizes that do not fit": ("--hidden_size 15", "num_attention_heads"),
     "an unknown reporter": ("--report_to nonsense", "nonsense"),
+    "no dates": ("--number_of_dates 0", "number_of_dates is 0"),
+    "a mistyped option": ("--hiden_size 16", "hiden_size"),
     "a small vocabulary": ("--vocab_size 200", "at least 259"),
     "a paper's schedule without steps": ("--paper_schedule", "warmup_steps is 0.1"),
     "no checkpoint": ("--resume_from_checkpoint last", "holds no complete checkpoint"),
