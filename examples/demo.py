@@ -98,7 +98,7 @@ def draw_loss(folder, picture):
 
 def draw_attention(folder, sentence, picture):
     """Where the last layer looks in the sentence while it writes: a row for each token written."""
-    model, tokenizer = open_model(folder)
+    model, tokenizer = open_model(str(folder))
     inputs = tokenizer(sentence, return_tensors="pt")
     written = model.generate(**inputs)
     cross = attention_maps(model, {**inputs, "decoder_input_ids": written}, tokenizer)["cross"]
