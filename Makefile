@@ -16,8 +16,9 @@ test test-floor test-engines: export OMP_NUM_THREADS ?= 1
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: .venv/ready ## the shortest complete program: examples/demo.py
-	$(BIN)/python examples/demo.py
+demo: .venv/ready ## train, save, open elsewhere and use a model, in minutes
+	rm -rf demo_output
+	$(BIN)/python examples/demo.py --output demo_output
 
 test: .venv/ready ## the quick tests, on the versions in constraints.txt
 	$(BIN)/python -m pytest $(QUICK) $(ARGS)
