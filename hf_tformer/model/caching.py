@@ -20,6 +20,9 @@ class RoomyLayer(DynamicLayer):
 
     flat_layers = None  # of the model that writes here: see flat.py
 
+    def __getstate__(self):
+        return {name: value for name, value in vars(self).items() if name != "flat_layers"}
+
     def update(self, key_states, value_states, *args, **kwargs):
         # Graphs and gradients want new tensors.
         if torch.compiler.is_compiling() or torch.is_grad_enabled():

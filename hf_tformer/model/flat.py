@@ -28,39 +28,44 @@ def flat_step(model, layers, hidden_states, self_cache, *masks):
     """
     if not is_lone_token(model, hidden_states, self_cache, masks):
         return ()
-    first = self_cache.layers[0]
-    if first.flat_layers is None:
-        is_plain = all(is_no_more_than_itself(layer) for layer in layers)
-        first.flat_layers = [flatten_layer(layer) for layer in layers] if is_plain else ()
-    return first.flat_layers
+    keeper, modules = self_cache.layers[0], tuple(layers)
+    if keeper.flat_layers is None or keeper.flat_layers[0] != modules:
+        is_plain = all(map(is_no_more_than_its_weights, replaced_modules(modules)))
+        steps = [flatten_layer(layer) for layer in modules] if is_plain else ()
+        keeper.flat_layers = modules, steps
+    return keeper.flat_layers[1]
 
 
 def is_lone_token(model, hidden_states, self_cache, masks):
     return (
         hidden_states.shape[1] == 1
-        and self_cache is not None
         and hidden_states.device.type == "cpu"
         and not (torch.is_grad_enabled() or torch.compiler.is_compiling() or model.training)
-        and all(type(layer) is RoomyLayer for layer in self_cache.layers)
+        and writes_in_place(self_cache)
         and model.config._attn_implementation == "sdpa"
         and ALL_ATTENTION_FUNCTIONS["sdpa"] is sdpa_attention_forward
         and all(mask is None or mask.shape[1:3] == (1, 1) for mask in masks)
     )
 
 
-def is_no_more_than_itself(layer):
-    """Whether what is replaced in a layer has only its own forward, on its own parameters."""
-    children = [module for module in layer.modules() if not isinstance(module, nn.Identity)]
-    calls_parameters = [m for m in children if isinstance(m, (nn.Linear, *REPLACED))]
-    return all(
-        not (module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
-        and all(
-            type(parameter) is nn.Parameter
-            for parameter in module._parameters.values()
-            if parameter is not None
-        )
-        for module in (layer, *calls_parameters)
-    ) and all(type(module) in REPLACED for module in calls_parameters)
+def writes_in_place(cache):
+    is_written = cache is not None and len(cache.layers) > 0
+    return is_written and all(type(layer) is RoomyLayer for layer in cache.layers)
+
+
+def replaced_modules(layers):
+    """The layers, and what is in them except norms and activations, which are called here too."""
+    for layer in layers:
+        yield layer
+        yield from (module for module in layer.modules() if isinstance(module, REPLACED))
+
+
+def is_no_more_than_its_weights(module):
+    """Whether calling it is its class's own forward, on its own parameters, and nothing else."""
+    is_hooked = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
+    is_known = type(module) in REPLACED or not isinstance(module, REPLACED)
+    tensors = (tensor for tensor in module._parameters.values() if tensor is not None)
+    return is_known and not is_hooked and all(type(t) is nn.Parameter for t in tensors)
 
 
 def flatten_layer(layer):
