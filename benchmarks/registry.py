@@ -1,0 +1,33 @@
+"""Every benchmark: its name, its title, what is measured, and the function that lists its tasks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from . import decoding, loss, seq2seq, training
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    name: str
+    title: str
+    list_workloads: Callable
+    measures: tuple[str, ...] = ("seconds",)
+
+    def workloads(self, settings):
+        return self.list_workloads(settings)
+
+
+BENCHMARKS = {
+    benchmark.name: benchmark
+    for benchmark in (
+        Benchmark("greedy", "Greedy decoding, batch 1", decoding.greedy),
+        Benchmark("gpt2", "Greedy decoding, batch 1, GPT-2", decoding.greedy_gpt2),
+        Benchmark("padded-batch", "Decoding a left-padded batch", decoding.padded_batch),
+        Benchmark("prefill", "Reading a prompt", decoding.prefill),
+        Benchmark("no-cache", "A cache against the naive loop", decoding.no_cache),
+        Benchmark("training", "A training step", training.training, ("seconds", "MiB")),
+        Benchmark("loss", "Projection and cross entropy", loss.loss, ("seconds", "MiB")),
+        Benchmark("seq2seq", "Translating, greedily", seq2seq.seq2seq),
+        Benchmark("beams", "Translating, four beams", seq2seq.beams),
+    )
+}
