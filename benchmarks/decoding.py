@@ -1,7 +1,10 @@
 """Greedy decoding with the decoder-only family, beside Llama and GPT-2."""
 
+from functools import partial
+
 import torch
 
+from . import engines
 from .measure import OURS, Run, Unfair, Workload
 from .peers import END, PAD, Pair, random_ids
 
@@ -87,12 +90,18 @@ def greedy(settings):
         length = settings.pick(256 if millions < 100 else 128, 12)
         pair = llama_pair(settings, millions)
         inputs = prompt(pair, 1, settings.pick(16, 5), settings)
+        with_litgpt = {"litgpt": partial(litgpt, pair, inputs["input_ids"], length)}
         yield Workload(
             f"{millions}M parameters, {length} tokens",
-            contestants(pair, inputs, length, settings),
+            contestants(pair, inputs, length, settings) | with_litgpt,
             {"LlamaForCausalLM": floor},
             work={"bytes": length * bytes_per_token(pair)},
         )
+
+
+def litgpt(pair, ids, length):
+    call = engines.litgpt_decoding(pair.theirs, ids, length)
+    return Run(call, lambda tokens: {"tokens": varied(tokens[:, ids.shape[1] :])})
 
 
 def greedy_gpt2(settings):

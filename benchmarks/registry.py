@@ -29,5 +29,8 @@ BENCHMARKS = {
         Benchmark("loss", "Projection and cross entropy", loss.loss, ("seconds", "MiB")),
         Benchmark("seq2seq", "Translating, greedily", seq2seq.seq2seq),
         Benchmark("beams", "Translating, four beams", seq2seq.beams),
+        Benchmark("corpus", "Translating a corpus", seq2seq.corpus),
+        Benchmark("engine", "Translating, beside an engine in C++", seq2seq.engine),
+        Benchmark("encoder", "Encoding, in inference", seq2seq.encoder),
     )
 }

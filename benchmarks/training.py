@@ -1,7 +1,9 @@
 """Training steps of the decoder-only family: forward, loss and backward."""
 
 import torch
+from torch.nn import functional
 
+from . import engines
 from .decoding import llama_pair
 from .measure import OURS, Run, Workload
 from .peers import random_ids
@@ -35,6 +37,10 @@ def contestants(pair, ids, settings):
         OURS: lambda: step(pair.ours, ids),
         "LlamaForCausalLM": lambda: step(pair.theirs, ids),
         "LlamaForCausalLM, compiled": tuned,
+        "litgpt": lambda: step_of(engines.litgpt_from(pair.theirs), "transformer.wte", ids),
+        "x-transformers": lambda: step_of(
+            engines.x_transformers_from(pair.theirs), "token_emb.emb", ids
+        ),
     }
 
 
@@ -49,17 +55,33 @@ def parameters(sizes):
 
 def step(model, ids):
     """Forward and backward on all tokens; the outcome is the loss and what the gradients are."""
+    return measured_step(
+        model, model.get_input_embeddings(), lambda: model(input_ids=ids, labels=ids).loss
+    )
+
+
+def step_of(model, embeddings, ids):
+    """The same with a model that gives logits and leaves the loss to its user."""
+
+    def loss():
+        logits = model(ids[:, :-1])
+        return functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+
+    return measured_step(model, model.get_submodule(embeddings), loss)
+
+
+def measured_step(model, embeddings, compute_loss):
     model.train()
 
     def call():
         model.zero_grad()
-        loss = model(input_ids=ids, labels=ids).loss
+        loss = compute_loss()
         loss.backward()
         return loss.detach()
 
     def outcome(loss):
-        gradients = [tensor.grad for tensor in model.parameters()]
-        table = model.get_input_embeddings().weight.grad
+        gradients = [tensor.grad for tensor in model.parameters() if tensor.requires_grad]
+        table = embeddings.weight.grad
         return {
             "loss": loss,
             "norm of all gradients": torch.stack([g.norm() for g in gradients]).norm(),
