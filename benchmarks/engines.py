@@ -106,6 +106,7 @@ def x_transformers_from(llama):
         max_seq_len=config.max_position_embeddings,
         use_abs_pos_emb=False,
         tie_embedding=True,
+        tie_embedding_scale=1.0,
         attn_layers=x_transformers.Decoder(
             dim=config.hidden_size,
             depth=config.num_hidden_layers,
