@@ -147,7 +147,11 @@ def x_transformers_from(llama):
             f"{mlp}.1.ff.0.proj.bias": torch.zeros(len(up_and_gate)),
             f"{mlp}.1.ff.2.weight": theirs["mlp.down_proj.weight"],
         }
-    return load(model, state)
+    load(model, state)
+    for name, tensor in model.named_parameters():
+        if name.endswith("bias"):  # Llama has none to train
+            tensor.requires_grad_(False)
+    return model
 
 
 def side_by_side(weight, head_dim):
