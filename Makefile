@@ -11,7 +11,7 @@ QUICK := -n $(WORKERS) -m "not slow and not engine"
 test test-floor: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-floor lint format clean
+.PHONY: help demo test test-slow test-floor bench lint format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ test-slow: .venv/ready ## the tests that need minutes or downloads
 
 test-floor: .venv-floor/ready ## the quick tests, on the oldest transformers that is supported
 	.venv-floor/bin/python -m pytest $(QUICK) $(ARGS)
+
+bench: .venv/ready ## all benchmarks beside their peers, into benchmarks/RESULTS.md (an hour)
+	$(BIN)/python -m benchmarks all --write
 
 lint: .venv/ready ## ruff, and transformers' linter on the model folder; changes nothing
 	$(BIN)/ruff check
