@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+from huggingface_hub import constants
 from transformers.utils import logging
 
 from .convert import DTYPES, export_checkpoint, import_checkpoint
@@ -14,7 +15,8 @@ from .rules import ConversionError
 def main(arguments=None):
     """Runs one command; a failure is one sentence on stderr and the exit status 1."""
     options = build_parser().parse_args(arguments)
-    logging.disable_progress_bar()
+    options.progress = not constants.HF_HUB_DISABLE_PROGRESS_BARS
+    logging.disable_progress_bar()  # those of loading, in the comparison
     try:
         print(options.run(options))
     except (ConversionError, OSError) as error:
@@ -38,7 +40,13 @@ def build_parser():
         command.add_argument("dst", metavar="DST", help="folder to make")
         command.add_argument("--dtype", choices=DTYPES, help="round to it; else as in SRC")
         command.add_argument(
-            "--no-verify", action="store_true", help="skip the comparison of both models' logits"
+            "--tokenizer", metavar="PATH", help="folder, tokenizer.json or Hub id; else that of SRC"
+        )
+        command.add_argument(
+            "--no-verify",
+            action="store_true",
+            help="skip the comparison of both models' logits, which loads them in float32, one "
+            "after the other; without it, one shard (2 GB) is in memory at a time",
         )
 
     verifying = commands.add_parser("verify", help="compare the logits of two folders")
@@ -52,18 +60,23 @@ def build_parser():
 
 def run_import(options):
     return describe(
-        import_checkpoint(
-            options.src, options.dst, options.format, options.dtype, not options.no_verify
-        )
+        import_checkpoint(options.src, options.dst, options.format, **shared_options(options))
     )
 
 
 def run_export(options):
     return describe(
-        export_checkpoint(
-            options.src, options.dst, options.to, options.dtype, not options.no_verify
-        )
+        export_checkpoint(options.src, options.dst, options.to, **shared_options(options))
     )
+
+
+def shared_options(options):
+    return {
+        "dtype": options.dtype,
+        "verify": not options.no_verify,
+        "tokenizer": options.tokenizer,
+        "progress": options.progress,
+    }
 
 
 def describe(done):
@@ -72,7 +85,8 @@ def describe(done):
         if done.difference is None
         else f"largest difference of the logits: {done.difference:.1e}"
     )
-    return f"{done.folder}: {done.tensors} tensors, {done.format}; {proof}"
+    told = f"{done.folder}: {done.tensors} tensors, {done.format}; {proof}"
+    return "\n".join((told, *(f"does not agree: {words}" for words in done.disagreements)))
 
 
 def run_verify(options):

@@ -1,10 +1,10 @@
 """Reading checkpoints lazily and without running anything; writing them one shard at a time."""
 
-import contextlib
 import json
+import os
 import pickle
-import shutil
-import uuid
+import re
+from math import prod
 from pathlib import Path
 
 import torch
@@ -15,6 +15,9 @@ from .rules import ConversionError
 
 SHARD_BYTES = 2 * 10**9
 INDEX = "model.safetensors.index.json"
+# What has been read of a file stays in memory for as long as it is open: so much may.
+READ_BEFORE_REOPENING = 4 * 2**20
+TOUCHED = 2**16  # bytes that Linux maps around a page which is read; a write maps one by one
 # In this order: what needs no pickle comes first.
 FILES = (INDEX, "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin")
 
@@ -24,9 +27,12 @@ class SafeShard:
 
     def __init__(self, path):
         self.path = path
+        self.file, self.read_so_far = None, 0
         try:
             with safe_open(path, framework="pt") as file:
-                self.shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+                headers = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+                self.shapes = {name: header.get_shape() for name, header in headers.items()}
+                self.types = {name: header.get_dtype() for name, header in headers.items()}
         except SafetensorError as error:
             raise ConversionError(
                 f"{path} is truncated or no safetensors file ({error}): fetch it again"
@@ -38,10 +44,20 @@ class SafeShard:
     def shape(self, name):
         return tuple(self.shapes[name])
 
+    def nbytes(self, name):
+        bits = re.search(r"\d+", self.types[name])  # F32, BF16, I8, F8_E4M3, BOOL
+        return prod(self.shapes[name]) * (int(bits[0]) if bits else 8) // 8
+
     def read(self, name):
-        # Opened anew: what has been read of a file stays in memory for as long as it is open.
-        with safe_open(self.path, framework="pt") as file:
-            return file.get_tensor(name)
+        if self.read_so_far + self.nbytes(name) > READ_BEFORE_REOPENING:
+            self.close()  # what is large never shares a mapping, which a small tensor would keep
+        if self.file is None:
+            self.file = safe_open(self.path, framework="pt")
+        self.read_so_far += self.nbytes(name)
+        return self.file.get_tensor(name)
+
+    def close(self):
+        self.file, self.read_so_far = None, 0
 
 
 class PickledShard:
@@ -69,15 +85,21 @@ class PickledShard:
     def shape(self, name):
         return tuple(self.tensors[name].shape)
 
+    def nbytes(self, name):
+        return self.tensors[name].nbytes
+
     def read(self, name):
         return self.tensors[name]
+
+    def close(self):
+        """Nothing to do: the system takes its pages back when it needs them."""
 
 
 class Checkpoint:
     """The tensors of all shards by name, each read when it is asked for."""
 
     def __init__(self, shards):
-        self.places = {}
+        self.places, self.last_read = {}, None
         for shard in shards:
             for name in shard.names():
                 if name in self.places:
@@ -90,8 +112,15 @@ class Checkpoint:
     def shape(self, name):
         return self.places[name].shape(name)
 
+    def nbytes(self, name):
+        return self.places[name].nbytes(name)
+
     def read(self, name):
-        return self.places[name].read(name)
+        shard = self.places[name]
+        if self.last_read not in (None, shard):
+            self.last_read.close()
+        self.last_read = shard
+        return shard.read(name)
 
 
 def open_checkpoint(folder):
@@ -142,6 +171,7 @@ def write_checkpoint(folder, tensors, shard_bytes=SHARD_BYTES):
             shard, size = {}, 0
         shard[name] = own_memory(tensor)
         size += tensor.nbytes
+        del tensor  # before the next one is read
     shards.append(write_shard(folder, len(shards), shard))
     name_shards(folder, shards)
 
@@ -155,10 +185,15 @@ def own_memory(tensor):
 
 def write_shard(folder, number, tensors):
     path = folder / f"shard-{number}.safetensors"
+    for tensor in tensors.values():  # brings in what lies in a file still, many pages at a touch
+        tensor.flatten().view(torch.uint8)[::TOUCHED].sum()
     try:
         save_file(tensors, path, metadata={"format": "pt"})
     except SafetensorError as error:
-        raise OSError(f"{path} could not be written: {error}") from error
+        number = re.search(r"os error (\d+)", str(error))  # its words for what the system says
+        if number is None:
+            raise OSError(f"{path} could not be written: {error}") from error
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
     return path, {name: tensor.nbytes for name, tensor in tensors.items()}
 
 
@@ -175,19 +210,3 @@ def name_shards(folder, shards):
         total += sum(sizes.values())
     index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
     (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-
-
-@contextlib.contextmanager
-def appearing(folder):
-    """A folder beside `folder` to write into, which takes its name if nothing fails."""
-    folder = Path(folder).absolute()
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise ConversionError(f"{folder} exists: choose another name, or remove it first")
-    partial = folder.parent / f".{folder.name}-{uuid.uuid4().hex[:8]}.partial"
-    partial.mkdir(parents=True)
-    try:
-        yield partial
-        partial.replace(folder)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise

@@ -1,13 +1,17 @@
 """From a folder of another format to one of ours and back, whole or not at all."""
 
-import shutil
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import torch
+from tqdm.auto import tqdm
 
 from . import proof
-from .checkpoints import appearing, open_checkpoint, write_checkpoint
+from .card import write_card
+from .checkpoints import open_checkpoint, write_checkpoint
+from .companions import Companions
+from .destination import appearing
 from .models import build_without_weights, load_config, save_description, translate
 from .registry import detect, named, refuse_others_family
 from .rules import (
@@ -22,45 +26,40 @@ from .rules import (
 )
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-# What a tokenizer is made of, by the names that transformers looks for.
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "vocab.json",
-    "merges.txt",
-    "vocab.txt",
-    "tokenizer.model",
-    "spiece.model",
-    "source.spm",
-    "target.spm",
-    "target_vocab.json",
-)
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """What was done: where it lies, how many tensors, and how far the logits are apart."""
+    """What was done: where it lies, how many tensors, and how far the logits are apart.
+
+    `disagreements` holds a sentence for each special id that configuration, generation and
+    tokenizer do not agree on.
+    """
 
     folder: Path
     format: str
     tensors: int
     difference: float | None  # None: not verified
+    disagreements: tuple[str, ...] = ()
 
 
-def import_checkpoint(src, dst, format=None, dtype=None, verify=True):
-    """Makes the folder `dst` of ours from the folder `src` of another format."""
-    return transfer(src, dst, detect(src, format), True, as_dtype(dtype), verify)
+def import_checkpoint(
+    src, dst, format=None, dtype=None, verify=True, tokenizer=None, progress=False
+):
+    """Makes the folder `dst` of ours from the folder `src` of another format.
+
+    `tokenizer` (a folder, a tokenizer.json, a repository on the Hub) takes the place of the one in
+    `src`. `progress` shows a bar where stderr is a terminal.
+    """
+    form = detect(src, format)
+    return transfer(src, dst, form, True, as_dtype(dtype), verify, tokenizer, progress)
 
 
-def export_checkpoint(src, dst, to, dtype=None, verify=True):
+def export_checkpoint(src, dst, to, dtype=None, verify=True, tokenizer=None, progress=False):
     """Makes the folder `dst` of the format `to` from the folder `src` of ours."""
     form = named(to)
     refuse_others_family(src, form)
-    return transfer(src, dst, form, False, as_dtype(dtype), verify)
+    return transfer(src, dst, form, False, as_dtype(dtype), verify, tokenizer, progress)
 
 
 def as_dtype(dtype):
@@ -71,21 +70,26 @@ def as_dtype(dtype):
     return DTYPES[dtype]
 
 
-def transfer(src, dst, form, to_ours, dtype, verify):
+def transfer(src, dst, form, to_ours, dtype, verify, tokenizer, progress):
     config = load_config(src, form, ours=not to_ours)
     target = build_without_weights(translate(config, form, to_ours, dtype), form, ours=to_ours)
     source = build_without_weights(config, form, ours=not to_ours)
-    tensors, count = converted_tensors(open_checkpoint(src), source, target, form, to_ours)
-    with appearing(dst) as folder:
-        write_checkpoint(folder, rounded(tensors, dtype))
+    companions = Companions(src, source, tokenizer)
+    tensors, count, size = converted_tensors(
+        open_checkpoint(src), source, target, form, to_ours, dtype
+    )
+    with appearing(dst, src, size) as folder:
+        write_checkpoint(folder, counted(tensors, count, progress))
         save_description(target, folder)
-        bring_along(src, folder, source)
+        disagreements = tuple(companions.save(folder))
         difference = proof.verify(src, folder, dtype) if verify else None
-    return Conversion(Path(dst), form.name, count, difference)
+        done = Conversion(Path(dst), form.name, count, difference, disagreements)
+        write_card(folder, form, to_ours, done, src)
+    return done
 
 
-def converted_tensors(checkpoint, source, target, form, to_ours):
-    """The tensors of the target, one after the other, and how many there will be.
+def converted_tensors(checkpoint, source, target, form, to_ours, dtype):
+    """The tensors of the target, one after the other; how many there are, and of how many bytes.
 
     Names and shapes of the whole file are checked before the first tensor is read.
     """
@@ -106,7 +110,13 @@ def converted_tensors(checkpoint, source, target, form, to_ours):
 
     ours = (target if to_ours else source).config
     tensors = fitting(convert(steps, read, ours, to_ours), target_side)
-    return tensors, sum(len(step.targets(to_ours)) for step in steps)
+    produced = [target_side.shapes[name] for step in steps for name in step.targets(to_ours)]
+    size = (
+        sum(map(checkpoint.nbytes, places.values()))
+        if dtype is None
+        else sum(map(prod, produced)) * dtype.itemsize
+    )
+    return rounded(tensors, dtype), len(produced), size
 
 
 def fitting(tensors, side):
@@ -119,20 +129,19 @@ def fitting(tensors, side):
                 "convert the model they were made from"
             )
         yield name, tensor
+        del tensor  # before the next one is read
 
 
 def rounded(tensors, dtype):
     for name, tensor in tensors:
         yield name, tensor if dtype is None else tensor.to(dtype)
+        del tensor  # before the next one is read
 
 
-def bring_along(src, folder, source):
-    """The tokenizer, and the habits of generation, which old folders keep in config.json."""
-    for name in TOKENIZER_FILES:
-        if (Path(src) / name).is_file():
-            shutil.copyfile(Path(src) / name, folder / name)
-    habits = Path(src) / "generation_config.json"
-    if habits.is_file():
-        shutil.copyfile(habits, folder / habits.name)
-    else:
-        source.generation_config.save_pretrained(folder)
+def counted(tensors, total, progress):
+    """The tensors behind a bar, where a terminal looks."""
+    with tqdm(total=total, unit=" tensors", disable=None if progress else True) as bar:
+        for name, tensor in tensors:
+            yield name, tensor
+            del tensor  # before the next one is read; tqdm would keep it
+            bar.update()

@@ -4,6 +4,7 @@ import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 from transformers.dynamic_module_utils import custom_object_save
+from transformers.initialization import no_init_weights
 
 import hf_tformer
 
@@ -46,7 +47,7 @@ def first_cause(error):
 
 def build_without_weights(config, form, ours):
     try:
-        with torch.device("meta"):
+        with no_init_weights(), torch.device("meta"):
             return classes(form, ours)[1](config)
     except WRONG_VALUES as error:
         raise ConversionError(f"{type(config).__name__}: {first_cause(error)}") from error

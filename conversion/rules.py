@@ -11,6 +11,7 @@ nothing there accounts for each tensor. Hence these lines.
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 
@@ -55,8 +56,13 @@ def linear(ours, theirs, transform=None):
     )
 
 
+@cache
+def compiled(pattern):
+    return re.compile(re.escape(pattern).replace(r"\{i\}", r"(\d+)"))
+
+
 def matches(pattern, name):
-    return re.fullmatch(re.escape(pattern).replace(r"\{i\}", r"(\d+)"), name)
+    return compiled(pattern).fullmatch(name)
 
 
 def is_ignored(ignored, name):
@@ -104,8 +110,9 @@ def convert(steps, read, config, to_ours):
     """
     for step in steps:
         change = step.transform.forward if to_ours else step.transform.inverse
-        tensors = change(tuple(map(read, step.sources(to_ours))), config)
-        yield from zip(step.targets(to_ours), tensors, strict=True)
+        names, sources = step.targets(to_ours), step.sources(to_ours)
+        # No variable: it would keep these tensors while the next ones are read.
+        yield from zip(names, change(tuple(map(read, sources)), config), strict=True)
 
 
 @dataclass

@@ -42,8 +42,9 @@ class Split:
         return (fused.t() if self.transposed else fused).chunk(self.parts)
 
     def inverse(self, tensors, config):
-        fused = torch.cat(tensors)
-        return (fused.t() if self.transposed else fused,)
+        if self.transposed:  # each part first: the whole would have to be copied once more
+            return (torch.cat([tensor.t() for tensor in tensors], dim=1),)
+        return (torch.cat(tensors),)
 
 
 @dataclass(frozen=True)

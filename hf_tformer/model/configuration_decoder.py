@@ -85,6 +85,7 @@ class TformerDecoderConfig(TformerConfig):
     tie_word_embeddings: bool = True
     label_smoothing: float | int = 0.0
     z_loss: float | int = 0.0  # weight of the squared log-partition
+    return_logits_in_training: bool = False  # beside the loss; they can be the largest tensor
     initializer: str = "normal"
     initializer_range: float = 0.02
 

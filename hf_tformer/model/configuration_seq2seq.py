@@ -68,6 +68,7 @@ class TformerSeq2SeqConfig(TformerConfig):
     share_encoder_decoder_embeddings: bool = True
     label_smoothing: float | int = 0.0
     z_loss: float | int = 0.0  # weight of the squared log-partition
+    return_logits_in_training: bool = False  # beside the loss; they can be the largest tensor
     initializer: str = "xavier_uniform"  # of the projections; embeddings are always normal
     initializer_range: float = 0.02
 

@@ -37,7 +37,7 @@ from .layers import (
     optional_norm,
     plan_for,
 )
-from .losses import causal_language_model_loss, loss_arguments
+from .losses import causal_language_model_loss, loss_and_logits
 from .positions import build_positions, build_rotation, count_positions
 
 MASK_MAKERS = {
@@ -218,6 +218,7 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
         labels=None,
         use_cache: bool | None = None,
         logits_to_keep=0,
+        return_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> CausalLMOutputWithPast:
         """Labels are the inputs themselves, -100 to ignore: they are shifted here, once."""
@@ -234,11 +235,7 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
         )
         # Scaled before the projection: there are fewer hidden values than logits.
         kept = keep_positions(outputs.last_hidden_state, logits_to_keep)
-        logits = self.lm_head(kept * self.logit_scale)
-        loss = None
-        if labels is not None:
-            arguments = loss_arguments(self.config, kwargs)
-            loss = self.loss_function(logits=logits, labels=labels, **arguments)
+        loss, logits = loss_and_logits(self, kept * self.logit_scale, labels, return_logits, kwargs)
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,

@@ -18,7 +18,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .configuration_seq2seq import TformerSeq2SeqConfig
 from .layers import keep_positions, plan_for
-from .losses import language_model_loss, loss_arguments
+from .losses import language_model_loss, loss_and_logits
 from .stacks_seq2seq import (
     TformerSeq2SeqDecoder,
     TformerSeq2SeqEncoder,
@@ -176,6 +176,7 @@ class TformerSeq2SeqForConditionalGeneration(TformerSeq2SeqPreTrainedModel, Gene
         labels=None,
         use_cache: bool | None = None,
         logits_to_keep=0,
+        return_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         """Labels are what the decoder is to write, -100 to ignore; nothing shifts them."""
@@ -197,11 +198,7 @@ class TformerSeq2SeqForConditionalGeneration(TformerSeq2SeqPreTrainedModel, Gene
         )
         # Scaled before the projection: there are fewer hidden values than logits.
         kept = keep_positions(outputs.last_hidden_state, logits_to_keep)
-        logits = self.lm_head(kept * self.logit_scale)
-        loss = None
-        if labels is not None:
-            arguments = loss_arguments(self.config, kwargs)
-            loss = self.loss_function(logits=logits, labels=labels, **arguments)
+        loss, logits = loss_and_logits(self, kept * self.logit_scale, labels, return_logits, kwargs)
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,

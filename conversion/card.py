@@ -1,0 +1,96 @@
+"""The model card of a conversion: what it was made from, who compared them, how it is used."""
+
+from pathlib import Path
+
+import yaml
+from huggingface_hub import ModelCard, ModelCardData, metadata_load
+
+import hf_tformer
+from hf_tformer import card as our_card
+from hf_tformer.publishing import count_parameters
+
+from .formats import OURS
+
+TEXT = """\
+# {name}
+
+A {what} of {parameters:,} parameters, which transformers reads as {reader}.
+
+{description}
+
+## Use
+
+```python
+{snippet}
+```
+"""
+OF_OURS = ("hf_tformer", "custom_code")  # tags of a folder that brings our code
+
+
+def write_card(folder, form, to_ours, done, src):
+    """Writes README.md into `folder`, with what the card of `src` says about licence and origin."""
+    source = Path(src).resolve()
+    metadata = metadata_of(source / "README.md")
+    write = write_ours if to_ours else write_theirs
+    card = write(folder, form, done, about(done, form, to_ours, source, metadata))
+    tags = [tag for tag in metadata.get("tags") or [] if tag not in OF_OURS]
+    fields = {**card.data.to_dict(), **metadata, "library_name": "transformers"}
+    fields["tags"] = [*(card.data.tags or []), *tags]
+    data = ModelCardData(**fields, ignore_metadata_errors=True)
+    ModelCard(f"---\n{data.to_yaml()}\n---\n\n{card.text}").save(folder / "README.md")
+
+
+def metadata_of(path):
+    """What stands before the text of a card; one that cannot be read says nothing."""
+    try:
+        return (metadata_load(path) or {}) if path.is_file() else {}
+    except (ValueError, yaml.YAMLError):
+        return {}
+
+
+def about(done, form, to_ours, source, metadata):
+    proof = (
+        "Nobody has compared the logits of the two."
+        if done.difference is None
+        else "Both read the same padded batch; the largest difference of their logits was "
+        f"{done.difference:.1e}."
+    )
+    kept = "What its card says about licence, languages and data sets stands above."
+    kind = form.name if to_ours else "hf_tformer"
+    tool = f"hf_tformer {hf_tformer.__version__}"
+    text = f"Converted from the {kind} checkpoint `{source.name}` by {tool}. {proof}"
+    return f"{text} {kept}" if metadata else text
+
+
+def write_ours(folder, form, done, description):
+    return our_card.write_card(
+        folder,
+        done.folder.absolute().name,
+        parameters=count_parameters(folder),
+        description=description,
+        license=None,  # nobody but the source's card can say
+    )
+
+
+def write_theirs(folder, form, done, description):
+    model_type = next(name for name, classes in OURS.items() if classes == form.our_classes)
+    what, task, auto = our_card.ABOUT[model_type]
+    name = done.folder.absolute().name
+    text = TEXT.format(
+        name=name,
+        what=what,
+        parameters=count_parameters(folder),
+        reader=form.classes[1],
+        description=description,
+        snippet=snippet(folder, name, auto),
+    )
+    data = ModelCardData(library_name="transformers", pipeline_tag=task)
+    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
+
+
+def snippet(folder, name, auto):
+    has_tokenizer = (folder / "tokenizer_config.json").exists()
+    loading = our_card.WITH_TOKENIZER if has_tokenizer else our_card.WITHOUT_TOKENIZER
+    showing = our_card.SHOW_TEXT if has_tokenizer else our_card.SHOW
+    loading = loading.format(auto=auto, pinned=f'"{name}"', trust="")
+    return "\n".join((loading, our_card.USES[auto], showing))

@@ -1,0 +1,89 @@
+"""Where a conversion may write, whether there is room, and a folder that is whole or absent."""
+
+import contextlib
+import errno
+import shutil
+import uuid
+from pathlib import Path
+
+from tqdm.auto import tqdm
+
+from .rules import ConversionError
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextlib.contextmanager
+def appearing(folder, source, needed):
+    """A folder beside `folder` to write into, which takes its name if nothing fails.
+
+    `needed` is how many bytes of weights will be written. A folder above it that had to be made is
+    removed again, too.
+    """
+    folder = Path(folder).absolute()
+    refuse_place(folder, source)
+    above = existing_parent(folder)
+    refuse_too_little_room(above, needed)
+    made = [parent for parent in folder.parents if not parent.exists()]
+    partial = folder.parent / f".{folder.name}-{uuid.uuid4().hex[:8]}.partial"
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        partial.replace(folder)
+    except BaseException as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        for parent in made:
+            with contextlib.suppress(OSError):  # not empty: someone else writes there
+                parent.rmdir()
+        if isinstance(error, OSError) and is_about(error, (partial, *made)):
+            raise ConversionError(sentence(error, folder, above, needed)) from error
+        raise
+
+
+def refuse_place(folder, source):
+    source, place = Path(source).resolve(), folder.resolve()
+    if place == source:
+        raise ConversionError(f"{folder} is what is to be converted: choose another name for it")
+    if place.is_relative_to(source):
+        raise ConversionError(f"{folder} lies inside {source}: choose a place outside of it")
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ConversionError(f"{folder} exists: choose another name, or remove it first")
+
+
+def existing_parent(folder):
+    above = next(parent for parent in folder.parents if parent.exists())
+    if not above.is_dir():
+        raise ConversionError(f"{above} is a file: choose a place for {folder.name} in a folder")
+    return above
+
+
+def refuse_too_little_room(above, needed):
+    free = shutil.disk_usage(above).free
+    if free < needed:
+        raise ConversionError(
+            f"{above} has room for {in_words(free)}, but the weights need {in_words(needed)}: "
+            "free some, or choose a place on another disk"
+        )
+
+
+def is_about(error, places):
+    """Whether it was the writing that failed; what is read has its own sentences."""
+    if error.errno in FULL or error.filename is None:
+        return error.errno in FULL
+    return any(Path(error.filename).is_relative_to(place) for place in places)
+
+
+def sentence(error, folder, above, needed):
+    if error.errno in FULL:
+        return (
+            f"the disk was full before all of {folder} was written, whose weights need "
+            f"{in_words(needed)}: free some, or choose a place on another disk"
+        )
+    return (
+        f"{folder} could not be written ({error.strerror}): choose another place, or ask for the "
+        f"right to write in {above}"
+    )
+
+
+def in_words(size):
+    return tqdm.format_sizeof(size, "B")
