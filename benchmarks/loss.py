@@ -22,7 +22,7 @@ def loss(settings):
         yield Workload(
             "{} tokens, hidden size {}, vocabulary {}".format(*shape),
             {
-                OURS: lambda shape=shape: step(our_function(), shape, settings),
+                OURS: lambda shape=shape: step(ours, shape, settings),
                 FULL: lambda shape=shape: step(full_logits, shape, settings),
                 TORCH: lambda shape=shape: step(torchs_function(), shape, settings),
             },
@@ -32,24 +32,19 @@ def loss(settings):
         )
 
 
-def full_logits(hidden, weight, labels):
-    return functional.cross_entropy(functional.linear(hidden, weight), labels, ignore_index=IGNORED)
+def full_logits(hidden, projection, labels):
+    return functional.cross_entropy(projection(hidden), labels, ignore_index=IGNORED)
 
 
-def our_function():
-    """The one place that knows what ours is called."""
-    return getattr(losses, "linear_cross_entropy", None) or plain_function
-
-
-def plain_function(hidden, weight, labels):
-    return losses.language_model_loss(functional.linear(hidden, weight), labels)
+def ours(hidden, projection, labels):
+    return losses.language_model_loss(losses.Unprojected(hidden, projection), labels)
 
 
 def torchs_function():
     if not hasattr(functional, "linear_cross_entropy"):
         raise Absent("this torch does not have it")
-    return lambda hidden, weight, labels: functional.linear_cross_entropy(
-        hidden, weight, labels, options=nn.LinearCrossEntropyOptions()
+    return lambda hidden, projection, labels: functional.linear_cross_entropy(
+        hidden, projection.weight, labels, options=nn.LinearCrossEntropyOptions()
     )
 
 
@@ -57,16 +52,20 @@ def step(function, shape, settings):
     tokens, width, vocab_size = shape
     generator = torch.Generator().manual_seed(0)
     hidden, weight = (
-        (torch.randn(size, width, generator=generator) * scale)
-        .to(settings.device, settings.torch_dtype)
-        .requires_grad_()
+        nn.Parameter(
+            (torch.randn(size, width, generator=generator) * scale).to(
+                settings.device, settings.torch_dtype
+            )
+        )
         for size, scale in ((tokens, 1.0), (vocab_size, 3 / width**0.5))
     )
+    projection = nn.Linear(width, vocab_size, bias=False, device="meta")
+    projection.weight = weight
     labels = torch.randint(vocab_size, (tokens,), generator=generator).to(settings.device)
 
     def call():
         hidden.grad = weight.grad = None
-        value = function(hidden, weight, labels)
+        value = function(hidden, projection, labels)
         value.backward()
         return value.detach()
 
