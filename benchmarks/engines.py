@@ -6,6 +6,7 @@ in which values of a head are rotated together.
 
 import tempfile
 from functools import partial
+from importlib import import_module
 
 import torch
 from torch import nn
@@ -13,25 +14,13 @@ from torch import nn
 from .measure import Absent
 from .peers import END
 
-try:
-    import litgpt
-    from litgpt.generate.base import generate as litgpt_generate
-except ImportError:
-    litgpt = None
-try:
-    import x_transformers
-except ImportError:
-    x_transformers = None
-try:
-    import ctranslate2
-    from ctranslate2.converters import transformers as ctranslate2_loaders
-except ImportError:
-    ctranslate2 = None
 
-
-def require(library, name):
-    if library is None:
-        raise Absent(f"{name} is not installed")
+def library(name):
+    """Imported by who needs it: each is seconds, and a process that weighs memory needs one."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise Absent(f"{name.split('.')[0]} is not installed") from error
 
 
 def layer_weights(llama):
@@ -45,7 +34,7 @@ def load(model, state):
 
 
 def litgpt_from(llama):
-    require(litgpt, "litgpt")
+    litgpt = library("litgpt")
     config = llama.config
     model = litgpt.GPT(
         litgpt.Config(
@@ -94,12 +83,13 @@ def litgpt_decoding(llama, prompt, length):
     model = litgpt_from(llama)
     model.max_seq_length = prompt.shape[1] + length
     model.set_kv_cache(batch_size=1)
-    decode = partial(litgpt_generate, model, prompt[0], prompt.shape[1] + length, eos_id=END)
+    generate = library("litgpt.generate.base").generate
+    decode = partial(generate, model, prompt[0], prompt.shape[1] + length, eos_id=END)
     return lambda: torch.inference_mode()(decode)(temperature=0.0, top_p=0.0)[None]
 
 
 def x_transformers_from(llama):
-    require(x_transformers, "x-transformers")
+    x_transformers = library("x_transformers")
     config = llama.config
     model = x_transformers.TransformerWrapper(
         num_tokens=config.vocab_size,
@@ -197,7 +187,6 @@ def torch_encoder_from(marian):
 
 def ctranslate2_translating(marian, inputs, length, beams):
     """A call that translates, and gives the ids that were written."""
-    require(ctranslate2, "ctranslate2")
     translator = ctranslate2_from(marian)
     rows = zip(inputs["input_ids"], inputs["attention_mask"], strict=True)
     sentences = [[str(i) for i in ids[mask.bool()].tolist()] for ids, mask in rows]
@@ -212,9 +201,11 @@ def ctranslate2_translating(marian, inputs, length, beams):
 
 
 def ctranslate2_from(marian):
+    ctranslate2 = library("ctranslate2")
     config = marian.config
     tokens = [str(index) for index in range(config.vocab_size)]
-    loader = ctranslate2_loaders.BartLoader()  # Marian's removes the row of a trailing <pad>
+    loaders = library("ctranslate2.converters.transformers")
+    loader = loaders.BartLoader()  # Marian's removes the row of a trailing <pad>
     spec = loader.get_model_spec(with_fields_of_bart(marian))
     loader.set_vocabulary(spec, tokens)
     spec.config.bos_token = tokens[config.bos_token_id]

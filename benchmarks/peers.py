@@ -6,7 +6,6 @@ from pathlib import Path
 
 import torch
 import transformers
-from torch._inductor.cpp_builder import get_cpp_compiler
 
 from conversion import import_checkpoint
 from conversion.registry import FORMATS
@@ -69,6 +68,8 @@ def refuse_to_compile(settings):
         raise Absent("left out, compiling takes minutes")
     if settings.device != "cpu":
         return
+    from torch._inductor.cpp_builder import get_cpp_compiler  # seconds that the others do without
+
     try:
         get_cpp_compiler()
     except Exception as error:
