@@ -179,7 +179,9 @@ def compare_times(workload, times, limits):
 
 
 def quartiles(values):
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+    low, _, high = (
+        statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+    )
     return low, high
 
 
