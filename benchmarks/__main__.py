@@ -8,8 +8,8 @@ from pathlib import Path
 
 from transformers.utils import logging
 
-from . import machine, memory, report
-from .measure import LEAST_ROUNDS, Settings, Unfair, race
+from . import curves, machine, memory, report
+from .measure import LEAST_ROUNDS, Count, Settings, Unfair, race
 from .registry import BENCHMARKS
 
 
@@ -88,6 +88,8 @@ def measure(benchmark, settings, options):
         "limits": asdict(limits),
         "rows": [asdict(row) for row in rows],
     }
+    for line in curves.exponents(result["rows"]):
+        print(line, flush=True)
     if options.write:
         report.save(result)
         report.PAGE.write_text(report.page(report.saved(BENCHMARKS)), encoding="utf-8")
@@ -95,9 +97,20 @@ def measure(benchmark, settings, options):
 
 
 def figures(benchmark, workload, settings, limits):
-    yield race(workload, settings, limits)
-    if "MiB" in benchmark.measures:
-        yield memory.weigh(benchmark.name, workload, settings)
+    """Rows, as soon as they are known."""
+    if isinstance(workload, Count):
+        yield workload.rows()
+        return
+    if "seconds" in workload.measures:
+        yield placed(race(workload, settings, limits), workload)
+    if "MiB" in workload.measures:
+        yield placed(memory.weigh(benchmark.name, workload, settings), workload)
+
+
+def placed(rows, workload):
+    for row in rows:
+        row.curve, row.size = workload.points.get(row.peer, (None, None))
+    return rows
 
 
 if __name__ == "__main__":

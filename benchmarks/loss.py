@@ -29,6 +29,7 @@ def loss(settings):
             {FULL: 1.0},
             {FULL: memory_floor},
             work={"flops": 6 * shape[0] * shape[1] * shape[2]},
+            measures=("seconds", "MiB"),
         )
 
 

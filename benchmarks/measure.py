@@ -46,12 +46,14 @@ class Settings:
 class Run:
     """`call` is timed. `outcome` says, untimed, what its result amounts to, to be compared.
 
-    `minus` is timed in the same round and taken off: a prompt, where only decoding is of interest.
-    `times` is what one call stands for, where it is a sample of something longer.
+    `before` runs ahead of each call, untimed. `minus` is timed in the same round and taken off: a
+    prompt, where only decoding is of interest. `times` is what one call stands for: more than one
+    where it is a sample of something longer, less where it does the same thing repeatedly.
     """
 
     call: Callable[[], Any]
     outcome: Callable[[Any], Any] = lambda result: result
+    before: Callable[[], Any] | None = None
     minus: Callable[[], Any] | None = None
     times: float = 1.0
 
@@ -60,7 +62,9 @@ class Run:
 class Workload:
     """One task, and who takes part: name → a function that prepares a Run or raises Absent.
 
-    `floors` holds the least ratio promised against a peer: of times, and of memory.
+    `floors` holds the least ratio promised against a peer: of times, and of memory; `ceiling` the
+    most seconds promised of ours. `points` says of which curve a contestant is a point, and at
+    which size.
     """
 
     label: str
@@ -69,6 +73,17 @@ class Workload:
     memory_floors: dict[str, float] = field(default_factory=dict)
     work: dict[str, float] = field(default_factory=dict)  # {"flops": …} or {"bytes": …} of one call
     tolerance: float = 1e-3
+    measures: tuple[str, ...] = ("seconds",)  # and "MiB"
+    ceiling: float | None = None
+    points: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+
+@dataclass
+class Count:
+    """A task that is neither timed nor weighed: its rows are computed."""
+
+    label: str
+    rows: Callable[[], list["Row"]]
 
 
 @dataclass
@@ -85,6 +100,9 @@ class Row:
     floor: float | None = None
     share: float | None = None  # of the machine's own limit, ours
     share_of: str | None = None
+    ceiling: float | None = None
+    curve: str | None = None
+    size: float | None = None
     note: str = ""
 
 
@@ -113,13 +131,19 @@ def prepare(workload, settings):
 
 
 def refuse_unequal(workload, runs):
-    outcomes = {name: run.outcome(run.call()) for name, run in runs.items()}
+    outcomes = {name: run.outcome(first_call(run)) for name, run in runs.items()}
     for name, outcome in outcomes.items():
         if difference := find_difference(outcomes[OURS], outcome, workload.tolerance):
             raise Unfair(
                 f"{workload.label}: {name} and {OURS} do not compute the same, so their times "
                 f"mean nothing: {difference}"
             )
+
+
+def first_call(run):
+    if run.before is not None:
+        run.before()
+    return run.call()
 
 
 def find_difference(ours, theirs, tolerance):
@@ -139,6 +163,8 @@ def find_difference(ours, theirs, tolerance):
 
 
 def seconds(run, settings):
+    if run.before is not None:
+        run.before()
     prefix = 0.0 if run.minus is None else clock(run.minus, settings)
     return (clock(run.call, settings) - prefix) * run.times
 
@@ -159,7 +185,10 @@ def synchronise(settings):
 def compare_times(workload, times, limits):
     ours = statistics.median(times[OURS])
     share, share_of = limits.share(workload.work, ours)
-    rows = [Row(workload.label, "seconds", OURS, ours, share=share, share_of=share_of)]
+    ceiling = workload.ceiling
+    rows = [
+        Row(workload.label, "seconds", OURS, ours, share=share, share_of=share_of, ceiling=ceiling)
+    ]
     for name in times.keys() - {OURS}:
         ratios = [b / a for a, b in zip(times[OURS], times[name], strict=True)]
         rows.append(

@@ -84,4 +84,14 @@ def answer(task, benchmarks):
         run = workload.contestants[contestant]()
     except Absent as reason:
         return {"absent": str(reason)}
+    read_code(settings)
     return {"bytes": peak_growth(run.call, settings)}
+
+
+def read_code(settings):
+    """A tiny training step: code that is read for the first time is not what a run needs."""
+    states = torch.ones(8, 8, device=settings.device, dtype=settings.torch_dtype)
+    scores = states.requires_grad_() @ states.t()
+    torch.nn.functional.cross_entropy(
+        scores.softmax(-1), torch.arange(8).to(scores.device)
+    ).backward()

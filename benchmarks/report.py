@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from . import curves
+
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results", HERE / "RESULTS.md"
 HEAD = """# Results
@@ -17,12 +19,17 @@ the fraction of what the machine can do at best, measured in the same run.
 """
 
 
-def save(result):
-    RESULTS.mkdir(exist_ok=True)
+def stem(result):
     about = result["about"]
     place = "" if about["device"] == "cpu" else f"-{about['device']}-{about['dtype']}"
-    path = RESULTS / f"{result['name']}{place}.json"
+    return f"{result['name']}{place}"
+
+
+def save(result):
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{stem(result)}.json"
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    curves.plot(result, path.with_suffix(".png"))
 
 
 def saved(order):
@@ -40,6 +47,9 @@ def section(result):
     lines = [f"## {result['title']} (`{result['name']}`)", "", describe(result), ""]
     lines += ["| task | peer | ours | theirs | ratio | promised |", "|---|---|---|---|---|---|"]
     lines += [f"| {' | '.join(cells(row))} |" for row in result["rows"]]
+    if growth := curves.exponents(result["rows"]):
+        lines += ["", *(f"- {line}" for line in growth)]
+        lines += ["", f"![{result['title']}](results/{stem(result)}.png)"]
     return "\n".join([*lines, ""])
 
 
@@ -59,18 +69,28 @@ def cells(row):
         return [row["workload"], row["peer"], row["note"], "", "", ""]
     if row["theirs"] is None:
         share = "" if row["share"] is None else f"{row['share']:.0%} of {row['share_of']}"
-        return [row["workload"], row["peer"], amount(row, "ours"), "", share, ""]
+        return [row["workload"], row["peer"], amount(row, "ours"), "", share, promise(row)]
     spread = "" if row["spread"] is None else " ({:.2f} to {:.2f})".format(*row["spread"])
     ratio = f"**{row['ratio']:.2f}**{spread}"
-    promised = f"{row['floor']:.2f}" if row["floor"] else ""
     return [
         row["workload"],
         row["peer"],
         amount(row, "ours"),
         amount(row, "theirs"),
         ratio,
-        promised,
+        promise(row),
     ]
+
+
+def promise(row):
+    if row["ceiling"]:
+        return f"at most {row['ceiling']:g} s"
+    return f"{row['floor']:.2f}" if row["floor"] else ""
+
+
+def is_missed(row):
+    is_slow = row["ceiling"] and row["ours"] and row["ours"] > row["ceiling"]
+    return is_slow or (row["floor"] and row["ratio"] and row["ratio"] < row["floor"])
 
 
 def amount(row, side):
@@ -82,8 +102,8 @@ def amount(row, side):
 
 def line(row):
     """The same for a terminal."""
-    task, peer, *rest = cells(row)
-    figures = "  ".join(cell.replace("*", "") for cell in rest[:3] if cell)
-    promised = f"  promised {row['floor']:.2f}" if row["floor"] else ""
-    missed = ", MISSED" if row["floor"] and row["ratio"] and row["ratio"] < row["floor"] else ""
-    return f"{task:44} {peer:36} {figures}{promised}{missed}"
+    task, peer, *figures, promised = cells(row)
+    shown = "  ".join(cell.replace("*", "") for cell in figures if cell)
+    promised = f"  promised {promised}" if promised else ""
+    missed = ", MISSED" if is_missed(row) else ""
+    return f"{task:44} {peer:36} {shown}{promised}{missed}"

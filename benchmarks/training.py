@@ -26,6 +26,7 @@ def training(settings):
             {"LlamaForCausalLM": floor},
             {"LlamaForCausalLM": memory_floor},
             work={"flops": 6 * parameters(pair.sizes) * ids.numel()},
+            measures=("seconds", "MiB"),
         )
 
 
