@@ -3,7 +3,7 @@
 import torch
 
 from .decoding import generation, llama_pair, prompt
-from .measure import OURS, Count, Row, Run, Workload
+from .measure import OURS, Count, Row, Run, Unfair, Workload
 from .memory import MIB
 from .training import step
 
@@ -46,27 +46,41 @@ def decoding(pair, lengths, settings):
 
 
 def continuing(model, inputs):
-    run = generation(model, inputs, NEW_TOKENS)
+    """Writes on from a cache that holds the prompt; it is cut back to it before each call."""
+    length = inputs["input_ids"].shape[1] - 1
+    cache = cache_after(model, {name: ids[:, :length] for name, ids in inputs.items()}, 1)
+    run = generation(model, inputs, NEW_TOKENS, past_key_values=cache)
 
     @torch.no_grad()
-    def outcome(text):
+    def outcome(result):
         """Texts differ here; each has to be what the model writes without a cache, too."""
+        text = torch.cat((inputs["input_ids"], run.outcome(result)["tokens"]), dim=1)
         scores = model(text[:, :-1], use_cache=False, logits_to_keep=NEW_TOKENS).logits
         chosen = scores.gather(-1, text[:, -NEW_TOKENS:, None])
-        return bool((scores.amax(-1, keepdim=True) - chosen < 1e-3).all())
+        if (scores.amax(-1, keepdim=True) - chosen > 1e-3).any():
+            raise Unfair(f"after {length} tokens the cache changes what is written")
 
-    return Run(run.call, outcome, minus=lambda: run.call(1), times=1 / (NEW_TOKENS - 1))
+    return Run(
+        run.call,
+        outcome,
+        before=lambda: cache.crop(length - cache.get_seq_length()),
+        times=1 / NEW_TOKENS,
+    )
+
+
+def cache_after(model, inputs, new_tokens):
+    """What generate leaves behind; the last new token is not read again, and not in it."""
+    written = model.generate(
+        **inputs, max_new_tokens=new_tokens, do_sample=False, return_dict_in_generate=True
+    )
+    return written.past_key_values
 
 
 def weigh_cache(pair, tokens, settings):
     """All that the cache holds, reserves included, beside what the tokens need."""
-    inputs = prompt(pair, 1, tokens - NEW_TOKENS // 2 + 1, settings)
-    cache = pair.ours.generate(
-        **inputs,
-        max_new_tokens=NEW_TOKENS // 2,  # the last one is not read again, and never cached
-        do_sample=False,
-        return_dict_in_generate=True,
-    ).past_key_values
+    new_tokens = NEW_TOKENS // 2
+    inputs = prompt(pair, 1, tokens - new_tokens + 1, settings)
+    cache = cache_after(pair.ours, inputs, new_tokens)
     held = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in held}
     ours = sum(storage.nbytes() for storage in storages.values()) / MIB
