@@ -28,8 +28,8 @@ test-slow: .venv/ready ## the tests that need minutes or downloads
 test-floor: .venv-floor/ready ## the quick tests, on the oldest transformers that is supported
 	.venv-floor/bin/python -m pytest $(QUICK) $(ARGS)
 
-bench: .venv/ready ## all benchmarks beside their peers, into benchmarks/RESULTS.md (an hour)
-	$(BIN)/python -m benchmarks all --write
+bench: .venv/ready ## all benchmarks beside their peers, into benchmarks/RESULTS.md (70 quiet minutes)
+	$(BIN)/python -m benchmarks all --write --defaults-only
 
 lint: .venv/ready ## ruff, and transformers' linter on the model folder; changes nothing
 	$(BIN)/ruff check

@@ -43,7 +43,12 @@ def build_parser():
     parser.add_argument("--rounds", type=int, default=LEAST_ROUNDS, help="at least %(default)s")
     parser.add_argument("--quick", action="store_true", help="toy sizes: only to see it run")
     parser.add_argument("--defaults-only", action="store_true", help="no tuned forms of the peers")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="cuda has not been run yet, and the sizes are those of a CPU",
+    )
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     parser.add_argument("--write", action="store_true", help="keep the figures in RESULTS.md")

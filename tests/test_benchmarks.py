@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from transformers.utils import logging
 from benchmarks import memory, report
 from benchmarks.__main__ import main
 from benchmarks.machine import Limits
-from benchmarks.measure import OURS, Absent, Run, Settings, Unfair, Workload, race
+from benchmarks.measure import OURS, Absent, Row, Run, Settings, Unfair, Workload, race
 from benchmarks.registry import BENCHMARKS
 
 ROOT = Path(__file__).parent.parent
@@ -114,7 +115,16 @@ def test_a_contestant_is_weighed_in_a_process_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("greedy", "3M"), ("prefill", "padding"), ("encoder", "batch")]
+    ("name", "text"),
+    [
+        ("greedy", "3M"),
+        ("prefill", "padding"),
+        ("encoder", "batch"),
+        ("choice", "padding"),
+        ("growth", "token, after"),
+        ("loading", "from_pretrained"),
+        ("conversion", "Llama"),
+    ],
 )
 def test_a_benchmark_runs_from_the_command_to_its_figures(name, text, tmp_path, capsys):
     file = tmp_path / "figures.json"
@@ -154,10 +164,37 @@ def test_the_page_of_results_is_made_of_one_file_per_benchmark(tmp_path, monkeyp
     assert page.index("`greedy`") < page.index("`prefill`")
 
 
+def test_the_exponent_of_growth_is_found_and_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    sizes = (512, 1024, 2048, 4096)
+    rows = [
+        Row(f"{n} tokens", measure, "peer", 1.0, factor * n**power, 1.0, curve="eager", size=n)
+        for measure, factor, power in (("seconds", 1e-6, 2), ("MiB", 0.5, 1))
+        for n in sizes
+    ]
+    attention = result("attention", 1.0) | {"rows": [asdict(row) for row in rows]}
+    report.save(attention)
+    page = report.page(report.saved(BENCHMARKS))
+    assert "time of eager: ∝ tokens^2.00, from 512 to 4096" in page
+    assert "memory of eager: ∝ tokens^1.00, from 512 to 4096" in page
+    assert "(results/attention.png)" in page
+    assert (tmp_path / "attention.png").stat().st_size > 10_000
+
+
+def test_a_missed_promise_is_marked():
+    kept = Row("import", "seconds", OURS, 0.2, ceiling=0.3)
+    missed = Row("import", "seconds", OURS, 0.4, ceiling=0.3)
+    slower = Row("decode", "seconds", "peer", 1.0, 1.1, 1.1, floor=1.2)
+    assert [("MISSED" in report.line(asdict(row))) for row in (kept, missed, slower)] == [
+        False,
+        True,
+        True,
+    ]
+
+
 def result(name, ratio):
     about = {"device": "cpu", "dtype": "float32", "date": "2030-01-31", "machine": "a CPU"}
     about |= {"threads": 2, "python": "3.11", "versions": {"torch": "2.13"}, "rounds": 7}
-    figures = {"ours": 0.5, "theirs": 0.5 * ratio, "ratio": ratio, "spread": [1.0, 5.0]}
-    line = {"workload": "a task", "measure": "seconds", "peer": "peer", "floor": 2.0, "note": ""}
+    row = Row("a task", "seconds", "peer", 0.5, 0.5 * ratio, ratio, (1.0, 5.0), floor=2.0)
     limits = {"flops": 1e9, "bytes": 1e9}
-    return {"name": name, "title": name, "about": about, "limits": limits, "rows": [line | figures]}
+    return {"name": name, "title": name, "about": about, "limits": limits, "rows": [asdict(row)]}
