@@ -26,14 +26,12 @@ def main(arguments=None):
     if not options.names:
         print("\n".join(f"{b.name:14} {b.title}" for b in BENCHMARKS.values()))
         return 0
-    try:
-        results = run(options)
-    except Unfair as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    results, faults = run(options)
+    for fault in faults:
+        print(f"error: {fault}", file=sys.stderr)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    return 0
+    return 1 if faults else 0
 
 
 def build_parser():
@@ -73,7 +71,13 @@ def run(options):
         options.rounds, options.quick, options.device, options.dtype, options.defaults_only
     )
     names = BENCHMARKS if "all" in options.names else options.names
-    return [measure(BENCHMARKS[name], settings, options) for name in names]
+    results, faults = [], []
+    for name in names:
+        try:
+            results.append(measure(BENCHMARKS[name], settings, options))
+        except Unfair as fault:  # one of them does not cost the others their hour
+            faults.append(fault)
+    return results, faults
 
 
 def measure(benchmark, settings, options):

@@ -15,7 +15,7 @@ from benchmarks import memory, report
 from benchmarks.__main__ import main
 from benchmarks.machine import Limits
 from benchmarks.measure import OURS, Absent, Row, Run, Settings, Unfair, Workload, race
-from benchmarks.registry import BENCHMARKS
+from benchmarks.registry import BENCHMARKS, Benchmark
 
 ROOT = Path(__file__).parent.parent
 LIMITS = Limits(flops=1e9, bytes=1e9)
@@ -151,6 +151,18 @@ def test_a_wrong_command_is_one_sentence(arguments, message, capsys):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_an_unfair_benchmark_fails_and_the_others_go_on(tmp_path, monkeypatch, capsys):
+    def unequal(settings):
+        results = {OURS: 1, "peer": 2}
+        yield Workload("sums", {name: lambda n=n: Run(lambda: n) for name, n in results.items()})
+
+    monkeypatch.setitem(BENCHMARKS, "prefill", Benchmark("prefill", "Unequal", unequal))
+    file = tmp_path / "figures.json"
+    assert main(["prefill", "encoder", *QUICK, "--json", str(file)]) == 1
+    assert "do not compute the same" in capsys.readouterr().err
+    assert [result["name"] for result in json.loads(file.read_text())] == ["encoder"]
 
 
 def test_the_page_of_results_is_made_of_one_file_per_benchmark(tmp_path, monkeypatch):
