@@ -8,16 +8,17 @@ BIN := .venv/bin
 QUICK := -n $(WORKERS) -m "not slow and not engine"
 
 # One torch thread in each test process: more would only fight the other processes for the cores.
-test test-floor: export OMP_NUM_THREADS ?= 1
+test test-floor test-engines: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-floor bench lint format clean
+.PHONY: help demo test test-slow test-floor test-engines bench lint format clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: .venv/ready ## the shortest complete program: examples/demo.py
-	$(BIN)/python examples/demo.py
+demo: .venv/ready ## train, save, open elsewhere and use a model, in minutes
+	rm -rf demo_output
+	$(BIN)/python examples/demo.py --output demo_output
 
 test: .venv/ready ## the quick tests, on the versions in constraints.txt
 	$(BIN)/python -m pytest $(QUICK) $(ARGS)
@@ -27,6 +28,9 @@ test-slow: .venv/ready ## the tests that need minutes or downloads
 
 test-floor: .venv-floor/ready ## the quick tests, on the oldest transformers that is supported
 	.venv-floor/bin/python -m pytest $(QUICK) $(ARGS)
+
+test-engines: .venv-engines/ready ## the tests that need ctranslate2 and vLLM
+	.venv-engines/bin/python -m pytest -n 0 -m engine $(ARGS)
 
 bench: .venv/ready ## all benchmarks beside their peers, into benchmarks/RESULTS.md (70 quiet minutes)
 	$(BIN)/python -m benchmarks all --write --defaults-only
@@ -41,7 +45,7 @@ format: .venv/ready ## let ruff mend what it can
 	$(BIN)/ruff format
 
 clean: ## remove the environments, the caches and what the demo wrote
-	rm -rf .venv .venv-floor build dist *.egg-info .pytest_cache .ruff_cache demo_output
+	rm -rf .venv .venv-floor .venv-engines build dist *.egg-info .pytest_cache .ruff_cache demo_output
 	find . -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp older than its inputs means: set up again. The first input is the constraints file.
@@ -52,4 +56,14 @@ clean: ## remove the environments, the caches and what the demo wrote
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint $< --editable '.[dev]'
+	@touch $@
+
+# The engines come without their dependencies: constraints-engines.txt says why, and names all of them.
+.venv-engines/ready: constraints-engines.txt pyproject.toml
+	@echo "setting up $(@D) (minutes, the first time)"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint $< --editable '.[test]'
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--no-deps --requirement $<
 	@touch $@

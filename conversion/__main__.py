@@ -7,6 +7,7 @@ from huggingface_hub import constants
 from transformers.utils import logging
 
 from .convert import DTYPES, export_checkpoint, import_checkpoint
+from .plain import parse_settings
 from .proof import verify
 from .registry import FORMATS
 from .rules import ConversionError
@@ -31,12 +32,15 @@ def build_parser():
 
     importing = commands.add_parser("import", help="a folder of another format becomes one of ours")
     importing.add_argument("--format", choices=FORMATS, help="refuse a folder of any other")
+    importing.add_argument("--rules", metavar="FILE", help="a Python file that describes SRC")
     importing.set_defaults(run=run_import)
     exporting = commands.add_parser("export", help="a folder of ours becomes one of another format")
     exporting.add_argument("--to", choices=FORMATS, required=True)
     exporting.set_defaults(run=run_export)
     for command in (importing, exporting):
-        command.add_argument("src", metavar="SRC", help="folder with config.json and weights")
+        command.add_argument(
+            "src", metavar="SRC", help="folder with config.json and weights, or file"
+        )
         command.add_argument("dst", metavar="DST", help="folder to make")
         command.add_argument("--dtype", choices=DTYPES, help="round to it; else as in SRC")
         command.add_argument(
@@ -53,6 +57,14 @@ def build_parser():
     verifying.add_argument("first", metavar="A")
     verifying.add_argument("second", metavar="B")
     verifying.set_defaults(run=run_verify)
+    for command in (importing, verifying):
+        command.add_argument(
+            "--set",
+            action="append",
+            dest="settings",
+            metavar="NAME=VALUE",
+            help="what a plain file does not say, by its name there; may be repeated",
+        )
     listing = commands.add_parser("formats", help="the formats, and the models that read them")
     listing.set_defaults(run=list_formats)
     return parser
@@ -60,7 +72,14 @@ def build_parser():
 
 def run_import(options):
     return describe(
-        import_checkpoint(options.src, options.dst, options.format, **shared_options(options))
+        import_checkpoint(
+            options.src,
+            options.dst,
+            options.format,
+            settings=parse_settings(options.settings),
+            rules=options.rules,
+            **shared_options(options),
+        )
     )
 
 
@@ -85,17 +104,24 @@ def describe(done):
         if done.difference is None
         else f"largest difference of the logits: {done.difference:.1e}"
     )
-    told = f"{done.folder}: {done.tensors} tensors, {done.format}; {proof}"
+    assumed = "".join(f"; assumed {name}={value}" for name, value in done.assumed.items())
+    told = f"{done.folder}: {done.tensors} tensors, {done.format}; {proof}{assumed}"
     return "\n".join((told, *(f"does not agree: {words}" for words in done.disagreements)))
 
 
 def run_verify(options):
-    difference = verify(options.first, options.second)
+    difference = verify(options.first, options.second, settings=parse_settings(options.settings))
     return f"largest difference of the logits: {difference:.1e}"
 
 
 def list_formats(options):
-    return "\n".join(f"{form.name:8} {form.classes[1]}" for form in FORMATS.values())
+    lines = [f"{'format':25} import export"]
+    for form in FORMATS.values():
+        can_export = "yes" if form.config_to_theirs else "-"
+        settings = ", ".join(getattr(form, "settings", {}))
+        wanted = f"; --set {settings}" if settings else ""
+        lines.append(f"{form.name:25} yes    {can_export:6} {form.remark}{wanted}")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from .formats import OURS
 TEXT = """\
 # {name}
 
-A {what} of {parameters:,} parameters, which transformers reads as {reader}.
+{what} of {parameters:,} parameters, {reader}.
 
 {description}
 
@@ -23,6 +23,11 @@ A {what} of {parameters:,} parameters, which transformers reads as {reader}.
 ```python
 {snippet}
 ```
+"""
+WITH_TORCH = """\
+from safetensors.torch import load_file
+
+weights = load_file("{}/model.safetensors")  # config.json says what no shape tells\
 """
 OF_OURS = ("hf_tformer", "custom_code")  # tags of a folder that brings our code
 
@@ -34,7 +39,7 @@ def write_card(folder, form, to_ours, done, src):
     write = write_ours if to_ours else write_theirs
     card = write(folder, form, done, about(done, form, to_ours, source, metadata))
     tags = [tag for tag in metadata.get("tags") or [] if tag not in OF_OURS]
-    fields = {**card.data.to_dict(), **metadata, "library_name": "transformers"}
+    fields = {**card.data.to_dict(), **metadata, "library_name": library_of(form, to_ours)}
     fields["tags"] = [*(card.data.tags or []), *tags]
     data = ModelCardData(**fields, ignore_metadata_errors=True)
     ModelCard(f"---\n{data.to_yaml()}\n---\n\n{card.text}").save(folder / "README.md")
@@ -80,12 +85,28 @@ def write_theirs(folder, form, done, description):
         name=name,
         what=what,
         parameters=count_parameters(folder),
-        reader=form.classes[1],
+        reader=reader_of(form),
         description=description,
-        snippet=snippet(folder, name, auto),
+        snippet=snippet(folder, name, auto)
+        if is_of_transformers(form)
+        else WITH_TORCH.format(name),
     )
-    data = ModelCardData(library_name="transformers", pipeline_tag=task)
+    data = ModelCardData(library_name=library_of(form, False), pipeline_tag=task)
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
+
+
+def is_of_transformers(form):
+    return hasattr(form, "classes")
+
+
+def library_of(form, to_ours):
+    return "transformers" if to_ours or is_of_transformers(form) else "pytorch"
+
+
+def reader_of(form):
+    if is_of_transformers(form):
+        return f"which transformers reads as {form.classes[1]}"
+    return f"for {form.remark}"
 
 
 def snippet(folder, name, auto):

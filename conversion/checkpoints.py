@@ -1,5 +1,6 @@
 """Reading checkpoints lazily and without running anything; writing them one shard at a time."""
 
+import argparse
 import json
 import os
 import pickle
@@ -8,6 +9,7 @@ from math import prod
 from pathlib import Path
 
 import torch
+from packaging.version import Version
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
@@ -20,6 +22,14 @@ READ_BEFORE_REOPENING = 4 * 2**20
 TOUCHED = 2**16  # bytes that Linux maps around a page which is read; a write maps one by one
 # In this order: what needs no pickle comes first.
 FILES = (INDEX, "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin")
+
+# Where training programs put the weights, and what they know about them, in the dict they save.
+WEIGHTS = ("model", "state_dict", "model_state_dict")
+DESCRIPTIONS = ("config", "settings", "model_args")  # the last one is the most trusted
+# Added to each name by torch.compile and by DistributedDataParallel.
+WRAPPERS = ("_orig_mod.", "module.")
+# The only class besides tensors and Python's own values: settings of attention-is-all-you-need.
+ALLOWED = (argparse.Namespace,)
 
 
 class SafeShard:
@@ -61,19 +71,11 @@ class SafeShard:
 
 
 class PickledShard:
-    """A file of torch.save; its tensors stay on the disk until they are used."""
+    """A dict of tensors from torch.save; they stay on the disk until they are used."""
 
-    def __init__(self, path):
-        try:
-            tensors = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-        except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-            raise ConversionError(
-                f"{path} is damaged, older than torch 1.6 or holds more than plain tensors, which "
-                "could run code: save it again as safetensors where you trust it"
-            ) from error
-        if not isinstance(tensors, dict) or not all(
-            isinstance(name, str) and torch.is_tensor(tensor) for name, tensor in tensors.items()
-        ):
+    def __init__(self, path, tensors=None):
+        tensors = read_pickle(path) if tensors is None else tensors
+        if not is_state_dict(tensors):
             raise ConversionError(
                 f"{path} is no dict of tensors: save model.state_dict() as safetensors"
             )
@@ -95,13 +97,52 @@ class PickledShard:
         """Nothing to do: the system takes its pages back when it needs them."""
 
 
-class Checkpoint:
-    """The tensors of all shards by name, each read when it is asked for."""
+def is_state_dict(content):
+    return isinstance(content, dict) and all(
+        isinstance(name, str) and torch.is_tensor(tensor) for name, tensor in content.items()
+    )
 
-    def __init__(self, shards):
-        self.places, self.last_read = {}, None
+
+def read_pickle(path):
+    """What torch.save wrote, as long as it is tensors and plain values; nothing of it runs."""
+    if Version(torch.__version__) < Version("2.6"):
+        raise ConversionError(
+            f"torch {torch.__version__} can be made to run code by {path}: upgrade to 2.6 or later"
+        )
+    try:
+        with torch.serialization.safe_globals(list(ALLOWED)):
+            return torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    except DAMAGE as error:
+        raise ConversionError(
+            f"{path} is damaged, older than torch 1.6 or holds more than plain tensors, which "
+            "could run code: save it again as safetensors where you trust it"
+        ) from error
+
+
+# What torch.load raises for a file that it cannot or will not read.
+DAMAGE = (
+    pickle.UnpicklingError,
+    RuntimeError,
+    EOFError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+)
+
+
+class Checkpoint:
+    """The tensors of all shards by name, each read when it is asked for.
+
+    `description` is what the files say about the model besides; `prefix` stands before each name.
+    """
+
+    def __init__(self, shards, description=None, prefix=""):
+        self.places, self.description, self.prefix = {}, description or {}, prefix
+        self.last_read = None
         for shard in shards:
             for name in shard.names():
+                name = name.removeprefix(prefix)
                 if name in self.places:
                     raise ConversionError(f"{name} stands in two shards: fetch the folder again")
                 self.places[name] = shard
@@ -110,17 +151,57 @@ class Checkpoint:
         return sorted(self.places)
 
     def shape(self, name):
-        return self.places[name].shape(name)
+        return self.place(name).shape(self.prefix + name)
 
     def nbytes(self, name):
-        return self.places[name].nbytes(name)
+        return self.place(name).nbytes(self.prefix + name)
 
     def read(self, name):
-        shard = self.places[name]
+        shard = self.place(name)
         if self.last_read not in (None, shard):
             self.last_read.close()
         self.last_read = shard
-        return shard.read(name)
+        return shard.read(self.prefix + name)
+
+    def place(self, name):
+        if name not in self.places:
+            raise ConversionError(f"tensors are missing: {name}; fetch the file again")
+        return self.places[name]
+
+
+def open_file(path):
+    """The weights in one file, taken out of what training programs put around them."""
+    path = Path(path)
+    if path.suffix == ".safetensors":
+        shard, description = SafeShard(path), {}
+    else:
+        content = read_pickle(path)
+        shard, description = PickledShard(path, weights_in(content)), description_in(content)
+    return Checkpoint([shard], description, common_prefix(shard.names()))
+
+
+def weights_in(content):
+    inner = content if isinstance(content, dict) else {}
+    found = [inner[key] for key in WEIGHTS if isinstance(inner.get(key), dict)]
+    return found[0] if found else content
+
+
+def description_in(content):
+    """The settings that were saved with the weights, as one dict."""
+    merged = {}
+    for key in DESCRIPTIONS if isinstance(content, dict) else ():
+        said = content.get(key)
+        said = vars(said) if isinstance(said, ALLOWED) else said
+        merged.update(said if isinstance(said, dict) else {})
+    return merged
+
+
+def common_prefix(names):
+    """What wrappers around the model have put before every name."""
+    prefix = ""
+    while added := [w for w in WRAPPERS if names and all(n.startswith(prefix + w) for n in names)]:
+        prefix += added[0]
+    return prefix
 
 
 def open_checkpoint(folder):
@@ -154,7 +235,9 @@ def read_json(path):
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ConversionError(f"{path} is missing: give a folder with config.json") from error
+        raise ConversionError(
+            f"{path} is missing: give a folder with config.json, or a file"
+        ) from error
     except ValueError as error:
         raise ConversionError(f"{path} is not valid JSON ({error}): fetch it again") from error
     if not isinstance(content, dict):

@@ -1,6 +1,6 @@
 """From a folder of another format to one of ours and back, whole or not at all."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
@@ -9,11 +9,11 @@ from tqdm.auto import tqdm
 
 from . import proof
 from .card import write_card
-from .checkpoints import open_checkpoint, write_checkpoint
+from .checkpoints import write_checkpoint
 from .companions import Companions
 from .destination import appearing
-from .models import build_without_weights, load_config, save_description, translate
-from .registry import detect, named, refuse_others_family
+from .models import translate
+from .registry import detect, exportable, refuse_others_family
 from .rules import (
     ConversionError,
     Side,
@@ -24,6 +24,7 @@ from .rules import (
     plan,
     refuse_names,
 )
+from .user_rules import read_rules
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -41,23 +42,39 @@ class Conversion:
     tensors: int
     difference: float | None  # None: not verified
     disagreements: tuple[str, ...] = ()
+    assumed: dict[str, object] = field(default_factory=dict)  # defaults for what nobody said
 
 
 def import_checkpoint(
-    src, dst, format=None, dtype=None, verify=True, tokenizer=None, progress=False
+    src,
+    dst,
+    format=None,
+    dtype=None,
+    verify=True,
+    tokenizer=None,
+    progress=False,
+    *,
+    settings=None,
+    rules=None,
 ):
-    """Makes the folder `dst` of ours from the folder `src` of another format.
+    """Makes the folder `dst` of ours from `src`, a folder or file of another format.
 
     `tokenizer` (a folder, a tokenizer.json, a repository on the Hub) takes the place of the one in
-    `src`. `progress` shows a bar where stderr is a terminal.
+    `src`. `progress` shows a bar where stderr is a terminal. `settings` say what a plain file does
+    not, by their names there: {"n_heads": 12}. `rules` is a file that describes a layout of the
+    user's own.
     """
-    form = detect(src, format)
-    return transfer(src, dst, form, True, as_dtype(dtype), verify, tokenizer, progress)
+    if rules and (format or settings):
+        raise ConversionError(
+            "rules say all about a file: give no format and no settings with them"
+        )
+    form = read_rules(rules, verify) if rules else detect(src, format)
+    return transfer(src, dst, form, True, as_dtype(dtype), verify, tokenizer, progress, settings)
 
 
 def export_checkpoint(src, dst, to, dtype=None, verify=True, tokenizer=None, progress=False):
     """Makes the folder `dst` of the format `to` from the folder `src` of ours."""
-    form = named(to)
+    form = exportable(to)
     refuse_others_family(src, form)
     return transfer(src, dst, form, False, as_dtype(dtype), verify, tokenizer, progress)
 
@@ -70,31 +87,40 @@ def as_dtype(dtype):
     return DTYPES[dtype]
 
 
-def transfer(src, dst, form, to_ours, dtype, verify, tokenizer, progress):
-    config = load_config(src, form, ours=not to_ours)
-    target = build_without_weights(translate(config, form, to_ours, dtype), form, ours=to_ours)
-    source = build_without_weights(config, form, ours=not to_ours)
-    companions = Companions(src, source, tokenizer)
+def transfer(src, dst, form, to_ours, dtype, verify, tokenizer, progress, settings=None):
+    sides = (form.theirs, form.our_classes) if to_ours else (form.our_classes, form.theirs)
+    source_side, target_side = sides
+    config = source_side.load_config(src, settings)
+    target_config = translate(config, form, to_ours, dtype)
+    target = target_side.build(target_config)
+    source = source_side.build(config)
+    # A plain module says nothing about ids and generation; what was made of its settings does.
+    companions = Companions(
+        src, source if hasattr(source, "generation_config") else target, tokenizer
+    )
+    rules = form.table(config if to_ours else target_config)
     tensors, count, size = converted_tensors(
-        open_checkpoint(src), source, target, form, to_ours, dtype
+        source_side.checkpoint(src), source, target, form, to_ours, dtype, rules
     )
     with appearing(dst, src, size) as folder:
         write_checkpoint(folder, counted(tensors, count, progress))
-        save_description(target, folder)
+        target_side.save_description(target, folder)
         disagreements = tuple(companions.save(folder))
-        difference = proof.verify(src, folder, dtype) if verify else None
-        done = Conversion(Path(dst), form.name, count, difference, disagreements)
+        models = (source_side, src, settings), (target_side, folder, None)
+        difference = proof.compare(*models, dtype) if verify else None
+        assumed = getattr(config, "assumed", {})
+        done = Conversion(Path(dst), form.name, count, difference, disagreements, assumed)
         write_card(folder, form, to_ours, done, src)
     return done
 
 
-def converted_tensors(checkpoint, source, target, form, to_ours, dtype):
+def converted_tensors(checkpoint, source, target, form, to_ours, dtype, rules):
     """The tensors of the target, one after the other; how many there are, and of how many bytes.
 
     Names and shapes of the whole file are checked before the first tensor is read.
     """
     source_side, target_side = Side.of(source), Side.of(target)
-    steps = plan(form.rules, (target_side if to_ours else source_side).shapes)
+    steps = plan(rules, (target_side if to_ours else source_side).shapes)
     source_ignored, target_ignored = (form.ignored, {}) if to_ours else ({}, form.ignored)
     used = {name for step in steps for name in step.sources(to_ours)}
     places = locate(checkpoint, source_side, source_ignored, used)
@@ -106,10 +132,12 @@ def converted_tensors(checkpoint, source, target, form, to_ours, dtype):
     def read(name):
         if name in places:
             return checkpoint.read(places[name])
-        return torch.zeros(source_side.shapes[name])
+        return torch.zeros(source_side.shapes[name], dtype=source.config.dtype)
 
     ours = (target if to_ours else source).config
     tensors = fitting(convert(steps, read, ours, to_ours), target_side)
+    if not to_ours and form.theirs is form:
+        tensors = under_all_names(tensors, target_side)
     produced = [target_side.shapes[name] for step in steps for name in step.targets(to_ours)]
     size = (
         sum(map(checkpoint.nbytes, places.values()))
@@ -117,6 +145,15 @@ def converted_tensors(checkpoint, source, target, form, to_ours, dtype):
         else sum(map(prod, produced)) * dtype.itemsize
     )
     return rounded(tensors, dtype), len(produced), size
+
+
+def under_all_names(tensors, side):
+    """Plain PyTorch looks for a tied tensor under each of its names."""
+    for name, tensor in tensors:
+        yield name, tensor
+        for alias, first in side.aliases.items():
+            if first == name:
+                yield alias, tensor.clone()
 
 
 def fitting(tensors, side):

@@ -8,6 +8,11 @@ over or refused.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import transformers
+
+import hf_tformer
+
+from .models import Library
 from .rules import ConversionError, Rule
 
 
@@ -16,8 +21,8 @@ class Format:
     """A layout of transformers: its name there, a table, and two functions for the configuration.
 
     The functions take a configuration object of the one side and give the fields of the other.
-    `classes` are the names of the configuration and the model in transformers, `our_classes` those
-    in hf_tformer.
+    `classes` are the names of the configuration and the model in transformers, `our_classes` is our
+    family.
     """
 
     name: str
@@ -25,13 +30,25 @@ class Format:
     config_to_ours: Callable
     config_to_theirs: Callable
     classes: tuple[str, str]
-    our_classes: tuple[str, str]
+    our_classes: Library
     ignored: dict[str, str] = field(default_factory=dict)  # their pattern → why nothing is lost
     zero_if_absent: tuple[str, ...] = ()  # theirs, which transformers fills with zeros too
 
+    @property
+    def theirs(self):
+        return Library(transformers, *self.classes)
 
-DECODER = ("TformerDecoderConfig", "TformerDecoderForCausalLM")
-SEQ2SEQ = ("TformerSeq2SeqConfig", "TformerSeq2SeqForConditionalGeneration")
+    @property
+    def remark(self):
+        return f"{self.classes[1]} of transformers"
+
+    def table(self, theirs):
+        """The rules; a plain layout may have others for other configurations."""
+        return self.rules
+
+
+DECODER = Library(hf_tformer, "TformerDecoderConfig", "TformerDecoderForCausalLM")
+SEQ2SEQ = Library(hf_tformer, "TformerSeq2SeqConfig", "TformerSeq2SeqForConditionalGeneration")
 OURS = {"tformer_decoder": DECODER, "tformer_seq2seq": SEQ2SEQ}  # by model_type
 
 
@@ -42,6 +59,16 @@ def require(config, reader, **needed):
         if actual != value:
             raise ConversionError(
                 f"{name} is {actual!r}, which {reader} cannot express: only {value!r} converts"
+            )
+
+
+def choose(config, reader, **choices):
+    """Refuses a configuration whose fields have other values than these."""
+    for name, values in choices.items():
+        if getattr(config, name) not in values:
+            raise ConversionError(
+                f"{name} is {getattr(config, name)!r}, which {reader} cannot express: "
+                f"only {', '.join(map(repr, values))} convert"
             )
 
 

@@ -1,41 +1,131 @@
-"""Configurations and models of both sides, by the class names that a format gives."""
+"""The side of a library: configurations and models by the class names that a format gives.
+
+A side, this one or a plain layout (plain.py), can do six things: read a configuration and make one
+from fields, build a model without weights, find the weights, describe a model in a folder, and
+load a model to be asked for its logits.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
 
 import torch
-import transformers
 from huggingface_hub.errors import StrictDataclassError
+from torch import nn
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.initialization import no_init_weights
 
-import hf_tformer
-
+from .checkpoints import open_checkpoint
 from .rules import ConversionError
 
-WRONG_VALUES = (ValueError, TypeError, KeyError, StrictDataclassError)
+WRONG_VALUES = (ValueError, TypeError, KeyError, ArithmeticError, StrictDataclassError)
 
 
-def classes(form, ours):
-    """The configuration class and the model class of one side."""
-    library, names = (hf_tformer, form.our_classes) if ours else (transformers, form.classes)
-    return tuple(getattr(library, name) for name in names)
+@dataclass
+class Reader:
+    """A loaded model, what it can be asked, and how."""
+
+    model: nn.Module
+    input_ids: int  # how many there are
+    output_ids: int | None  # of an encoder-decoder
+    longest: int
+    pad: int | None
+    ask: Callable  # model, batch → the logits at real tokens, [tokens, vocab]
+    weights: list[torch.Tensor]  # what rounding to another dtype rounds
 
 
-def load_config(folder, form, ours):
-    config_class = classes(form, ours)[0]
-    try:
-        # A configuration may name attention code on the Hub; what is stated here is not looked up.
-        return config_class.from_pretrained(folder, attn_implementation="sdpa")
-    except WRONG_VALUES as error:
-        raise ConversionError(f"{folder}/config.json: {first_cause(error)}") from error
+@dataclass(frozen=True)
+class Library:
+    """A side that transformers, or our own package, has classes for."""
+
+    library: ModuleType
+    config_name: str
+    model_name: str
+
+    @property
+    def config_class(self):
+        return getattr(self.library, self.config_name)
+
+    @property
+    def model_class(self):
+        return getattr(self.library, self.model_name)
+
+    def load_config(self, folder, settings=None):
+        if settings:
+            raise ConversionError(
+                f"{', '.join(settings)} cannot be set: config.json in {folder} says all of it"
+            )
+        try:
+            # A configuration may name attention code on the Hub; what is stated is not looked up.
+            return self.config_class.from_pretrained(folder, attn_implementation="sdpa")
+        except WRONG_VALUES as error:
+            raise ConversionError(f"{folder}/config.json: {first_cause(error)}") from error
+
+    def make_config(self, fields, dtype):
+        try:
+            return self.config_class(**fields, dtype=dtype)
+        except WRONG_VALUES as error:
+            raise ConversionError(f"{self.config_name} refuses: {first_cause(error)}") from error
+
+    def build(self, config):
+        try:
+            with no_init_weights(), torch.device("meta"):
+                return self.model_class(config)
+        except WRONG_VALUES as error:
+            raise ConversionError(f"{type(config).__name__}: {first_cause(error)}") from error
+
+    def checkpoint(self, folder):
+        return open_checkpoint(folder)
+
+    def save_description(self, model, folder):
+        """Everything that save_pretrained writes except the weights."""
+        model.config.architectures = [type(model).__name__]
+        if model._auto_class is not None:  # our code travels with the checkpoint
+            custom_object_save(model, folder, config=model.config)
+        model.config.save_pretrained(folder)
+
+    def load(self, folder, settings=None):
+        """The model of a folder in float32, every weight of it from there."""
+        self.load_config(folder, settings)
+        model, report = self.model_class.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="sdpa", output_loading_info=True
+        )
+        lacking = sorted(map(str, (*report["missing_keys"], *report["mismatched_keys"])))
+        if lacking:
+            raise ConversionError(f"{folder} lacks or misshapes {lacking[:5]}: fetch it again")
+        config = model.config
+        return Reader(
+            model.eval(),
+            model.get_input_embeddings().num_embeddings,
+            model.get_output_embeddings().out_features if config.is_encoder_decoder else None,
+            config.max_position_embeddings,
+            config.pad_token_id,
+            ask,
+            [
+                tensor
+                for tensor in model.state_dict(keep_vars=True).values()
+                # Frozen parameters are tables of constants, computed and not converted.
+                if tensor.requires_grad or not isinstance(tensor, nn.Parameter)
+            ],
+        )
+
+
+def ask(model, batch):
+    """The logits at real tokens; what stands at padding is nobody's answer."""
+    logits = model(**batch, use_cache=False).logits
+    return logits[batch.get("decoder_attention_mask", batch["attention_mask"]).bool()]
 
 
 def translate(config, form, to_ours, dtype):
     """The configuration of the other side, or a refusal that names the field."""
-    config_class = classes(form, ours=to_ours)[0]
-    fields = (form.config_to_ours if to_ours else form.config_to_theirs)(config)
     try:
-        return config_class(**fields, dtype=dtype or config.dtype)
+        fields = (form.config_to_ours if to_ours else form.config_to_theirs)(config)
+    except ConversionError:
+        raise
     except WRONG_VALUES as error:
-        raise ConversionError(f"{config_class.__name__} refuses: {first_cause(error)}") from error
+        raise ConversionError(f"the sizes do not fit: {first_cause(error)}") from error
+    side = form.our_classes if to_ours else form.theirs
+    return side.make_config(fields, dtype or config.dtype)
 
 
 def first_cause(error):
@@ -43,19 +133,3 @@ def first_cause(error):
     while isinstance(error, StrictDataclassError) and error.__cause__ is not None:
         error = error.__cause__
     return " ".join(str(error).split())
-
-
-def build_without_weights(config, form, ours):
-    try:
-        with no_init_weights(), torch.device("meta"):
-            return classes(form, ours)[1](config)
-    except WRONG_VALUES as error:
-        raise ConversionError(f"{type(config).__name__}: {first_cause(error)}") from error
-
-
-def save_description(model, folder):
-    """Everything that save_pretrained writes except the weights."""
-    model.config.architectures = [type(model).__name__]
-    if model._auto_class is not None:  # our code travels with the checkpoint
-        custom_object_save(model, folder, config=model.config)
-    model.config.save_pretrained(folder)

@@ -1,19 +1,56 @@
-"""All formats, and which one a folder holds."""
+"""All formats, and which one a folder or a file holds."""
 
 from pathlib import Path
 
-from . import bart, gpt2, llama, marian
-from .checkpoints import read_json
+from . import (
+    attention_is_all_you_need,
+    bart,
+    gpt2,
+    llama,
+    llms_from_scratch,
+    marian,
+    meta_llama,
+    nanogpt,
+    torch_transformer,
+    tutorial_gpt,
+    tutorial_seq2seq,
+)
+from .checkpoints import open_file, read_json
 from .formats import OURS
+from .plain import PlainFormat
 from .rules import ConversionError
 
-FORMATS = {form.name: form for module in (llama, gpt2, marian, bart) for form in module.FORMATS}
+FORMATS = {
+    form.name: form
+    for module in (
+        llama,
+        gpt2,
+        marian,
+        bart,
+        meta_llama,
+        nanogpt,
+        llms_from_scratch,
+        tutorial_seq2seq,
+        tutorial_gpt,
+        attention_is_all_you_need,
+        torch_transformer,
+    )
+    for form in module.FORMATS
+}
 
 
 def named(name):
     if name not in FORMATS:
         raise ConversionError(f"there is no format {name!r}: choose one of {', '.join(FORMATS)}")
     return FORMATS[name]
+
+
+def exportable(name):
+    form = named(name)
+    if form.config_to_theirs is None:
+        choices = [form.name for form in FORMATS.values() if form.config_to_theirs]
+        raise ConversionError(f"{name} is read only: choose one of {', '.join(choices)}")
+    return form
 
 
 def model_type_of(folder):
@@ -27,21 +64,69 @@ def model_type_of(folder):
     return str(config.get("model_type"))
 
 
-def detect(folder, name=None):
-    """The format of a folder that is to be imported; `name` is what the user takes it for."""
-    model_type = model_type_of(folder)
+def detect(src, name=None):
+    """The format of what is to be imported; `name` is what the user takes it for."""
+    found = format_of(src, name)
+    if name is not None and named(name) is not found:
+        raise ConversionError(f"{src} is {found.name}, not {name}: leave out the format")
+    return found
+
+
+def format_of(src, name=None):
+    if Path(src).is_file():
+        return format_of_file(src, name)
+    if is_meta_folder(src):
+        return FORMATS["meta-llama"]
+    model_type = model_type_of(src)
     if model_type in OURS:
-        raise ConversionError(
-            f"{folder} is a {model_type} already: export it, or leave it as it is"
-        )
+        raise ConversionError(f"{src} is a {model_type} already: export it, or leave it as it is")
     if model_type not in FORMATS:
         raise ConversionError(
-            f"model_type is {model_type!r} in {folder}/config.json: "
-            f"choose a folder of {', '.join(FORMATS)}"
+            f"model_type is {model_type!r} in {src}/config.json: choose a folder of {of_folders()}"
         )
-    if name is not None and named(name).name != model_type:
-        raise ConversionError(f"{folder} is {model_type}, not {name}: leave out the format")
     return FORMATS[model_type]
+
+
+def is_meta_folder(src):
+    return (Path(src) / "params.json").is_file() and not (Path(src) / "config.json").is_file()
+
+
+def of_folders():
+    return ", ".join(f.name for f in FORMATS.values() if not getattr(f, "marks", ()))
+
+
+def format_of_file(path, name=None):
+    """The layout whose names a file has; where none fits, `name` may say which one to try."""
+    names = set(open_file(path).names())
+    found = [
+        form
+        for form in FORMATS.values()
+        if isinstance(form, PlainFormat) and form.marks and names.issuperset(form.first_marks())
+    ]
+    if len(found) == 1:
+        return found[0]
+    if (
+        name is not None
+        and isinstance(named(name), PlainFormat)
+        and (not found or named(name) in found)
+    ):
+        return named(name)
+    choices = [form.name for form in found] or [
+        f.name for f in FORMATS.values() if getattr(f, "marks", ())
+    ]
+    raise ConversionError(
+        f"{path} has the tensor names of {'more than one layout' if found else 'no known layout'}: "
+        f"say --format {' or '.join(choices)}, describe it with --rules FILE, or give a folder "
+        "with config.json"
+    )
+
+
+def side_of(path):
+    """Who reads a folder or a file, ours or theirs."""
+    is_folder_of_a_library = not Path(path).is_file() and not is_meta_folder(path)
+    if is_folder_of_a_library and (model_type := model_type_of(path)) in OURS:
+        return OURS[model_type]
+    return format_of(path).theirs
 
 
 def refuse_others_family(folder, form):
@@ -53,7 +138,9 @@ def refuse_others_family(folder, form):
         )
     if OURS[model_type] != form.our_classes:
         fitting = [
-            other.name for other in FORMATS.values() if other.our_classes == OURS[model_type]
+            other.name
+            for other in FORMATS.values()
+            if other.our_classes == OURS[model_type] and other.config_to_theirs
         ]
         raise ConversionError(
             f"{folder} is a {model_type}, which {form.name} cannot express: "

@@ -15,13 +15,10 @@ from functools import cache
 
 import torch
 
+from .errors import ConversionError
 from .transforms import Same
 
 SHOWN = 5  # names in a message
-
-
-class ConversionError(ValueError):
-    """What cannot be converted, and what to do about it, in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -125,13 +122,10 @@ class Side:
 
     @classmethod
     def of(cls, model):
-        aliases = dict(model.all_tied_weights_keys)
-        shapes = {
-            name: tuple(tensor.shape)
-            for name, tensor in model.state_dict().items()
-            if name not in aliases
-        }
-        return cls(shapes, aliases, model.base_model_prefix)
+        state = model.state_dict(keep_vars=True)
+        aliases = dict(getattr(model, "all_tied_weights_keys", None) or shared_names(state))
+        shapes = {name: tuple(state[name].shape) for name in state if name not in aliases}
+        return cls(shapes, aliases, getattr(model, "base_model_prefix", ""))
 
     def canonical(self, name):
         """The name by which the model saves a tensor; base models are saved without a prefix."""
@@ -139,6 +133,15 @@ class Side:
             if candidate in self.shapes or candidate in self.aliases:
                 return self.aliases.get(candidate, candidate)
         return name
+
+
+def shared_names(state):
+    """Name → first name of the same parameter, as plain PyTorch ties: by sharing it."""
+    first, aliases = {}, {}
+    for name, tensor in state.items():
+        if first.setdefault(id(tensor), name) != name:
+            aliases[name] = first[id(tensor)]
+    return aliases
 
 
 def locate(checkpoint, side, ignored, used):
@@ -169,7 +172,7 @@ def refuse_unequal(checkpoint, first, second):
     if not torch.equal(checkpoint.read(first), checkpoint.read(second)):
         raise ConversionError(
             f"{first} and {second} hold different values, but the configuration ties them: "
-            "set tie_word_embeddings to false in config.json if they were trained apart"
+            "untie them if they were trained apart (tie_word_embeddings in config.json, or --set)"
         )
 
 

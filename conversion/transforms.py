@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
+from .errors import ConversionError
+
 
 class Same:
     """The tensor as it is."""
@@ -81,3 +83,42 @@ class FirstOfTwo:
     def inverse(self, tensors, config):
         (tensor,) = tensors
         return tensor, tensor.clone()
+
+
+@dataclass(frozen=True)
+class RotaryPairs:
+    """Rotary positions turn neighbours (0, 1), (2, 3)... in theirs, halves (i, i + half) in ours.
+
+    Within each head the rows of the first halves come first. `heads` names the field that counts
+    them: keys may have fewer than queries.
+    """
+
+    heads: str
+
+    def forward(self, tensors, config):
+        return tuple(self.regroup(tensor, config, (-1, 2)).flatten(0, 2) for tensor in tensors)
+
+    def inverse(self, tensors, config):
+        return tuple(self.regroup(tensor, config, (2, -1)).flatten(0, 2) for tensor in tensors)
+
+    def regroup(self, tensor, config, pairs):
+        heads = tensor.unflatten(0, (getattr(config, self.heads), -1))
+        return heads.unflatten(1, pairs).transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class Zeros:
+    """Ours has a vector that theirs lacks, such as the bias of a norm: nothing is added."""
+
+    size: str  # the field of our configuration that says how long it is
+
+    def forward(self, tensors, config):
+        return (torch.zeros(getattr(config, self.size), dtype=config.dtype),)
+
+    def inverse(self, tensors, config):
+        if any(tensor.any() for tensor in tensors):
+            raise ConversionError(
+                "a norm has a bias other than zero, for which the other format has no place: "
+                "choose one whose norms have a bias"
+            )
+        return ()

@@ -24,7 +24,11 @@ NAMES = {
     "TformerSeq2SeqForConditionalGeneration": "model.modeling_seq2seq",
     "TformerSeq2SeqModel": "model.modeling_seq2seq",
     "TformerSeq2SeqPreTrainedModel": "model.stacks_seq2seq",
+    "attention_maps": "attention_view",
     "check": "checking",
+    "last_complete_checkpoint": "training",
+    "noam_learning_rate": "training",
+    "paper_training_arguments": "training",
     "publish": "publishing",
 }
 __all__ = sorted(NAMES)

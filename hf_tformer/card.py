@@ -10,8 +10,8 @@ from .registration import FAMILIES
 
 # model_type → what it is called, the task it is filed under, the Auto class of its usual head
 ABOUT = {
-    "tformer_decoder": ("decoder-only language model", "text-generation", "AutoModelForCausalLM"),
-    "tformer_seq2seq": ("encoder-decoder", "translation", "AutoModelForSeq2SeqLM"),
+    "tformer_decoder": ("A decoder-only language model", "text-generation", "AutoModelForCausalLM"),
+    "tformer_seq2seq": ("An encoder-decoder", "translation", "AutoModelForSeq2SeqLM"),
 }
 SIZES = (
     "num_hidden_layers",
@@ -98,7 +98,7 @@ def write_card(
     """Writes README.md into a saved folder; `revision` is the commit that its snippets pin."""
     config = read_config(folder)
     what, task, _ = ABOUT[config["model_type"]]
-    about = f"A {what} of {parameters:,} parameters, made with hf_tformer {__version__}."
+    about = f"{what} of {parameters:,} parameters, made with hf_tformer {__version__}."
     digests = ((f"`{file}`", f"`{digest}`") for file, digest in code_hashes(folder).items())
     results = "| metric | value |\n|---|---|\n" + table((metrics or {}).items())
     text = TEXT.format(

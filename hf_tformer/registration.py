@@ -47,9 +47,25 @@ def register_models(modeling_auto):
             auto_class.register(config_class, model_class, exist_ok=True)
 
 
+# What PEFT may target without being told: names that our projections share with Llama's.
+PROJECTIONS = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+
+
+def register_adapter_targets(constants):
+    """Lets `LoraConfig()` and its relatives do without target_modules, as they do for Llama."""
+    for name, targets_of in vars(constants).items():
+        if not name.endswith("_MODULES_MAPPING") or "llama" not in targets_of:
+            continue
+        targets = targets_of["llama"]
+        if isinstance(targets, list) and {t.split(".")[-1] for t in targets} <= PROJECTIONS:
+            for model_type in FAMILIES:
+                targets_of.setdefault(model_type, list(targets))
+
+
 WAITING = {
     "transformers.models.auto.configuration_auto": register_configurations,
     "transformers.models.auto.modeling_auto": register_models,
+    "peft.utils.constants": register_adapter_targets,
 }
 
 
@@ -63,7 +79,7 @@ class RegisterWhenQuiet(MetaPathFinder):
     imports = threading.local()
 
     def find_spec(self, fullname, path, target=None):
-        if not WAITING or not fullname.startswith(("transformers.", "hf_tformer.model")):
+        if not WAITING or not fullname.startswith(("transformers.", "hf_tformer.model", "peft.")):
             return None
         others = (finder for finder in sys.meta_path if finder is not self)
         found = (finder.find_spec(fullname, path, target) for finder in others)

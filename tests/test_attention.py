@@ -285,3 +285,11 @@ def test_the_call_that_vllm_makes_reaches_attention_and_returns_hidden_states():
     )
     torch.testing.assert_close(output[0][0], expected[0], **CLOSE)
     assert [len(shapes) for shapes in seen.values()] == [1, 1]
+
+
+def test_vllm_can_read_the_call_of_the_backend_and_its_scale_in_the_source():
+    """It parses `forward` (since 0.32) and refuses a model whose call stands elsewhere."""
+    source = inspect.getsource(SelfAttention.forward)
+    assert source.count("backend = ALL_ATTENTION_FUNCTIONS.get_interface(") == 1
+    assert source.count("= backend(") == 1
+    assert "scaling=self.scaling" in source

@@ -19,6 +19,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 import conversion.checkpoints
 import conversion.convert
 import conversion.destination
+import conversion.models
 from conversion import import_checkpoint
 from conversion.__main__ import main
 from conversion.checkpoints import write_checkpoint
@@ -66,10 +67,10 @@ def test_a_disk_that_fills_at_the_second_shard_is_told(tmp_path, llama, monkeypa
 
 
 def test_a_disk_that_fills_at_the_configuration_is_told(tmp_path, llama, monkeypatch, capsys):
-    def save_description(model, folder):
+    def save_description(self, model, folder):
         raise FULL
 
-    monkeypatch.setattr(conversion.convert, "save_description", save_description)
+    monkeypatch.setattr(conversion.models.Library, "save_description", save_description)
     deep = tmp_path / "new/folders/ours"
     assert main(["import", str(llama), str(deep)]) == 1
     told = capsys.readouterr().err
@@ -98,10 +99,10 @@ def test_a_place_that_may_not_be_written_to_is_told(tmp_path, llama, monkeypatch
 def test_a_source_that_may_not_be_read_is_not_blamed_on_the_place(tmp_path, llama, monkeypatch):
     error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(llama / "config.json"))
 
-    def save_description(model, folder):
+    def save_description(self, model, folder):
         raise error
 
-    monkeypatch.setattr(conversion.convert, "save_description", save_description)
+    monkeypatch.setattr(conversion.models.Library, "save_description", save_description)
     with pytest.raises(PermissionError) as caught:
         import_checkpoint(llama, tmp_path / "ours")
     assert caught.value is error

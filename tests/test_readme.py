@@ -102,12 +102,19 @@ def test_every_test_file_that_keeps_a_promise_is_in_the_table():
     ]
 
 
+TOY = "--number_of_dates 256 --hidden_size 16 --intermediate_size 16 --num_train_epochs 1 --use_cpu"
+
+
 def test_the_demo_runs_to_its_end(tmp_path):
+    """At toy size, so that what it answers is wrong; `make demo` is right, see test_examples.py."""
     demo = ROOT / "examples" / "demo.py"
+    output = tmp_path / "out"
     run = subprocess.run(
-        [sys.executable, str(demo), "--output", str(tmp_path / "out")],
+        [sys.executable, str(demo), "--output", str(output), *TOY.split()],
         capture_output=True,
         text=True,
     )
     assert run.returncode == 0, run.stderr[-3000:]
-    assert run.stdout.count("the same, through") == 2
+    assert "of 1000 dates that it had never seen are exactly right" in run.stdout
+    assert {"dates", "loss.png", "attention.png"} == {path.name for path in output.iterdir()}
+    assert {"model.safetensors", "tokenizer.json"} <= {p.name for p in (output / "dates").iterdir()}

@@ -89,7 +89,7 @@ def mask_unwritten_keys(config, attention_mask, inputs_embeds, past_key_values):
 
 
 class Attention(nn.Module):
-    """The projections, and the call of the backend.
+    """The projections, and what a backend reads from its module.
 
     Reads from config: hidden_size, num_attention_heads, num_key_value_heads, head_dim,
     attention_bias, attention_output_bias, attention_scale, attention_dropout, qk_norm (+ the norm's
@@ -134,22 +134,10 @@ class Attention(nn.Module):
         value = split_heads(self.v_proj(hidden_states), self.value_head_dim).transpose(1, 2)
         return key, value
 
-    def attend(self, query, key, value, attention_mask, **kwargs):
-        """Calls the backend: the output, and the weights where the backend has them."""
-        backend = ALL_ATTENTION_FUNCTIONS.get_interface(
-            self.config._attn_implementation, eager_attention
-        )
-        return backend(
-            self,
-            query,
-            key,
-            value,
-            attention_mask,
-            dropout=self.attention_dropout if self.training else 0.0,
-            scaling=self.scaling,
-            sliding_window=self.sliding_window,
-            **kwargs,
-        )
+    def options(self):
+        """What every backend is told beside the scale."""
+        dropout = self.attention_dropout if self.training else 0.0
+        return {"dropout": dropout, "sliding_window": self.sliding_window}
 
     def project_output(self, output, batch_and_length):
         """Joins the heads; some backends did so already: vLLM returns [tokens, heads · dim]."""
@@ -181,7 +169,20 @@ class SelfAttention(Attention):
             query, key = rotate(query, cos, sin), rotate(key, cos, sin)
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
-        output, weights = self.attend(query, key, value, attention_mask, **kwargs)
+        # Spelled out here: vLLM reads this function for the look-up, the one call and its scale.
+        backend = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention
+        )
+        output, weights = backend(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            scaling=self.scaling,
+            **self.options(),
+            **kwargs,
+        )
         return self.project_output(output, hidden_states.shape[:-1]), weights
 
 
@@ -241,6 +242,22 @@ class CrossAttention(Attention):
             return cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
         past_key_values.is_updated[self.layer_idx] = True
         return cache.update(*self.project_key_value(encoder_hidden_states), self.layer_idx)
+
+    def attend(self, query, key, value, attention_mask, **kwargs):
+        """Calls the backend: the output, and the weights where the backend has them."""
+        backend = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention
+        )
+        return backend(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            scaling=self.scaling,
+            **self.options(),
+            **kwargs,
+        )
 
     def attend_packed(self, query, key, value, packed, **kwargs):
         """Flash attention beside a padded encoder.

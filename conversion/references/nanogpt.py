@@ -1,0 +1,77 @@
+"""nanoGPT: GPT-2 whose projections are plain Linear layers, with or without biases."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from .parts import attend, later, split_heads
+
+ACTIVATIONS = {"gelu": F.gelu, "gelu_new": lambda states: F.gelu(states, approximate="tanh")}
+
+
+class Norm(nn.Module):
+    def __init__(self, size, bias):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.bias = nn.Parameter(torch.zeros(size)) if bias else None
+
+    def forward(self, states):
+        return F.layer_norm(states, self.weight.shape, self.weight, self.bias, 1e-5)
+
+
+class Attention(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.heads = config.n_head
+        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
+
+    def forward(self, states):
+        parts = self.c_attn(states).chunk(3, dim=-1)
+        return self.c_proj(attend(*(split_heads(x, self.heads) for x in parts), later(states)))
+
+
+class MLP(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.c_fc = nn.Linear(config.n_embd, config.n_inner, bias=config.bias)
+        self.c_proj = nn.Linear(config.n_inner, config.n_embd, bias=config.bias)
+        self.activation = ACTIVATIONS[config.activation]
+
+    def forward(self, states):
+        return self.c_proj(self.activation(self.c_fc(states)))
+
+
+class Block(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.ln_1 = Norm(config.n_embd, config.bias)
+        self.attn = Attention(config)
+        self.ln_2 = Norm(config.n_embd, config.bias)
+        self.mlp = MLP(config)
+
+    def forward(self, states):
+        states = states + self.attn(self.ln_1(states))
+        return states + self.mlp(self.ln_2(states))
+
+
+class NanoGPT(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.transformer = nn.ModuleDict(
+            {
+                "wte": nn.Embedding(config.vocab_size, config.n_embd),
+                "wpe": nn.Embedding(config.block_size, config.n_embd),
+                "h": nn.ModuleList(Block(config) for _ in range(config.n_layer)),
+                "ln_f": Norm(config.n_embd, config.bias),
+            }
+        )
+        self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        self.lm_head.weight = self.transformer.wte.weight
+
+    def forward(self, ids):
+        positions = torch.arange(ids.shape[1])
+        states = self.transformer.wte(ids) + self.transformer.wpe(positions)
+        for block in self.transformer.h:
+            states = block(states)
+        return self.lm_head(self.transformer.ln_f(states))

@@ -1,0 +1,127 @@
+"""Seeing attention: the weights are those that the model works with, under their tokens."""
+
+import builtins
+
+import pytest
+import torch
+from families import DECODER, SEQ2SEQ, random_rows
+from test_training import tokenizer
+
+from hf_tformer import attention_maps
+
+IDS = torch.tensor(random_rows([6]))
+TARGET = torch.tensor([[1, *random_rows([4], seed=1)[0]]])
+
+
+def inputs_of(family):
+    return {"input_ids": IDS} | ({} if family is DECODER else {"decoder_input_ids": TARGET})
+
+
+def test_the_weights_are_the_same_on_every_backend_and_the_backend_stays(family, backend):
+    expected = attention_maps(family.build("eager"), inputs_of(family))
+    model = family.build(backend).train()
+    maps = attention_maps(model, inputs_of(family))
+    assert model.config._attn_implementation == backend
+    assert model.training
+    assert list(maps) == list(expected)
+    for name, one in maps.items():
+        torch.testing.assert_close(one.weights, expected[name].weights)
+
+
+def test_a_forward_pass_that_fails_leaves_the_backend_as_it_was():
+    model = DECODER.build("sdpa")
+    with pytest.raises(IndexError):
+        attention_maps(model, {"input_ids": torch.tensor([[5, 1000]])})
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_rows_sum_to_one_and_a_decoder_never_looks_ahead(family):
+    maps = attention_maps(family.build(), inputs_of(family))
+    for one in maps.values():
+        torch.testing.assert_close(one.weights.sum(-1), torch.ones(one.weights.shape[:-1]))
+        assert one.weights.shape[1:] == (6, len(one.rows), len(one.columns))
+    assert not maps["decoder"].weights.triu(1).any()
+    if family is SEQ2SEQ:
+        assert maps["encoder"].weights.triu(1).any()
+        assert maps["cross"].weights.shape == (2, 6, 5, 6)
+        assert maps["encoder"].weights.shape[0] == 1  # layers
+
+
+def test_the_weights_times_the_values_are_what_attention_returns():
+    """A picture of anything else would be a picture of nothing."""
+    model, seen = DECODER.build(), {}
+    attention = model.model.layers[1].self_attn
+    attention.v_proj.register_forward_hook(lambda *args: seen.update(value=args[2]))
+    attention.o_proj.register_forward_pre_hook(lambda *args: seen.update(joined=args[1][0]))
+    weights = attention_maps(model, {"input_ids": IDS})["decoder"].weights[1]
+    value = seen["value"].view(6, 3, 10).repeat_interleave(2, dim=1)  # [token, head, head_dim]
+    output = torch.einsum("hqk,khd->qhd", weights, value).flatten(1)
+    torch.testing.assert_close(output, seen["joined"][0])
+
+
+def test_tokens_are_labelled_with_what_they_read_as():
+    maps = attention_maps(SEQ2SEQ.build(), inputs_of(SEQ2SEQ), tokenizer())
+    assert maps["cross"].rows == [str(i) for i in TARGET[0].tolist()]
+    assert maps["cross"].columns == [str(i) for i in IDS[0].tolist()]
+    without = attention_maps(SEQ2SEQ.build(), inputs_of(SEQ2SEQ))
+    assert without["cross"].columns == maps["cross"].columns
+
+
+def test_the_text_holds_every_weight_of_the_chosen_heads():
+    one = attention_maps(DECODER.build(), {"input_ids": IDS})["decoder"]
+    tables = one.as_text(layers=[1], heads=[0, 5]).split("\n\n")
+    assert [table.splitlines()[0] for table in tables] == [
+        "decoder attention, layer 1, head 0",
+        "decoder attention, layer 1, head 5",
+    ]
+    rows = [line.split()[1:] for line in tables[1].splitlines()[2:]]
+    shown = torch.tensor([[float(number) for number in row] for row in rows])
+    torch.testing.assert_close(shown, one.weights[1, 5], atol=0.00501, rtol=0)
+    assert len(one.as_text().split("\n\n")) == 12  # two layers of six heads
+
+
+def test_the_picture_shows_the_weights_of_the_chosen_heads_under_their_tokens(tmp_path):
+    one = attention_maps(SEQ2SEQ.build(), inputs_of(SEQ2SEQ), tokenizer())["cross"]
+    figure = one.draw(layers=[0, 1], heads=[3])
+    images = [axes for axes in figure.axes if axes.get_images()]
+    assert [axes.get_title() for axes in images] == ["layer 0, head 3", "layer 1, head 3"]
+    for layer, axes in enumerate(images):
+        shown = torch.from_numpy(axes.get_images()[0].get_array().data.copy())
+        torch.testing.assert_close(shown, one.weights[layer, 3])
+        assert [label.get_text() for label in axes.get_yticklabels()] == one.rows
+    # the heads of a column share the labels under the lowest
+    assert [label.get_text() for label in images[-1].get_xticklabels()] == one.columns
+    figure.savefig(tmp_path / "heads.png")
+    assert (tmp_path / "heads.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("choice", [{"layers": [2]}, {"heads": [0, 6]}, {"heads": [-1]}])
+def test_a_layer_or_head_that_is_not_there_is_refused_by_number(choice):
+    one = attention_maps(DECODER.build(), {"input_ids": IDS})["decoder"]
+    for show in (one.as_text, one.draw):
+        with pytest.raises(
+            ValueError, match=r"there is no (layer 2|head 6|head -1) in the decoder"
+        ):
+            show(**choice)
+
+
+def test_what_cannot_be_shown_is_refused():
+    with pytest.raises(ValueError, match="give decoder_input_ids"):
+        attention_maps(SEQ2SEQ.build(), {"input_ids": IDS})
+    with pytest.raises(ValueError, match="has 2 rows"):
+        attention_maps(DECODER.build(), {"input_ids": IDS.repeat(2, 1)})
+
+
+def test_a_picture_without_matplotlib_says_what_to_install(monkeypatch):
+    one = attention_maps(DECODER.build(), {"input_ids": IDS})["decoder"]
+    importing = builtins.__import__
+
+    def without_matplotlib(name, *args, **kwargs):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return importing(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without_matplotlib)
+    with pytest.raises(ImportError, match=r"pip install 'hf-tformer\[viz\]'"):
+        one.draw()
+    assert one.as_text()

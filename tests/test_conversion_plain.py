@@ -1,0 +1,247 @@
+"""Checkpoints of plain PyTorch programs become ours, with the logits that they had there."""
+
+import dataclasses
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from converting import CLASSES, assert_refused
+from plain import CASES, nanogpt, save_nanogpt
+from safetensors.torch import load_file, save_file
+
+import conversion.convert
+from conversion import ConversionError, export_checkpoint, import_checkpoint, verify
+from conversion.__main__ import main
+from conversion.registry import FORMATS, detect
+from conversion.transforms import Same
+
+SEQ2SEQ = ("tutorial-seq2seq", "attention-is-all-you-need", "torch-transformer")
+
+
+def config_of(folder):
+    return json.loads((folder / "config.json").read_text())
+
+
+def ours_of(folder):
+    return CLASSES[config_of(folder)["model_type"]].from_pretrained(folder).eval()
+
+
+@torch.no_grad()
+def assert_same_logits(ours, theirs, form):
+    """A batch padded on the right, which encoder-decoders see by the id and the others not at
+    all."""
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.tensor([13, 8, 3])
+    mask = torch.arange(13) < lengths[:, None]
+    pad = ours.config.pad_token_id or 0
+    ids = torch.randint(3, 97, (3, 13), generator=generator).masked_fill(~mask, pad)
+    if form not in SEQ2SEQ:
+        actual = ours(input_ids=ids, attention_mask=mask.long()).logits
+        expected = theirs(ids)  # causal: what follows a token does not matter
+    else:
+        target_mask = mask.flip(0)
+        target = ids.flip(0).masked_fill(~target_mask, pad)
+        batch = {"input_ids": ids, "attention_mask": mask.long(), "decoder_input_ids": target}
+        actual = ours(**batch, decoder_attention_mask=target_mask.long()).logits
+        expected, mask = theirs(ids, target), target_mask
+    torch.testing.assert_close(actual[mask], expected[mask], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_import_is_recognised_and_has_the_same_logits(name, tmp_path):
+    case = CASES[name]
+    theirs, src = case.save_to(tmp_path / "theirs")
+    assert detect(src).name == case.form
+    done = import_checkpoint(src, tmp_path / "ours", settings=case.settings)
+    assert done.difference < 1e-4
+    assert_same_logits(ours_of(tmp_path / "ours"), theirs, case.form)
+
+
+@pytest.mark.parametrize(
+    ("name", "to"),
+    [
+        ("nanogpt", "gpt2"),
+        ("book gpt", "gpt2"),
+        ("meta two ranks", "llama"),
+        ("book llama scaled", "llama"),
+        ("tutorial seq2seq", "torch-transformer"),
+    ],
+)
+def test_the_models_of_transformers_and_torch_agree_with_our_references(name, to, tmp_path):
+    """The same weights through code that was written elsewhere."""
+    case = CASES[name]
+    _, src = case.save_to(tmp_path / "theirs")
+    import_checkpoint(src, tmp_path / "ours", settings=case.settings)
+    export_checkpoint(tmp_path / "ours", tmp_path / "elsewhere", to=to)
+    assert verify(src, tmp_path / "elsewhere", settings=case.settings) < 1e-4
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("torch")])
+def test_torch_transformer_comes_back_as_the_same_bits(name, tmp_path):
+    case = CASES[name]
+    theirs, src = case.save_to(tmp_path / "theirs")
+    import_checkpoint(src, tmp_path / "ours", settings=case.settings)
+    export_checkpoint(tmp_path / "ours", tmp_path / "back", to="torch-transformer")
+    back = load_file(tmp_path / "back/model.safetensors")
+    assert back.keys() == theirs.state_dict().keys()
+    assert all(torch.equal(back[name], tensor) for name, tensor in theirs.state_dict().items())
+    # What no shape says is written beside the weights: nothing has to be set.
+    again = import_checkpoint(tmp_path / "back", tmp_path / "again")
+    assert again.assumed == {}
+    assert config_of(tmp_path / "again") == config_of(tmp_path / "ours")
+
+
+def test_what_torch_reads_has_a_card_that_says_so_and_is_compared(tmp_path, monkeypatch):
+    case = CASES["torch tied"]
+    _, src = case.save_to(tmp_path / "a")
+    import_checkpoint(src, tmp_path / "ours", settings=case.settings)
+    export_checkpoint(tmp_path / "ours", tmp_path / "back", to="torch-transformer")
+    card = (tmp_path / "back/README.md").read_text()
+    assert "library_name: pytorch" in card
+    assert "for torch.nn.Transformer" in card
+
+    def spoiled(tensors, dtype):
+        for name, tensor in tensors:
+            yield (
+                name,
+                tensor * 1.01 if name.endswith("encoder.layers.0.linear1.weight") else tensor,
+            )
+
+    monkeypatch.setattr(conversion.convert, "rounded", spoiled)
+    with pytest.raises(ConversionError, match="the logits differ by"):
+        export_checkpoint(tmp_path / "ours", tmp_path / "spoiled", to="torch-transformer")
+    assert not (tmp_path / "spoiled").exists()
+
+
+def test_the_order_of_rotary_pairs_matters_to_the_proof(tmp_path, monkeypatch):
+    CASES["meta"].save_to(tmp_path / "theirs")
+    form = FORMATS["meta-llama"]
+    rules = tuple(dataclasses.replace(rule, transform=Same()) for rule in form.rules)
+    monkeypatch.setitem(FORMATS, form.name, dataclasses.replace(form, rules=rules))
+    assert_refused(tmp_path, "the logits differ by")
+
+
+@pytest.mark.parametrize("name", ["tutorial seq2seq", "aiayn proj embs prj"])
+def test_a_table_of_other_sinusoids_does_not_pass_the_proof(name, tmp_path):
+    case = CASES[name]
+    theirs = case.build()
+    for table in theirs.buffers():
+        table.mul_(0.9)
+    src = case.save(theirs, case.config, tmp_path)
+    with pytest.raises(ConversionError, match="the logits differ by"):
+        import_checkpoint(src, tmp_path / "ours", settings=case.settings)
+
+
+def test_what_is_set_is_believed_by_both_sides_of_the_proof(tmp_path):
+    """So the page on conversion says: a wrong number that fits is seen by the original alone."""
+    case = CASES["book gpt"]
+    theirs, src = case.save_to(tmp_path / "theirs")
+    import_checkpoint(src, tmp_path / "ours", settings={"n_heads": 3})
+    with pytest.raises(AssertionError):
+        assert_same_logits(ours_of(tmp_path / "ours"), theirs, case.form)
+
+
+def test_safetensors_which_hold_a_tied_table_once_are_read_too(tmp_path):
+    theirs = nanogpt(True).build()
+    state = theirs.state_dict()
+    state.pop("lm_head.weight")
+    save_file(state, tmp_path / "nano.safetensors")
+    import_checkpoint(tmp_path / "nano.safetensors", tmp_path / "ours", settings={"n_head": 3})
+    assert_same_logits(ours_of(tmp_path / "ours"), theirs, "nanogpt")
+
+
+def test_rounding_is_proven_and_tables_are_not_rounded(tmp_path):
+    _, src = CASES["aiayn proj embs prj"].save_to(tmp_path / "theirs")
+    done = import_checkpoint(src, tmp_path / "ours", dtype="bfloat16")
+    assert done.difference < 1e-4
+    tensors = load_file(tmp_path / "ours/model.safetensors").values()
+    assert {tensor.dtype for tensor in tensors} == {torch.bfloat16}
+
+
+def test_the_dtype_of_the_file_is_kept(tmp_path):
+    theirs = nanogpt(False).build().to(torch.bfloat16)
+    src = save_nanogpt(theirs, {**nanogpt(False).config}, tmp_path)
+    import_checkpoint(src, tmp_path / "ours")
+    tensors = load_file(tmp_path / "ours/model.safetensors").values()
+    assert {tensor.dtype for tensor in tensors} == {torch.bfloat16}
+
+
+# What a file does not say
+
+
+def test_what_is_not_said_is_asked_for_by_name(tmp_path):
+    _, src = CASES["book llama"].save_to(tmp_path / "theirs")
+    with pytest.raises(ConversionError, match=r"n_heads.*--set n_heads=32 .*--set rope_base="):
+        import_checkpoint(src, tmp_path / "ours")
+    for settings, words in (
+        ({"n_heads": 5}, "n_heads is 5"),
+        ({"n_heads": 0}, "n_heads is 0"),
+        ({"n_heads": "six"}, "n_heads is 'six'"),
+        ({"heads": 6}, "heads cannot be set.*n_heads"),
+        ({"n_heads": 6, "rope_freq": {"factor": 8.0}}, "rope_freq is .*low_freq_factor"),
+    ):
+        settings = {"rope_base": 50.0, "rope_freq": None, **settings}
+        with pytest.raises(ConversionError, match=words):
+            import_checkpoint(src, tmp_path / "ours", settings=settings)
+    assert not (tmp_path / "ours").exists()
+
+
+def test_what_was_assumed_is_reported(tmp_path, capsys):
+    _, src = CASES["torch post-norm"].save_to(tmp_path / "theirs")
+    arguments = ["import", str(src), str(tmp_path / "ours"), "--set", "nhead=3"]
+    assert main([*arguments, "--set", "pad_token_id=1"]) == 0
+    assert "assumed norm_first=False; assumed activation=relu" in capsys.readouterr().out
+    assert main(["verify", str(src), str(tmp_path / "ours"), "--set", "nhead=3"]) == 1
+    assert "pad_token_id" in capsys.readouterr().err
+    settings = ["--set", "nhead=3", "--set", "pad_token_id=1"]
+    assert main(["verify", str(src), str(tmp_path / "ours"), *settings]) == 0
+
+
+@pytest.mark.parametrize("word", ["nhead", "=3", "nhead="])
+def test_a_setting_without_a_value_is_refused(word, tmp_path, capsys):
+    _, src = CASES["torch post-norm"].save_to(tmp_path / "theirs")
+    assert main(["import", str(src), str(tmp_path / "ours"), "--set", word]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_scaled_rotation_asks_by_how_much(tmp_path):
+    case = CASES["meta scaled"]
+    _, src = case.save_to(tmp_path / "theirs")
+    params = json.loads((src / "params.json").read_text())
+    del params["rope_scaling_factor"]  # as Llama 3.1 and 3.2 are shipped
+    (src / "params.json").write_text(json.dumps(params))
+    assert_refused(tmp_path, "rope_scaling_factor=8")
+    import_checkpoint(src, tmp_path / "ours", settings={"rope_scaling_factor": 8})
+
+
+def commands_of_the_page():
+    page = (Path(__file__).parents[1] / "README.md").read_text()
+    lines = re.findall(r"^tformer-convert import .*$", page, re.M)
+    return [line.split("#")[0].split()[1:] for line in lines]
+
+
+def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    CASES["nanogpt"].save_to(tmp_path)  # ckpt.pt
+    CASES["book gpt without biases"].save_to(tmp_path)  # model.pth
+    _, src = CASES["meta scaled"].save_to(tmp_path / "Llama-3.1-8B")
+    params = json.loads((src / "params.json").read_text())
+    del params["rope_scaling_factor"]
+    (src / "params.json").write_text(json.dumps(params))
+    commands = commands_of_the_page()
+    assert len(commands) == 4
+    for command in commands:
+        if "--rules" not in command:  # tests/test_conversion_rules.py
+            assert main(command) == 0, capsys.readouterr().err
+            shutil.rmtree("ours")
+
+
+def test_the_list_says_which_way_each_format_goes(capsys):
+    main(["formats"])
+    lines = {line.split()[0]: line.split()[1:3] for line in capsys.readouterr().out.splitlines()}
+    assert lines["torch-transformer"] == lines["llama"] == ["yes", "yes"]
+    assert lines["nanogpt"] == lines["meta-llama"] == ["yes", "-"]
+    assert lines.keys() >= {case.form for case in CASES.values()}

@@ -1,0 +1,57 @@
+"""The measurements of quality run to their end, and say so where their data is missing."""
+
+import gzip
+
+import pytest
+
+from benchmarks import quality
+
+GERMAN = [f"ein Hund und {n} Katzen" for n in range(40)]
+ENGLISH = [f"a dog and {n} cats" for n in range(40)]
+TINY = {"hidden_size": 16, "intermediate_size": 16, "vocab_size": 300, "max_length": 24}
+
+
+def test_without_its_data_a_measurement_is_skipped_with_a_sentence(tmp_path, capsys):
+    for task in ("shakespeare", "multi30k"):
+        assert quality.main([task, "--data", str(tmp_path)]) == 0
+        assert f"skipped: {tmp_path} has no " in capsys.readouterr().out
+
+
+def test_a_language_model_is_measured_on_the_last_tenth_of_the_text(tmp_path, capsys):
+    (tmp_path / "tinyshakespeare.txt").write_text("to be or not to be " * 500)
+    assert quality.main(["shakespeare", "--data", str(tmp_path), "--steps", "8"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.endswith("after 8 steps; nanoGPT: 1.88")
+    assert float(last.split()[0]) < 3
+
+
+def test_both_architectures_see_the_same_batches_and_have_the_same_size(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(quality, "CPU", {**quality.CPU, **TINY})
+    for split in ("train", "val", "test_2016_flickr"):
+        for language, lines in (("de", GERMAN), ("en", ENGLISH)):
+            with gzip.open(tmp_path / f"multi30k.{split}.{language}.gz", "wt") as file:
+                file.write("\n".join(lines) + "\n")
+    seen = watch_batches(monkeypatch)
+    quality.main(["multi30k", "--data", str(tmp_path), "--steps", "2"])
+    printed = capsys.readouterr().out
+    assert len(seen) == 4
+    assert seen[:2] == seen[2:]
+    sizes = [float(line.split()[1]) for line in printed.splitlines() if "M parameters" in line]
+    assert sizes[0] == pytest.approx(sizes[1], abs=0.001)
+    assert "BLEU (sacreBLEU, test_2016_flickr): ours" in printed
+
+
+def watch_batches(monkeypatch):
+    """What the models are trained on, in order."""
+    from transformers import Seq2SeqTrainer
+
+    step, seen = Seq2SeqTrainer.training_step, []
+
+    def training_step(self, model, inputs, *args):
+        seen.append(inputs["input_ids"].tolist())
+        return step(self, model, inputs, *args)
+
+    monkeypatch.setattr(Seq2SeqTrainer, "training_step", training_step)
+    return seen
