@@ -11,7 +11,7 @@ QUICK := -n $(WORKERS) -m "not slow and not engine"
 test test-floor test-engines: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-floor test-engines lint format clean
+.PHONY: help demo test test-slow test-floor test-engines bench lint format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ test-floor: .venv-floor/ready ## the quick tests, on the oldest transformers tha
 
 test-engines: .venv-engines/ready ## the tests that need ctranslate2 and vLLM
 	.venv-engines/bin/python -m pytest -n 0 -m engine $(ARGS)
+
+bench: .venv/ready ## all benchmarks beside their peers, into benchmarks/RESULTS.md (70 quiet minutes)
+	$(BIN)/python -m benchmarks all --write --defaults-only
 
 lint: .venv/ready ## ruff, and transformers' linter on the model folder; changes nothing
 	$(BIN)/ruff check

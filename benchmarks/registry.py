@@ -1,0 +1,40 @@
+"""Every benchmark: its name, its title, and the function that lists its tasks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from . import attention, decoding, files, growth, loss, seq2seq, training
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    name: str
+    title: str
+    list_workloads: Callable
+
+    def workloads(self, settings):
+        return self.list_workloads(settings)
+
+
+BENCHMARKS = {
+    benchmark.name: benchmark
+    for benchmark in (
+        Benchmark("greedy", "Greedy decoding, batch 1", decoding.greedy),
+        Benchmark("gpt2", "Greedy decoding, batch 1, GPT-2", decoding.greedy_gpt2),
+        Benchmark("padded-batch", "Decoding a left-padded batch", decoding.padded_batch),
+        Benchmark("prefill", "Reading a prompt", decoding.prefill),
+        Benchmark("no-cache", "A cache against the naive loop", decoding.no_cache),
+        Benchmark("training", "A training step", training.training),
+        Benchmark("loss", "Projection and cross entropy", loss.loss),
+        Benchmark("attention", "Our fast attention beside our plain one", attention.attention),
+        Benchmark("choice", "The default backend beside every other", attention.choice),
+        Benchmark("growth", "Time and memory, as texts grow", growth.growth),
+        Benchmark("loading", "Opening a model, importing the package", files.loading),
+        Benchmark("conversion", "Converting a checkpoint", files.conversion),
+        Benchmark("seq2seq", "Translating, greedily", seq2seq.seq2seq),
+        Benchmark("beams", "Translating, four beams", seq2seq.beams),
+        Benchmark("corpus", "Translating a corpus", seq2seq.corpus),
+        Benchmark("engine", "Translating, beside an engine in C++", seq2seq.engine),
+        Benchmark("encoder", "Encoding, in inference", seq2seq.encoder),
+    )
+}
