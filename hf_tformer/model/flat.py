@@ -12,7 +12,7 @@ from torch import nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .attention import CrossAttention, SelfAttention
+from .attention import CrossAttention, SelfAttention, eager_attention
 from .caching import RoomyLayer
 from .layers import MLP, GatedMLP, pre_norm
 from .positions import rotate
@@ -42,10 +42,13 @@ def is_lone_token(model, hidden_states, self_cache, masks):
         and hidden_states.device.type == "cpu"
         and not (torch.is_grad_enabled() or torch.compiler.is_compiling() or model.training)
         and writes_in_place(self_cache)
-        and model.config._attn_implementation == "sdpa"
-        and ALL_ATTENTION_FUNCTIONS["sdpa"] is sdpa_attention_forward
+        and backend_of(model) is sdpa_attention_forward
         and all(mask is None or mask.shape[1:3] == (1, 1) for mask in masks)
     )
+
+
+def backend_of(model):
+    return ALL_ATTENTION_FUNCTIONS.get_interface(model.config._attn_implementation, eager_attention)
 
 
 def writes_in_place(cache):
