@@ -163,10 +163,7 @@ class SelfAttention(Attention):
         query = self.project_query(hidden_states)
         key, value = self.project_key_value(hidden_states)
         if position_embeddings is not None:
-            cos, sin = (
-                table.unsqueeze(1) for table in position_embeddings
-            )  # one angle for all heads
-            query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+            query, key = rotate(query, *position_embeddings), rotate(key, *position_embeddings)
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
         # Spelled out here: vLLM reads this function for the look-up, the one call and its scale.

@@ -38,6 +38,12 @@ def optional_norm(config, wanted):
     return build_norm(config, config.hidden_size) if wanted else nn.Identity()
 
 
+def build_dropout(config):
+    """Reads from config: dropout. Nothing at all costs less than dropping nothing."""
+    # CODEPATH: BART and Marian train with dropout; Llama, Mistral and Qwen without
+    return nn.Dropout(config.dropout) if config.dropout else nn.Identity()
+
+
 class MLP(nn.Module):
     """Up, activation, down. Reads from config: hidden_size, intermediate_size, mlp_bias,
     hidden_act."""

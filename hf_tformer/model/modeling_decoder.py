@@ -27,10 +27,13 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import SelfAttention, mask_unwritten_keys, unless_packed
+from .caching import write_in_place
 from .configuration_decoder import TformerDecoderConfig
+from .flat import StepState, flat_step, run_flat
 from .layers import (
     MLPS,
     RESIDUALS,
+    build_dropout,
     build_norm,
     initialise_projection,
     keep_positions,
@@ -38,7 +41,7 @@ from .layers import (
     plan_for,
 )
 from .losses import causal_language_model_loss, loss_and_logits
-from .positions import build_positions, build_rotation, count_positions
+from .positions import build_positions, build_rotation, count_positions, for_all_heads
 
 MASK_MAKERS = {
     "full_attention": create_causal_mask,
@@ -58,7 +61,7 @@ class TformerDecoderLayer(GradientCheckpointingLayer):
         self.mlp = MLPS[config.mlp_type](config)
         self.self_attn_norm = build_norm(config, config.hidden_size)
         self.mlp_norm = build_norm(config, config.hidden_size)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = build_dropout(config)
         self.residual = RESIDUALS[config.norm_position]
 
     def forward(
@@ -114,7 +117,7 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         self.positions = build_positions(config)
         self.rotary_emb = build_rotation(config)
         self.embed_norm = optional_norm(config, config.embedding_norm)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = build_dropout(config)
         self.layers = nn.ModuleList(
             [TformerDecoderLayer(config, index) for index in range(config.num_hidden_layers)]
         )
@@ -156,21 +159,27 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         # Only after the masks: beside a cache, transformers no longer looks for packed sequences.
         if use_cache and past_key_values is None and not self.training:
             past_key_values = DynamicCache(config=self.config)
+        write_in_place(past_key_values)
 
         hidden_states = self.positions(inputs_embeds * self.embed_scale, position_ids)
         hidden_states = self.dropout(self.embed_norm(hidden_states))
-        position_embeddings = self.rotary_emb(hidden_states, position_ids)
-        for layer in self.layers[
-            : self.config.num_hidden_layers
-        ]:  # early exit lowers the number for a draft
-            hidden_states = layer(
-                hidden_states,
-                attention_mask=masks[layer.attention_type],
-                position_embeddings=position_embeddings,
-                past_key_values=past_key_values,
-                position_ids=position_ids,
-                **kwargs,
-            )
+        position_embeddings = for_all_heads(self.rotary_emb(hidden_states, position_ids))
+        layers = self.layers[: self.config.num_hidden_layers]  # early exit lowers it for a draft
+        mask = masks.get("full_attention")
+        steps = flat_step(self, layers, hidden_states, past_key_values, *masks.values())
+        if steps:
+            state = StepState(position_embeddings, mask, past_key_values)
+            hidden_states = run_flat(steps, hidden_states, state)
+        else:
+            for layer in layers:
+                hidden_states = layer(
+                    hidden_states,
+                    attention_mask=masks[layer.attention_type],
+                    position_embeddings=position_embeddings,
+                    past_key_values=past_key_values,
+                    position_ids=position_ids,
+                    **kwargs,
+                )
         return BaseModelOutputWithPast(
             last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values
         )

@@ -103,13 +103,14 @@ def build_positions(config):
     return NoPositions()
 
 
-def rotate(states, cos, sin):
+def rotate(states, cos, signed_sin):
     """Turns each pair (i, i + half) of the last dimension by its angle; dimensions beyond cos stay
-    as they are."""
-    rotated, kept = states[..., : cos.shape[-1]], states[..., cos.shape[-1] :]
-    first, second = rotated.chunk(2, dim=-1)
-    rotated = rotated * cos + torch.cat((-second, first), dim=-1) * sin
-    return torch.cat((rotated, kept), dim=-1) if kept.shape[-1] else rotated
+    as they are. The first of a pair takes the second's sine negative: its sign is in the table."""
+    size = cos.shape[-1]
+    if size < states.shape[-1]:
+        turned = rotate(states[..., :size], cos, signed_sin)
+        return torch.cat((turned, states[..., size:]), dim=-1)
+    return torch.addcmul(states * cos, states.roll(size // 2, dims=-1), signed_sin)
 
 
 class NoRotation(nn.Module):
@@ -162,9 +163,14 @@ class RotaryEmbedding(nn.Module):
         angles = position_ids[..., None].float() * self.inv_freq.to(
             hidden_states.device, torch.float32
         )
-        angles = torch.cat((angles, angles), dim=-1)
         cos, sin = angles.cos() * self.attention_scaling, angles.sin() * self.attention_scaling
-        return cos.to(hidden_states.dtype), sin.to(hidden_states.dtype)
+        cos, signed_sin = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+        return cos.to(hidden_states.dtype), signed_sin.to(hidden_states.dtype)
+
+
+def for_all_heads(tables):
+    """[batch, seq, dim] → [batch, 1, seq, dim], for each table there is."""
+    return tables and tuple(table.unsqueeze(1) for table in tables)
 
 
 def build_rotation(config):

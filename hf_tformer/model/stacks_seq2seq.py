@@ -27,9 +27,17 @@ from .attention import (
     SelfAttention,
     mask_unwritten_keys,
 )
+from .caching import write_in_place
 from .configuration_seq2seq import TformerSeq2SeqConfig
-from .layers import MLPS, RESIDUALS, build_norm, initialise_projection, optional_norm
-from .positions import build_positions, build_rotation, count_positions, count_visible
+from .flat import StepState, flat_step, run_flat
+from .layers import MLPS, RESIDUALS, build_dropout, build_norm, initialise_projection, optional_norm
+from .positions import (
+    build_positions,
+    build_rotation,
+    count_positions,
+    count_visible,
+    for_all_heads,
+)
 
 
 class TformerSeq2SeqEncoderLayer(GradientCheckpointingLayer):
@@ -43,7 +51,7 @@ class TformerSeq2SeqEncoderLayer(GradientCheckpointingLayer):
         self.mlp = MLPS[config.mlp_type](config)
         self.self_attn_norm = build_norm(config, config.hidden_size)
         self.mlp_norm = build_norm(config, config.hidden_size)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = build_dropout(config)
         self.residual = RESIDUALS[config.norm_position]
 
     def forward(self, hidden_states, attention_mask=None, position_embeddings=None, **kwargs):
@@ -67,7 +75,7 @@ class TformerSeq2SeqDecoderLayer(GradientCheckpointingLayer):
         self.self_attn_norm = build_norm(config, config.hidden_size)
         self.cross_attn_norm = build_norm(config, config.hidden_size)
         self.mlp_norm = build_norm(config, config.hidden_size)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = build_dropout(config)
         self.residual = RESIDUALS[config.norm_position]
 
     def forward(
@@ -158,7 +166,7 @@ class Stack(TformerSeq2SeqPreTrainedModel):
         self.positions = build_positions(config)
         self.rotary_emb = build_rotation(config)
         self.embed_norm = optional_norm(config, config.embedding_norm)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = build_dropout(config)
         self.layers = nn.ModuleList(
             [self.layer_class(config, i) for i in range(self.depth(config))]
         )
@@ -170,7 +178,7 @@ class Stack(TformerSeq2SeqPreTrainedModel):
         """Scaled embeddings with their positions, and the angles for attention to rotate by."""
         hidden_states = self.positions(inputs_embeds * self.embed_scale, position_ids)
         hidden_states = self.dropout(self.embed_norm(hidden_states))
-        return hidden_states, self.rotary_emb(hidden_states, position_ids)
+        return hidden_states, for_all_heads(self.rotary_emb(hidden_states, position_ids))
 
 
 class TformerSeq2SeqEncoder(Stack):
@@ -288,16 +296,22 @@ class TformerSeq2SeqDecoder(Stack):
             inputs_embeds, encoder_hidden_states, encoder_attention_mask
         )
         hidden_states, position_embeddings = self.embed(inputs_embeds, position_ids)
-        for layer in self.layers:
-            hidden_states = layer(
-                hidden_states,
-                encoder_hidden_states,
-                self_mask=self_mask,
-                cross_mask=cross_mask,
-                position_embeddings=position_embeddings,
-                past_key_values=past_key_values,
-                **kwargs,
-            )
+        steps = flat_step(self, self.layers, hidden_states, self_cache, self_mask, cross_mask)
+        if steps and past_key_values.is_updated.get(0):  # the encoder's keys are there
+            cross_cache = past_key_values.cross_attention_cache
+            state = StepState(position_embeddings, self_mask, self_cache, cross_mask, cross_cache)
+            hidden_states = run_flat(steps, hidden_states, state)
+        else:
+            for layer in self.layers:
+                hidden_states = layer(
+                    hidden_states,
+                    encoder_hidden_states,
+                    self_mask=self_mask,
+                    cross_mask=cross_mask,
+                    position_embeddings=position_embeddings,
+                    past_key_values=past_key_values,
+                    **kwargs,
+                )
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values
         )
@@ -308,9 +322,10 @@ class TformerSeq2SeqDecoder(Stack):
             if not use_cache or self.training:
                 return None
             past_key_values = DynamicCache(config=self.config)
-        if isinstance(past_key_values, EncoderDecoderCache):
-            return past_key_values
-        return EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
+        if not isinstance(past_key_values, EncoderDecoderCache):
+            past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
+        write_in_place(past_key_values)
+        return past_key_values
 
     def prepare_cross_mask(self, inputs_embeds, encoder_hidden_states, encoder_attention_mask):
         """The encoder's padding in the backend's form; flash attention's is still 2D."""

@@ -1,0 +1,114 @@
+# Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
+"""Caches that are written in place.
+
+transformers' growing cache copies all keys and values at each step to append one. Here they lie in
+buffers with some room behind them, and a step writes only its own.
+"""
+
+import torch
+from transformers.cache_utils import DynamicCache, DynamicLayer, EncoderDecoderCache
+
+ROOM = 64  # steps at least, and a sixteenth of the length: little memory beyond what is used
+
+
+class RoomyLayer(DynamicLayer):
+    """Keys and values [batch, kv_heads, length, head_dim], each a view of a longer buffer.
+
+    How much room a tensor has behind it can be read from its strides, so whatever replaces the
+    tensors (cropping, selecting rows, moving to another device) needs no word of it.
+    """
+
+    flat_layers = None  # of the model that writes here: see flat.py
+
+    def __getstate__(self):
+        return {name: value for name, value in vars(self).items() if name != "flat_layers"}
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        # Graphs and gradients want new tensors.
+        if torch.compiler.is_compiling() or torch.is_grad_enabled():
+            return super().update(key_states, value_states, *args, **kwargs)
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        self.keys = append(self.keys, key_states)
+        self.values = append(self.values, value_states)
+        return self.keys, self.values
+
+    def reorder_cache(self, beam_idx):
+        if self.get_seq_length() > 0:
+            self.keys = select_rows(self.keys, beam_idx)
+            self.values = select_rows(self.values, beam_idx)
+
+
+class SourceLayer(DynamicLayer):
+    """Keys and values of the encoder's output, the same for all beams of a row.
+
+    Beams change places within their row, and then nothing has to move.
+    """
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        self.rows = None
+        return super().update(key_states, value_states, *args, **kwargs)
+
+    def reorder_cache(self, beam_idx):
+        if self.rows is None or len(self.rows) != len(self.keys):
+            self.rows = number_equal_neighbours(self.keys)
+        if not torch.equal(self.rows[beam_idx], self.rows):
+            super().reorder_cache(beam_idx)
+            self.rows = None
+
+
+def number_equal_neighbours(states):
+    """[batch, …] → [batch]: rows that follow each other and are equal get the same number."""
+    differs = (states[1:] != states[:-1]).flatten(1).any(1)
+    return torch.nn.functional.pad(differs.cumsum(0), (1, 0))
+
+
+def append(states, new):
+    """`states` and `new` along the length, in the buffer of `states` if it has room."""
+    length = states.shape[-2] if states.numel() else 0
+    total = length + new.shape[-2]
+    if room_of(states) < total:
+        grown = new.new_empty(*new.shape[:2], total + max(ROOM, total // 16), new.shape[-1])
+        grown[..., :length, :] = states if length else 0
+        states = grown
+    longer = resized(states, total)
+    longer[..., length:, :] = new
+    return longer
+
+
+def select_rows(states, indices):
+    """With its room: a row that lies in one piece is copied faster."""
+    whole = resized(states, room_of(states))
+    return whole.index_select(0, indices.to(states.device))[..., : states.shape[-2], :]
+
+
+def room_of(states):
+    """How long `states` can become where it lies."""
+    return states.stride(1) // states.stride(2) if states.numel() else 0
+
+
+def resized(states, length):
+    batch, heads, _, size = states.shape
+    return states.as_strided((batch, heads, length, size), states.stride())
+
+
+def write_in_place(cache):
+    """Lets a new growing cache write in place; any other is left as it is."""
+    if isinstance(cache, EncoderDecoderCache):
+        replace_new_layers(cache.self_attention_cache, RoomyLayer)
+        replace_new_layers(cache.cross_attention_cache, SourceLayer)
+    else:
+        replace_new_layers(cache, RoomyLayer)
+
+
+def replace_new_layers(cache, layer_class):
+    if not isinstance(cache, DynamicCache):
+        return
+    if cache.layer_class_to_replicate is DynamicLayer:  # made without a configuration
+        cache.layer_class_to_replicate = layer_class
+    for index, layer in enumerate(cache.layers):
+        if type(layer) is DynamicLayer and not layer.is_initialized:
+            cache.layers[index] = layer_class()
+
+
+__all__ = ["RoomyLayer", "SourceLayer", "write_in_place"]
