@@ -6,7 +6,8 @@
 
 shakespeare: the decoder with nanoGPT's recipe for a CPU, whose README gives a validation loss of
 1.88. multi30k: German to English by the functions of examples/train_translation.py, beside
-MarianMT's architecture of the same sizes, from the same batches in the same steps.
+MarianMT's architecture of the same sizes, from the same batches in the same steps; ours in its
+modern form.
 """
 
 import argparse
@@ -23,10 +24,11 @@ CPU = {
     "intermediate_size": 512,
     "encoder_layers": 2,
     "decoder_layers": 2,
+    "modern": True,
     "dropout": 0.1,
     "vocab_size": 4000,
-    "max_steps": 1000,
-    "eval_steps": 200,
+    "max_steps": 600,
+    "eval_steps": 120,
     "learning_rate": 1e-3,
     "per_device_train_batch_size": 64,
 }

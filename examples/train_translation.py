@@ -48,6 +48,17 @@ TRAINING_DEFAULTS = {
 }
 
 
+# The encoder-decoder as one would build it today; the configuration's defaults are the paper's.
+MODERN = {
+    "position_embedding_type": "rotary",
+    "norm_type": "rmsnorm",
+    "qk_norm": True,
+    "mlp_type": "gated",
+    "hidden_act": "silu",
+    "initializer": "normal",
+}
+
+
 def option(help, default=None):
     return field(default=default, metadata={"help": help})
 
@@ -83,6 +94,9 @@ class ModelArguments:
     norm_position: str = option("pre, or post as in the paper", "pre")
     dropout: float = option("0.1 to 0.3 where data is scarce", 0.0)
     label_smoothing: float = option("0.1 in the paper", 0.0)
+    modern: bool = option(
+        "rotary positions, RMSNorm, gated MLPs and norms of queries and keys: learns faster", False
+    )
     paper_schedule: bool = option(
         "Adam and the learning rate of the paper, with --warmup_steps (4000 in the paper)", False
     )
@@ -296,14 +310,14 @@ def build_model(data, sizes, training, tokenizer, checkpoint):
 
     from hf_tformer import TformerSeq2SeqConfig, TformerSeq2SeqForConditionalGeneration
 
-    fields = {name: value for name, value in vars(sizes).items() if name != "paper_schedule"}
+    fields = model_fields(sizes)
     if checkpoint:
         before = open_pretrained(AutoConfig, checkpoint)
         for name, value in fields.items():
             if getattr(before, name, None) != value:
                 raise ProgramError(
-                    f"--{name} is {value}, but {checkpoint} has {getattr(before, name, 'none')}: "
-                    "give the same as before, or another --output_dir"
+                    f"{name} is {value}, but {checkpoint} has {getattr(before, name, 'none')}: "
+                    "give the same options as before, or another --output_dir"
                 )
     set_seed(training.seed)
     try:
@@ -322,6 +336,16 @@ def build_model(data, sizes, training, tokenizer, checkpoint):
     model.generation_config.max_length = data.max_length
     model.generation_config.num_beams = training.generation_num_beams
     return model
+
+
+def model_fields(sizes):
+    """The options as fields of the configuration."""
+    fields = dict(vars(sizes))
+    del fields["paper_schedule"]
+    if fields.pop("modern"):
+        # A gated MLP has three matrices: of two thirds the width they are as large as two.
+        fields |= {**MODERN, "intermediate_size": sizes.intermediate_size * 2 // 3}
+    return fields
 
 
 def encode(pairs, tokenizer):

@@ -96,6 +96,18 @@ def test_dates_are_learned_and_measured_language_by_language(tmp_path, capsys):
     assert "% of" in capsys.readouterr().out
 
 
+def test_the_modern_form_is_as_large_and_opens_like_the_other(tmp_path):
+    train(tmp_path / "paper")
+    train(tmp_path / "modern", "--modern", True)
+    sizes = {}
+    for name in ("paper", "modern"):
+        model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / name)
+        sizes[name] = model.num_parameters()
+    assert model.config.position_embedding_type == "rotary"
+    assert model.config.qk_norm
+    assert sizes["modern"] == pytest.approx(sizes["paper"], rel=0.03)
+
+
 def test_what_two_files_taught_opens_with_the_auto_classes(tmp_path):
     validation = write_files(tmp_path, "val", GERMAN[:5], ENGLISH[:5])
     validation = [str(word).replace("--", "--validation_") for word in validation]
@@ -291,7 +303,7 @@ def test_a_run_is_continued_on_demand_only_and_with_its_own_sizes(tmp_path):
     train(tmp_path / "out")
     with pytest.raises(ProgramError, match="add --resume_from_checkpoint last"):
         train(tmp_path / "out")
-    with pytest.raises(ProgramError, match=r"--encoder_layers is 2, but .*checkpoint-8 has 1"):
+    with pytest.raises(ProgramError, match=r"encoder_layers is 2, but .*checkpoint-8 has 1"):
         train(tmp_path / "out", "--encoder_layers", 2, "--resume_from_checkpoint", "last")
     train(tmp_path / "out", "--num_train_epochs", 2, "--resume_from_checkpoint", "last")
     assert (tmp_path / "out" / "checkpoint-16").is_dir()

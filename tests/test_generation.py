@@ -104,12 +104,19 @@ def test_an_early_exit_as_a_draft_does_not_change_the_tokens():
 
 
 def test_continuous_batching_gives_the_tokens_of_generate():
-    from transformers import GenerationConfig
+    from transformers import ContinuousBatchingConfig, GenerationConfig
 
     model = DECODER.build()
     expected = [DECODER.generate(model, [row], **GREEDY)[0] for row in ROWS]
     settings = GenerationConfig(**GREEDY, eos_token_id=2, pad_token_id=0)
-    results = model.generate_batch(ROWS, generation_config=settings, progress_bar=False)
+    # By itself it takes most of the memory there is.
+    room = ContinuousBatchingConfig(num_blocks=16, max_batch_tokens=64)
+    results = model.generate_batch(
+        ROWS,
+        generation_config=settings,
+        continuous_batching_config=room,
+        progress_bar=False,
+    )
     by_prompt = {tuple(result.prompt_ids): result.generated_tokens for result in results.values()}
     assert [until_end(by_prompt[tuple(row)]) for row in ROWS] == expected
 
