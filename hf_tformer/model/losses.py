@@ -174,9 +174,10 @@ def chunked_cross_entropy(
     with torch.autocast(hidden_states.device.type, enabled=False):
         table = weight.to(dtype)
         offset = None if bias is None else bias.to(dtype)
+        buffer = hidden_states.new_empty(min(CHUNK_ROWS, len(labels)), len(table), dtype=exact)
         for rows in chunks(labels, ignore_index):
             states = hidden_states[rows].to(dtype)
-            slopes = nn.functional.linear(states, table, offset).to(exact)
+            slopes = project(states, table, offset, buffer[: len(states)])
             total += slopes_in_place(slopes, labels[rows], ignore_index, label_smoothing, z_loss)
             if needed[2]:
                 by_bias += slopes.sum(0)
@@ -237,6 +238,14 @@ def slopes_in_place(logits, labels, ignore_index, label_smoothing, z_loss):
         logits.sub_(counted * (label_smoothing / logits.shape[-1]))
     logits.scatter_add_(1, labels, counted * (label_smoothing - logits.new_ones(())))
     return losses.where(counted, 0).sum()
+
+
+def project(states, table, offset, out):
+    """A linear layer that writes to `out`: new memory for each chunk would cost as much again."""
+    if out.dtype != states.dtype:
+        return out.copy_(nn.functional.linear(states, table, offset))
+    torch.mm(states, table.t(), out=out)
+    return out if offset is None else out.add_(offset)
 
 
 def add_product(total, left, right):
