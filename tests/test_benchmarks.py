@@ -71,7 +71,7 @@ def test_unequal_results_are_never_timed(ours, theirs):
 
 def test_rounding_is_not_a_difference():
     ours, theirs = torch.ones(3), torch.ones(3) + 1e-5
-    race(
+    assert race(
         Workload("sums", {OURS: lambda: Run(lambda: ours), "peer": lambda: Run(lambda: theirs)}),
         Settings(rounds=1),
         LIMITS,

@@ -47,6 +47,7 @@ def test_half_the_room_is_needed_for_half_the_precision(tmp_path, llama, monkeyp
     usage = Usage(10**9, 10**9, weights * 3 // 4)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     import_checkpoint(llama, tmp_path / "ours", dtype="float16", verify=False)
+    assert (tmp_path / "ours" / "model.safetensors").stat().st_size < usage.free
 
 
 def test_a_disk_that_fills_at_the_second_shard_is_told(tmp_path, llama, monkeypatch):
