@@ -16,6 +16,23 @@ from families import BACKENDS, FAMILIES
 torch.set_num_threads(1)
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--plain-paths", action="store_true", help="with what is there for speed alone switched off"
+    )
+
+
+@pytest.fixture(autouse=True)
+def plain_paths(request, monkeypatch):
+    """The whole suite has to pass without the fast paths, too: they may not carry any behaviour."""
+    if request.config.getoption("--plain-paths") and "fast_paths" not in request.module.__name__:
+        model = "hf_tformer.model"
+        monkeypatch.setattr(f"{model}.generation.writes_alone", lambda *args: False)
+        for module in ("modeling_decoder", "stacks_seq2seq"):
+            monkeypatch.setattr(f"{model}.{module}.flat_step", lambda *args: ())
+            monkeypatch.setattr(f"{model}.{module}.write_in_place", lambda cache: None)
+
+
 @pytest.fixture(autouse=True)
 def same_random_numbers():
     torch.manual_seed(0)

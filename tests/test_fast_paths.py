@@ -4,12 +4,13 @@ import copy
 
 import pytest
 import torch
-from families import DECODER, SEQ2SEQ, random_rows
+from families import DECODER, SEQ2SEQ, pad, random_rows
 from torch import nn
-from transformers import DynamicCache
+from transformers import DynamicCache, StoppingCriteriaList
 from transformers.cache_utils import DynamicLayer
 
-from hf_tformer.model import flat
+from hf_tformer import TformerDecoderForCausalLM
+from hf_tformer.model import flat, generation
 from hf_tformer.model.caching import RoomyLayer, SourceLayer
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -156,12 +157,13 @@ class Adapted(nn.Linear):
         return super().forward(states) * 2
 
 
-def adapt(model):
+def adapted(model):
     """A layer of another class, as adapters and quantisers put in place."""
     mlp = model.get_decoder().layers[0].mlp
-    adapted = Adapted(*mlp.up_proj.weight.shape[::-1], bias=mlp.up_proj.bias is not None)
-    adapted.load_state_dict(mlp.up_proj.state_dict())
-    mlp.up_proj = adapted
+    layer = Adapted(*mlp.up_proj.weight.shape[::-1], bias=mlp.up_proj.bias is not None)
+    layer.load_state_dict(mlp.up_proj.state_dict())
+    mlp.up_proj = layer
+    return model
 
 
 def watch(model):
@@ -174,7 +176,7 @@ def ask_for_attention(model):
     model.config._attn_implementation = "eager"
 
 
-@pytest.mark.parametrize("change", [adapt, watch, ask_for_attention])
+@pytest.mark.parametrize("change", [adapted, watch, ask_for_attention])
 def test_modules_are_called_where_they_are_more_than_their_weights(family, change, monkeypatch):
     model = family.build()
     change(model)
@@ -184,6 +186,217 @@ def test_modules_are_called_where_they_are_more_than_their_weights(family, chang
         expected, _ = steps_taken(patch, family, model, False)
     assert taken == 0
     torch.testing.assert_close(actual, expected, **CLOSE)
+
+
+TEXTS = {
+    "greedy": {},
+    "sampled": {"do_sample": True, "temperature": 0.8, "top_k": 20},
+    "penalised": {"repetition_penalty": 1.7, "no_repeat_ngram_size": 2},
+    "bounded": {"min_new_tokens": 7, "forced_eos_token_id": 2},
+    "one token": {"max_new_tokens": 1},
+}
+
+
+def written(monkeypatch, model, own_steps, **options):
+    """What generate() writes, and how many steps were taken without transformers' loop."""
+    taken = []
+    with monkeypatch.context() as patch:
+        call = generation.Step.__call__
+        patch.setattr(generation.Step, "__call__", lambda *args: taken.append(1) or call(*args))
+        if not own_steps:
+            patch.setattr(generation, "writes_alone", lambda *args: False)
+        torch.manual_seed(3)
+        return model.generate(**{"max_new_tokens": 20, "pad_token_id": 0, **options}), len(taken)
+
+
+def left_padded(lengths):
+    ids, mask = pad(random_rows(lengths), "left")
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+@pytest.mark.parametrize("lengths", [[5], [7, 3, 5], [4] * 9], ids=["one", "three", "nine"])
+@pytest.mark.parametrize("text", TEXTS)
+def test_steps_of_our_own_write_what_transformers_loop_writes(family, text, lengths, monkeypatch):
+    model = family.build()
+    inputs = left_padded(lengths)
+    ours, taken = written(monkeypatch, model, True, **inputs, **TEXTS[text])
+    theirs, none = written(monkeypatch, model, False, **inputs, **TEXTS[text])
+    assert ours.tolist() == theirs.tolist()
+    prompt = inputs["input_ids"].shape[1] if family is DECODER else 1
+    assert taken == ours.shape[1] - prompt - 1  # the first token comes with the prompt
+    assert none == 0
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_kind_of_model_writes_the_same_by_steps_of_our_own(family, variant, monkeypatch):
+    model, inputs = family.build(**VARIANTS[variant]), left_padded([7, 3, 5])
+    ours, taken = written(monkeypatch, model, True, **inputs)
+    theirs, _ = written(monkeypatch, model, False, **inputs)
+    assert taken > 0
+    assert ours.tolist() == theirs.tolist()
+
+
+@pytest.mark.parametrize("rope_type", ["dynamic", "longrope", "yarn", "llama3"])
+def test_rotations_that_change_with_the_length_are_not_made_ahead(rope_type, monkeypatch):
+    rope = {
+        "dynamic": {"factor": 4.0},
+        "yarn": {"factor": 4.0},
+        "longrope": {"factor": 2.0, "short_factor": [1.0] * 5, "long_factor": [3.0] * 5},
+        "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    }[rope_type]
+    rope |= {"rope_type": rope_type, "original_max_position_embeddings": 16}
+    model = DECODER.build(rope_parameters=rope, max_position_embeddings=16)
+    ours, taken = written(monkeypatch, model, True, **left_padded([7]), max_new_tokens=30)
+    theirs, _ = written(monkeypatch, model, False, **left_padded([7]), max_new_tokens=30)
+    assert taken == 29
+    assert ours.tolist() == theirs.tolist()
+
+
+def test_learned_positions_are_used_to_the_last(family, monkeypatch):
+    model = family.build(position_embedding_type="learned", max_position_embeddings=24)
+    inputs = left_padded([4])
+    length = 20 if family is DECODER else 23
+    ours, _ = written(monkeypatch, model, True, **inputs, max_new_tokens=length)
+    theirs, _ = written(monkeypatch, model, False, **inputs, max_new_tokens=length)
+    assert ours.tolist() == theirs.tolist()
+    with pytest.raises(ValueError, match="max_position_embeddings is 24"):
+        written(monkeypatch, model, True, **inputs, max_new_tokens=length + 2)
+
+
+def test_a_row_that_has_ended_is_padded_while_others_go_on(family, monkeypatch):
+    model, inputs = family.build(), left_padded([7, 3, 5])
+    free, _ = written(monkeypatch, model, True, **inputs)
+    others = free[1].tolist()
+    ends = next(token for token in free[0, -12:-2].tolist() if token not in others)
+    ours, _ = written(monkeypatch, model, True, **inputs, eos_token_id=ends)
+    theirs, _ = written(monkeypatch, model, False, **inputs, eos_token_id=ends)
+    assert ours.tolist() == theirs.tolist()
+    assert (ours[:, -1] == 0).any()
+
+
+def test_a_streamer_and_a_criterion_see_every_token(family, monkeypatch):
+    class Seen:
+        def __init__(self):
+            self.tokens, self.ended = [], False
+
+        def put(self, tokens):
+            self.tokens.append(tokens.tolist())
+
+        def end(self):
+            self.ended = True
+
+    def after_eleven(ids, scores, **kwargs):
+        return torch.full((len(ids),), ids.shape[1] >= 11)
+
+    model, inputs, seen = family.build(), left_padded([5]), []
+    for own_steps in (True, False):
+        streamer = Seen()
+        output, _ = written(
+            monkeypatch,
+            model,
+            own_steps,
+            **inputs,
+            streamer=streamer,
+            stopping_criteria=StoppingCriteriaList([after_eleven]),
+        )
+        assert output.shape[1] == 11
+        seen.append((streamer.tokens, streamer.ended, output.tolist()))
+    assert seen[0] == seen[1]
+
+
+def test_a_conversation_goes_on_from_a_cache(monkeypatch):
+    model, answers = DECODER.build(), []
+    for own_steps in (True, False):
+        cache = DynamicCache(config=model.config)
+        first, _ = written(monkeypatch, model, own_steps, **left_padded([5]), past_key_values=cache)
+        more = torch.cat((first, torch.tensor([[7, 8, 9]])), dim=1)
+        last, _ = written(monkeypatch, model, own_steps, input_ids=more, past_key_values=cache)
+        answers.append(last.tolist())
+    assert answers[0] == answers[1]
+
+
+def test_a_prompt_is_read_in_chunks_before_the_first_step(monkeypatch):
+    model, inputs = DECODER.build(), left_padded([7])
+    ours, taken = written(monkeypatch, model, True, **inputs, prefill_chunk_size=3)
+    theirs, _ = written(monkeypatch, model, False, **inputs)
+    assert taken > 0
+    assert ours.tolist() == theirs.tolist()
+
+
+def test_a_text_can_begin_with_embeddings_and_with_positions_of_its_own(monkeypatch):
+    model, inputs = DECODER.build(), left_padded([5])
+    embeddings = model.get_input_embeddings()(inputs["input_ids"])
+    for given in (
+        {"inputs_embeds": embeddings},
+        {**inputs, "position_ids": torch.arange(5, 10)[None]},
+    ):
+        ours, taken = written(monkeypatch, model, True, **given)
+        theirs, _ = written(monkeypatch, model, False, **given)
+        assert taken > 0
+        assert ours.tolist() == theirs.tolist()
+
+
+class Louder(TformerDecoderForCausalLM):
+    def forward(self, *args, **kwargs):
+        output = super().forward(*args, **kwargs)
+        output.logits = output.logits.roll(1, dims=-1)
+        return output
+
+
+def other_forward(model):
+    return Louder.from_pretrained(None, config=model.config, state_dict=model.state_dict())
+
+
+def other_inputs(model):
+    prepare = model.prepare_inputs_for_generation
+    model.prepare_inputs_for_generation = lambda ids, **kwargs: prepare(ids.roll(1, 0), **kwargs)
+    return model
+
+
+def watched_head(model):
+    model.lm_head.register_forward_hook(lambda module, inputs, output: output.roll(1, dims=-1))
+    return model
+
+
+def wrapped_forward(model):
+    forward = model.model.forward
+    model.model.forward = lambda *args, **kwargs: forward(*args, **kwargs)
+    return model
+
+
+@pytest.mark.parametrize(
+    "change", [other_forward, other_inputs, watched_head, wrapped_forward, adapted]
+)
+def test_whoever_changes_a_model_is_asked_at_every_step(change, monkeypatch):
+    model = change(DECODER.build()).eval()
+    ours, taken = written(monkeypatch, model, True, **left_padded([5]))
+    theirs, _ = written(monkeypatch, model, False, **left_padded([5]))
+    assert taken == 0
+    assert ours.tolist() == theirs.tolist()
+
+
+def test_a_model_that_has_shown_its_attention_is_as_fast_as_before(family, monkeypatch):
+    model = family.build()
+    decoder = {"decoder_input_ids": torch.tensor([[1]])} if family is SEQ2SEQ else {}
+    shown = model(**left_padded([5]), **decoder, output_hidden_states=True, use_cache=True)
+    again = {"past_key_values": shown.past_key_values, "output_hidden_states": True}
+    ids = {"decoder_input_ids" if decoder else "input_ids": torch.tensor([[4]])}
+    source = {"encoder_outputs": (shown.encoder_last_hidden_state,)} if decoder else {}
+    with torch.no_grad():
+        seen = model(**ids, **source, **again)
+    assert len(seen.decoder_hidden_states if decoder else seen.hidden_states) == 3
+    _, taken = written(monkeypatch, model, True, **left_padded([5]))
+    assert taken > 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"use_cache": False}, {"cache_implementation": "static"}, {"return_dict_in_generate": True}],
+)
+def test_other_caches_and_outputs_are_left_to_transformers(family, options, monkeypatch):
+    output, taken = written(monkeypatch, family.build(), True, **left_padded([5]), **options)
+    assert taken == 0
+    assert len(output) > 0
 
 
 @pytest.mark.parametrize("family_name", ["decoder", "seq2seq"])

@@ -71,14 +71,13 @@ def append(states, new):
         grown = new.new_empty(*new.shape[:2], total + max(ROOM, total // 16), new.shape[-1])
         grown[..., :length, :] = states if length else 0
         states = grown
-    longer = resized(states, total)
-    longer[..., length:, :] = new
-    return longer
+    part(states, length, total).copy_(new)
+    return part(states, 0, total)
 
 
 def select_rows(states, indices):
     """With its room: a row that lies in one piece is copied faster."""
-    whole = resized(states, room_of(states))
+    whole = part(states, 0, room_of(states))
     return whole.index_select(0, indices.to(states.device))[..., : states.shape[-2], :]
 
 
@@ -87,9 +86,12 @@ def room_of(states):
     return states.stride(1) // states.stride(2) if states.numel() else 0
 
 
-def resized(states, length):
+def part(states, start, end):
+    """Of the buffer in which `states` lies, from one step to another."""
     batch, heads, _, size = states.shape
-    return states.as_strided((batch, heads, length, size), states.stride())
+    strides = states.stride()
+    offset = states.storage_offset() + start * strides[2]
+    return states.as_strided((batch, heads, end - start, size), strides, offset)
 
 
 def write_in_place(cache):
@@ -99,6 +101,12 @@ def write_in_place(cache):
         replace_new_layers(cache.cross_attention_cache, SourceLayer)
     else:
         replace_new_layers(cache, RoomyLayer)
+
+
+def writes_in_place(cache):
+    """Whether it does, in all layers that it has, or will make where it has none yet."""
+    kinds = {type(layer) for layer in cache.layers} if isinstance(cache, DynamicCache) else {None}
+    return (kinds or {cache.layer_class_to_replicate}) == {RoomyLayer}
 
 
 def replace_new_layers(cache, layer_class):

@@ -10,7 +10,6 @@ attends; a head projects.
 
 from torch import nn
 from transformers.cache_utils import Cache, DynamicCache
-from transformers.generation import GenerationMixin
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 from transformers.modeling_layers import (
     GenericForQuestionAnswering,
@@ -30,6 +29,7 @@ from .attention import SelfAttention, mask_unwritten_keys, unless_packed
 from .caching import write_in_place
 from .configuration_decoder import TformerDecoderConfig
 from .flat import StepState, flat_step, run_flat
+from .generation import StepwiseGenerationMixin
 from .layers import (
     MLPS,
     RESIDUALS,
@@ -41,7 +41,13 @@ from .layers import (
     plan_for,
 )
 from .losses import causal_language_model_loss, loss_and_logits
-from .positions import build_positions, build_rotation, count_positions, for_all_heads
+from .positions import (
+    build_positions,
+    build_rotation,
+    count_positions,
+    for_all_heads,
+    rotation_matrices,
+)
 
 MASK_MAKERS = {
     "full_attention": create_causal_mask,
@@ -164,11 +170,11 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         hidden_states = self.positions(inputs_embeds * self.embed_scale, position_ids)
         hidden_states = self.dropout(self.embed_norm(hidden_states))
         position_embeddings = for_all_heads(self.rotary_emb(hidden_states, position_ids))
-        layers = self.layers[: self.config.num_hidden_layers]  # early exit lowers it for a draft
+        layers = self.layers_in_use()
         mask = masks.get("full_attention")
         steps = flat_step(self, layers, hidden_states, past_key_values, *masks.values())
         if steps:
-            state = StepState(position_embeddings, mask, past_key_values)
+            state = StepState(self.rotation_of(position_embeddings), mask, past_key_values)
             hidden_states = run_flat(steps, hidden_states, state)
         else:
             for layer in layers:
@@ -183,6 +189,12 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         return BaseModelOutputWithPast(
             last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values
         )
+
+    def rotation_of(self, tables):
+        return tables and rotation_matrices(tables, self.config.head_dim)[0]
+
+    def layers_in_use(self):
+        return self.layers[: self.config.num_hidden_layers]  # early exit lowers it for a draft
 
     def prepare_masks(self, attention_mask, inputs_embeds, position_ids, past_key_values):
         """One finished mask per kind of layer; a dict has been prepared by generate already."""
@@ -200,7 +212,7 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         }
 
 
-class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
+class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, StepwiseGenerationMixin):
     """Hidden states to the logits of the next token."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}

@@ -11,12 +11,12 @@ The stacks prepare positions, masks and the cache; this file joins them.
 import torch
 from torch import nn
 from transformers.cache_utils import Cache
-from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .configuration_seq2seq import TformerSeq2SeqConfig
+from .generation import StepwiseGenerationMixin
 from .layers import keep_positions, plan_for
 from .losses import language_model_loss, loss_and_logits
 from .stacks_seq2seq import (
@@ -137,7 +137,9 @@ class TformerSeq2SeqModel(TformerSeq2SeqPreTrainedModel):
         )
 
 
-class TformerSeq2SeqForConditionalGeneration(TformerSeq2SeqPreTrainedModel, GenerationMixin):
+class TformerSeq2SeqForConditionalGeneration(
+    TformerSeq2SeqPreTrainedModel, StepwiseGenerationMixin
+):
     """Decoder hidden states to the logits of the next target token."""
 
     _tied_weights_keys = {"lm_head.weight": "model.shared.weight"}

@@ -173,6 +173,24 @@ def for_all_heads(tables):
     return tables and tuple(table.unsqueeze(1) for table in tables)
 
 
+def rotation_matrices(tables, head_dim):
+    """What `rotate` does to a head, as a matrix to multiply it by: one operation instead of three.
+
+    For each token of [batch or 1, 1, seq, rotated dims] one of [(batch,) head_dim, head_dim].
+    """
+    cos, signed_sin = (table[:, 0].squeeze(0) for table in tables)
+    size = cos.shape[-1]
+    same = torch.eye(size, dtype=cos.dtype, device=cos.device)
+    partner = same.roll(size // 2, dims=0)
+    turned = torch.addcmul(same * cos.unsqueeze(-2), partner, signed_sin.unsqueeze(-2))
+    if size == head_dim:
+        return turned.unbind(-3)
+    whole = torch.eye(head_dim, dtype=cos.dtype, device=cos.device)
+    whole = whole.repeat(*cos.shape[:-1], 1, 1)
+    whole[..., :size, :size] = turned
+    return whole.unbind(-3)
+
+
 def build_rotation(config):
     """Reads from config: position_embedding_type, rope_parameters, head_dim,
     max_position_embeddings."""

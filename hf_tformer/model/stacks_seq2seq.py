@@ -37,6 +37,7 @@ from .positions import (
     count_positions,
     count_visible,
     for_all_heads,
+    rotation_matrices,
 )
 
 
@@ -174,6 +175,12 @@ class Stack(TformerSeq2SeqPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
+    def rotation_of(self, tables):
+        return tables and rotation_matrices(tables, self.config.head_dim)[0]
+
+    def layers_in_use(self):
+        return self.layers
+
     def embed(self, inputs_embeds, position_ids):
         """Scaled embeddings with their positions, and the angles for attention to rotate by."""
         hidden_states = self.positions(inputs_embeds * self.embed_scale, position_ids)
@@ -296,10 +303,19 @@ class TformerSeq2SeqDecoder(Stack):
             inputs_embeds, encoder_hidden_states, encoder_attention_mask
         )
         hidden_states, position_embeddings = self.embed(inputs_embeds, position_ids)
-        steps = flat_step(self, self.layers, hidden_states, self_cache, self_mask, cross_mask)
-        if steps and past_key_values.is_updated.get(0):  # the encoder's keys are there
+        knows_source = past_key_values is not None and past_key_values.is_updated.get(0)
+        steps = knows_source and flat_step(
+            self, self.layers, hidden_states, self_cache, self_mask, cross_mask
+        )
+        if steps:
             cross_cache = past_key_values.cross_attention_cache
-            state = StepState(position_embeddings, self_mask, self_cache, cross_mask, cross_cache)
+            state = StepState(
+                self.rotation_of(position_embeddings),
+                self_mask,
+                self_cache,
+                cross_mask,
+                cross_cache,
+            )
             hidden_states = run_flat(steps, hidden_states, state)
         else:
             for layer in self.layers:
