@@ -29,7 +29,8 @@ def plain_paths(request, monkeypatch):
         model = "hf_tformer.model"
         monkeypatch.setattr(f"{model}.generation.writes_alone", lambda *args: False)
         for module in ("modeling_decoder", "stacks_seq2seq"):
-            monkeypatch.setattr(f"{model}.{module}.flat_step", lambda *args: ())
+            monkeypatch.setattr(f"{model}.{module}.run_next_tokens", lambda *args: None)
+            monkeypatch.setattr(f"{model}.{module}.run_whole_texts", lambda *args: None)
             monkeypatch.setattr(f"{model}.{module}.write_in_place", lambda cache: None)
 
 

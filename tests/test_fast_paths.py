@@ -10,7 +10,7 @@ from transformers import DynamicCache, StoppingCriteriaList
 from transformers.cache_utils import DynamicLayer
 
 from hf_tformer import TformerDecoderForCausalLM
-from hf_tformer.model import flat, generation
+from hf_tformer.model import generation, modeling_decoder, runs, stacks_seq2seq
 from hf_tformer.model.caching import RoomyLayer, SourceLayer
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -126,27 +126,35 @@ def test_beams_of_one_source_move_nothing_and_others_do():
     assert torch.equal(layer.keys, states[[3, 4, 5, 0, 1, 2]])
 
 
+def count_runs(patch, name, wanted=True):
+    """A list that grows with every pass that one of the functions of runs.py makes."""
+    taken, run = [], getattr(runs, name)
+
+    def counted(*args):
+        result = run(*args) if wanted else None
+        if result is not None:
+            taken.append(name)
+        return result
+
+    for module in (modeling_decoder, stacks_seq2seq):
+        if hasattr(module, name):
+            patch.setattr(module, name, counted)
+    return taken
+
+
 def steps_taken(monkeypatch, family, model, flat_steps):
     """The logits of a left-padded batch, token by token, and how often modules were left out."""
-    taken = []
-    run = flat.run_flat
-    for module in ("modeling_decoder", "stacks_seq2seq"):
-        path = f"hf_tformer.model.{module}"
-        monkeypatch.setattr(f"{path}.run_flat", lambda *args: taken.append(1) or run(*args))
-        if not flat_steps:
-            monkeypatch.setattr(f"{path}.flat_step", lambda *args: ())
-    ids = torch.tensor(random_rows([9, 9, 9]))
-    with torch.no_grad():
-        return family.steps(model, ids, 1), len(taken)
+    with monkeypatch.context() as patch, torch.no_grad():
+        count_runs(patch, "run_whole_texts", False)
+        taken = count_runs(patch, "run_next_tokens", flat_steps)
+        return family.steps(model, torch.tensor(random_rows([9, 9, 9])), 1), len(taken)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_step_without_modules_computes_what_they_compute(family, variant, monkeypatch):
     model = family.build(**VARIANTS[variant])
-    with monkeypatch.context() as patch:
-        fast, taken = steps_taken(patch, family, model, True)
-    with monkeypatch.context() as patch:
-        slow, none = steps_taken(patch, family, model, False)
+    fast, taken = steps_taken(monkeypatch, family, model, True)
+    slow, none = steps_taken(monkeypatch, family, model, False)
     assert taken >= 8  # of nine: the first finds no cache of a source yet
     assert none == 0
     torch.testing.assert_close(fast, slow, **CLOSE)
@@ -180,12 +188,90 @@ def ask_for_attention(model):
 def test_modules_are_called_where_they_are_more_than_their_weights(family, change, monkeypatch):
     model = family.build()
     change(model)
-    with monkeypatch.context() as patch:
-        actual, taken = steps_taken(patch, family, model, True)
-    with monkeypatch.context() as patch:
-        expected, _ = steps_taken(patch, family, model, False)
+    actual, taken = steps_taken(monkeypatch, family, model, True)
+    expected, _ = steps_taken(monkeypatch, family, model, False)
     assert taken == 0
     torch.testing.assert_close(actual, expected, **CLOSE)
+
+
+PADDINGS = {
+    "none": [[1] * 9] * 3,
+    "left": [[0] * 4 + [1] * 5, [1] * 9, [0] * 2 + [1] * 7],
+    "right": [[1] * 5 + [0] * 4, [1] * 9, [1] * 7 + [0] * 2],
+    "all of a row": [[1] * 9, [0] * 9, [1] * 9],
+    "alike": [[0] * 3 + [1] * 6] * 3,
+    "within": [[1, 1, 0, 0, 1, 1, 1, 0, 1], [1] * 9, [0, 1] * 4 + [1]],
+}
+
+
+def read_at_once(monkeypatch, family, model, mask, flat_run, **options):
+    """The scores at real tokens, and how often modules were left out; the source is what is read
+    by an encoder-decoder."""
+    ids, decoder = torch.tensor(random_rows([9, 9, 9])), {}
+    if family is SEQ2SEQ:
+        decoder = {"decoder_input_ids": torch.tensor([[1, 5, 4]] * 3)}
+    with monkeypatch.context() as patch, torch.no_grad():
+        taken = count_runs(patch, "run_whole_texts", flat_run)
+        output = model(input_ids=ids, attention_mask=mask, **decoder, **options)
+    real = mask.bool() if family is DECODER else mask.any(1)
+    return output.logits[real], output, len(taken)
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+def test_texts_are_read_without_their_padding_as_with_it(family, padding, monkeypatch):
+    model, mask = family.build(), torch.tensor(PADDINGS[padding])
+    fast, _, taken = read_at_once(monkeypatch, family, model, mask, True)
+    slow, _, none = read_at_once(monkeypatch, family, model, mask, False)
+    assert (taken, none) == (1, 0)
+    torch.testing.assert_close(fast, slow, **CLOSE)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_kind_of_model_reads_without_modules_as_with_them(family, variant, monkeypatch):
+    model, mask = family.build(**VARIANTS[variant]), torch.tensor(PADDINGS["left"])
+    fast, _, taken = read_at_once(monkeypatch, family, model, mask, True)
+    slow, _, _ = read_at_once(monkeypatch, family, model, mask, False)
+    assert taken == 1
+    torch.testing.assert_close(fast, slow, **CLOSE)
+
+
+@pytest.mark.parametrize("cache", [None, DynamicCache], ids=["made here", "given"])
+def test_what_was_read_without_padding_lies_in_the_cache_as_if_it_had_been_there(
+    cache, monkeypatch
+):
+    model, mask = DECODER.build(), torch.tensor(PADDINGS["left"])
+    keys, states = [], []
+    for flat_run in (True, False):
+        given = {"past_key_values": cache and cache(), "use_cache": True}
+        _, output, _ = read_at_once(monkeypatch, DECODER, model, mask, flat_run, **given)
+        past = output.past_key_values
+        keys.append([layer.keys.transpose(1, 2)[mask.bool()] for layer in past.layers])
+        with torch.no_grad():
+            longer = torch.cat((mask, mask.new_ones(3, 1)), dim=1)
+            states.append(model(torch.tensor([[7]] * 3), longer, past_key_values=past).logits)
+    torch.testing.assert_close(keys[0], keys[1], **CLOSE)
+    torch.testing.assert_close(states[0], states[1], **CLOSE)
+
+
+PACKED = {"position_ids": torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]] * 3)}
+FINISHED_MASK = {"attention_mask": torch.ones(9, 9, dtype=torch.bool).tril(-1).expand(3, 1, 9, 9)}
+READINGS = {
+    "packed documents": (PACKED, {}),
+    "a mask of its own": (FINISHED_MASK, {}),
+    "both directions": ({"is_causal": False}, {}),
+    "windows": ({}, {"sliding_window": 4}),
+    "attention to be shown": ({"output_attentions": True}, {}),
+}
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_texts_that_are_read_in_another_way_are_left_to_modules(reading, monkeypatch):
+    options, settings = READINGS[reading]
+    model = DECODER.build(**settings)
+    with monkeypatch.context() as patch, torch.no_grad():
+        taken = count_runs(patch, "run_whole_texts")
+        model(torch.tensor(random_rows([9, 9, 9])), **options)
+    assert taken == []
 
 
 TEXTS = {

@@ -13,8 +13,9 @@ from transformers.cache_utils import EncoderDecoderCache
 from transformers.generation import GenerationMixin
 
 from .caching import write_in_place, writes_in_place
-from .flat import StepState, flatten_layers, flatten_linear, flatten_norm, is_plain, runs_flat
+from .flat import flatten_linear, flatten_norm
 from .positions import LearnedPositions, count_positions, for_all_heads, rotation_matrices
+from .runs import NextTokens, flat_stack, is_plain, runs_flat
 
 # What a model may be given beside its tokens; with anything else, transformers takes the steps.
 UNDERSTOOD = (
@@ -127,22 +128,21 @@ class Step:
 
     def __init__(self, model, cache, model_kwargs, rows):
         self.stack = stack = model.get_decoder()
-        self.rows = rows
         self.table, self.scale = stack.embed_tokens.weight, stack.embed_scale
         self.embed_norm = flatten_norm(stack.embed_norm)
-        self.layers = flatten_layers(stack.layers_in_use(), rows)
-        self.norm, self.logit_scale = flatten_norm(stack.norm), model.logit_scale
-        self.head = flatten_linear(model.lm_head, rows)
+        self.layers = flat_stack(stack, rows)
+        self.head, self.logit_scale = flatten_linear(model.lm_head, rows), model.logit_scale
 
         mask, source_mask = model_kwargs.get("attention_mask"), None
         if isinstance(cache, EncoderDecoderCache):
             mask, source_mask = model_kwargs.get("decoder_attention_mask"), mask
-        self.state = StepState(
+        self.run = NextTokens(
+            rows,
             None,
-            self.additive(mask),
             own_part(cache),
-            self.additive(source_mask),
+            self.additive(mask),
             getattr(cache, "cross_attention_cache", None),
+            self.additive(source_mask),
         )
         position_ids = model_kwargs.get("position_ids")
         if position_ids is None:
@@ -170,20 +170,19 @@ class Step:
     def __call__(self, tokens):
         if self.place == self.ahead:
             self.prepare_positions_after(self.position_ids)
-        state, place = self.state, self.place
-        state.rotation = None if self.rotations is None else self.rotations[place]
-        if state.self_mask is not None:
-            state.self_mask = nn.functional.pad(state.self_mask, (0, 1))  # it sees itself
+        run, place = self.run, self.place
+        run.rotation = None if self.rotations is None else self.rotations[place]
+        if run.mask is not None:
+            run.mask = nn.functional.pad(run.mask, (0, 1))  # a token sees itself
         embedded = nn.functional.embedding(tokens, self.table)
         hidden_states = torch.add(self.offsets[place], embedded, alpha=self.scale)
         hidden_states = self.embed_norm(hidden_states)
-        if self.rows == 1:
+        if run.rows == 1:
             hidden_states = hidden_states[0]
         for layer in self.layers:
-            hidden_states = layer(hidden_states, state)
+            hidden_states = layer(hidden_states, run)
         self.place += 1
-        logits = self.head(self.norm(hidden_states) * self.logit_scale)
-        return logits.contiguous().view(self.rows, -1)
+        return self.head(hidden_states * self.logit_scale).contiguous().view(run.rows, -1)
 
 
 def can_look_ahead(stack):

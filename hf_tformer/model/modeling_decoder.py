@@ -28,7 +28,6 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import SelfAttention, mask_unwritten_keys, unless_packed
 from .caching import write_in_place
 from .configuration_decoder import TformerDecoderConfig
-from .flat import StepState, flat_step, run_flat
 from .generation import StepwiseGenerationMixin
 from .layers import (
     MLPS,
@@ -41,13 +40,8 @@ from .layers import (
     plan_for,
 )
 from .losses import causal_language_model_loss, loss_and_logits
-from .positions import (
-    build_positions,
-    build_rotation,
-    count_positions,
-    for_all_heads,
-    rotation_matrices,
-)
+from .positions import build_positions, build_rotation, count_positions, for_all_heads
+from .runs import run_next_tokens, run_whole_texts, steers_attention
 
 MASK_MAKERS = {
     "full_attention": create_causal_mask,
@@ -169,29 +163,30 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
 
         hidden_states = self.positions(inputs_embeds * self.embed_scale, position_ids)
         hidden_states = self.dropout(self.embed_norm(hidden_states))
-        position_embeddings = for_all_heads(self.rotary_emb(hidden_states, position_ids))
-        layers = self.layers_in_use()
-        mask = masks.get("full_attention")
-        steps = flat_step(self, layers, hidden_states, past_key_values, *masks.values())
-        if steps:
-            state = StepState(self.rotation_of(position_embeddings), mask, past_key_values)
-            hidden_states = run_flat(steps, hidden_states, state)
-        else:
-            for layer in layers:
+        tables = for_all_heads(self.rotary_emb(hidden_states, position_ids))
+        last = self.run_flat(hidden_states, tables, attention_mask, masks, past_key_values, kwargs)
+        if last is None:
+            for layer in self.layers_in_use():
                 hidden_states = layer(
                     hidden_states,
                     attention_mask=masks[layer.attention_type],
-                    position_embeddings=position_embeddings,
+                    position_embeddings=tables,
                     past_key_values=past_key_values,
                     position_ids=position_ids,
                     **kwargs,
                 )
-        return BaseModelOutputWithPast(
-            last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values
-        )
+            last = self.norm(hidden_states)
+        return BaseModelOutputWithPast(last_hidden_state=last, past_key_values=past_key_values)
 
-    def rotation_of(self, tables):
-        return tables and rotation_matrices(tables, self.config.head_dim)[0]
+    def run_flat(self, hidden_states, tables, attention_mask, masks, cache, kwargs):
+        """What layers and norm make of it, or None where their modules have to be called."""
+        if masks.keys() != {"full_attention"} or steers_attention(kwargs):
+            return None
+        mask = masks["full_attention"]
+        last = run_next_tokens(self, hidden_states, tables, cache, mask)
+        if last is None:
+            last = run_whole_texts(self, hidden_states, tables, attention_mask, mask, cache)
+        return last
 
     def layers_in_use(self):
         return self.layers[: self.config.num_hidden_layers]  # early exit lowers it for a draft

@@ -29,7 +29,6 @@ from .attention import (
 )
 from .caching import write_in_place
 from .configuration_seq2seq import TformerSeq2SeqConfig
-from .flat import StepState, flat_step, run_flat
 from .layers import MLPS, RESIDUALS, build_dropout, build_norm, initialise_projection, optional_norm
 from .positions import (
     build_positions,
@@ -37,8 +36,8 @@ from .positions import (
     count_positions,
     count_visible,
     for_all_heads,
-    rotation_matrices,
 )
+from .runs import run_next_tokens, run_whole_texts, steers_attention
 
 
 class TformerSeq2SeqEncoderLayer(GradientCheckpointingLayer):
@@ -175,9 +174,6 @@ class Stack(TformerSeq2SeqPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
-    def rotation_of(self, tables):
-        return tables and rotation_matrices(tables, self.config.head_dim)[0]
-
     def layers_in_use(self):
         return self.layers
 
@@ -228,14 +224,17 @@ class TformerSeq2SeqEncoder(Stack):
             for name, value in kwargs.items()
             if name not in (*SELF_ATTENTION_ONLY, "use_cache")
         }
-        for layer in self.layers:
-            hidden_states = layer(
-                hidden_states,
-                attention_mask=mask,
-                position_embeddings=position_embeddings,
-                **kwargs,
-            )
-        return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
+        last = run_whole_texts(self, hidden_states, position_embeddings, attention_mask, mask)
+        if last is None:
+            for layer in self.layers:
+                hidden_states = layer(
+                    hidden_states,
+                    attention_mask=mask,
+                    position_embeddings=position_embeddings,
+                    **kwargs,
+                )
+            last = self.norm(hidden_states)
+        return BaseModelOutput(last_hidden_state=last)
 
 
 DECODER_STATES = OutputRecorder(TformerSeq2SeqDecoderLayer)
@@ -303,21 +302,19 @@ class TformerSeq2SeqDecoder(Stack):
             inputs_embeds, encoder_hidden_states, encoder_attention_mask
         )
         hidden_states, position_embeddings = self.embed(inputs_embeds, position_ids)
+        last = None
         knows_source = past_key_values is not None and past_key_values.is_updated.get(0)
-        steps = knows_source and flat_step(
-            self, self.layers, hidden_states, self_cache, self_mask, cross_mask
-        )
-        if steps:
-            cross_cache = past_key_values.cross_attention_cache
-            state = StepState(
-                self.rotation_of(position_embeddings),
-                self_mask,
+        if knows_source and not steers_attention(kwargs):
+            last = run_next_tokens(
+                self,
+                hidden_states,
+                position_embeddings,
                 self_cache,
+                self_mask,
+                past_key_values.cross_attention_cache,
                 cross_mask,
-                cross_cache,
             )
-            hidden_states = run_flat(steps, hidden_states, state)
-        else:
+        if last is None:
             for layer in self.layers:
                 hidden_states = layer(
                     hidden_states,
@@ -328,8 +325,9 @@ class TformerSeq2SeqDecoder(Stack):
                     past_key_values=past_key_values,
                     **kwargs,
                 )
+            last = self.norm(hidden_states)
         return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values
+            last_hidden_state=last, past_key_values=past_key_values
         )
 
     def prepare_cache(self, past_key_values, use_cache):

@@ -1,0 +1,230 @@
+# Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
+"""Passes through a stack without the calls of its modules, where nothing else takes part.
+
+    NextTokens  one token for each text, beside a cache that is written in place
+    WholeTexts  all tokens of each text, padding left out
+
+Both know how their heads attend; the rest of a layer is the same (flat.py). What they compute is
+what the modules compute, up to rounding; where padding was, WholeTexts leaves zeros.
+"""
+
+import torch
+from torch import nn
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils.output_capturing import _active_collector
+
+from .attention import SELF_ATTENTION_ONLY, CrossAttention, SelfAttention, eager_attention
+from .caching import writes_in_place
+from .flat import flatten_layers, flatten_norm
+from .layers import MLP, GatedMLP, RMSNorm
+from .positions import rotate, rotation_matrices
+
+# The modules that are not called here; of other classes, their forward is.
+REPLACED = (
+    nn.Linear,
+    nn.Dropout,
+    nn.LayerNorm,
+    RMSNorm,
+    SelfAttention,
+    CrossAttention,
+    MLP,
+    GatedMLP,
+)
+
+
+def runs_flat(model, tensor):
+    """Whether a pass can be made without modules, with such tensors, here and now."""
+    return (
+        tensor.device.type == "cpu"
+        and tensor.dtype in (torch.float32, torch.float64)  # narrower ones need care with sums
+        and not (torch.is_grad_enabled() or model.training)
+        and not (torch.compiler.is_compiling() or torch.jit.is_tracing())
+        and not torch.is_autocast_enabled("cpu")
+        and not _active_collector.get()  # nobody wants to see what the modules return
+        and backend_of(model) is sdpa_attention_forward
+    )
+
+
+def backend_of(model):
+    return ALL_ATTENTION_FUNCTIONS.get_interface(model.config._attn_implementation, eager_attention)
+
+
+def is_plain(module):
+    """Whether calling it is its class's own forward, on its own parameters, and nothing else."""
+    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    is_hooked = any(map(is_watching, hooks)) or "forward" in vars(module)
+    is_known = type(module) in REPLACED or not isinstance(module, REPLACED)
+    tensors = (tensor for tensor in module._parameters.values() if tensor is not None)
+    is_compiled = module._compiled_call_impl is not None
+    plain = is_known and not is_hooked and not is_compiled
+    return plain and all(type(tensor) is nn.Parameter for tensor in tensors)
+
+
+def is_watching(hook):
+    """The hooks by which transformers shows attention stay for ever after the first look."""
+    return getattr(hook, "__name__", "") != "output_capturing_hook"
+
+
+def are_plain(layers, norm):
+    return all(is_plain(part) for layer in (*layers, norm) for part in layer.modules())
+
+
+class NextTokens:
+    """One token for each text, beside a cache that is written in place.
+
+    Masks are [rows, 1, 1, keys] in sdpa's form, or None where nothing is hidden.
+    """
+
+    def __init__(self, rows, rotation, cache, mask, source_cache=None, source_mask=None):
+        self.rows = rows
+        self.rotation = rotation  # of all rows alike [head_dim, head_dim], or of each
+        self.cache, self.mask = cache, mask
+        self.source_cache, self.source_mask = source_cache, source_mask
+
+    def attend(self, attention, queries, keys, values):
+        if self.rotation is not None:
+            queries, keys = queries @ self.rotation, keys @ self.rotation
+        keys, values = self.cache.layers[attention.layer_idx].update(
+            keys.view(self.rows, -1, 1, attention.head_dim),
+            values.view(self.rows, -1, 1, attention.value_head_dim),
+        )
+        return self.attend_to(attention, queries, keys, values, self.mask)
+
+    def attend_source(self, attention, queries):
+        source = self.source_cache.layers[attention.layer_idx]
+        return self.attend_to(attention, queries, source.keys, source.values, self.source_mask)
+
+    def attend_to(self, attention, queries, keys, values, mask):
+        """Queries that share a key stand in a row, so nothing is copied for them."""
+        groups, size = attention.num_key_value_groups, attention.head_dim
+        queries = queries.view(self.rows, -1, groups, size)
+        return nn.functional.scaled_dot_product_attention(
+            queries, keys, values, mask, scale=attention.scaling
+        )
+
+
+class WholeTexts:
+    """All tokens of each text, [tokens, …] without padding."""
+
+    def __init__(self, shape, padding_mask, tables, cache=None):
+        self.shape, self.cache = shape, cache  # [batch, length] with padding
+        lengths = [shape[1]] if padding_mask is None else padding_mask.sum(-1).tolist()
+        self.real = None  # where the tokens lie in what is padded
+        if min(lengths) < shape[1]:
+            self.real = padding_mask.flatten().nonzero().flatten()
+            self.groups = [(1, length) for length in lengths if length]
+        else:
+            self.groups = [tuple(shape)]
+        self.tables = tables and tuple(self.take_tables(table) for table in tables)
+
+    def take_tables(self, table):
+        """[batch or 1, 1, length, dims] → [tokens, 1, dims]"""
+        return self.take(table[:, 0].expand(*self.shape, -1)).unsqueeze(1)
+
+    def take(self, padded):
+        """[batch, length, …] → [tokens, …]"""
+        flat = padded.flatten(0, 1)
+        return flat if self.real is None else flat.index_select(0, self.real)
+
+    def put_back(self, tokens):
+        """[tokens, …] → [batch, length, …], zeros where there is padding"""
+        if self.real is not None:
+            batch, length = self.shape
+            blank = tokens.new_zeros(batch * length, *tokens.shape[1:])
+            tokens = blank.index_copy_(0, self.real, tokens)
+        return tokens.unflatten(0, self.shape)
+
+    def attend(self, attention, queries, keys, values):
+        if self.tables is not None:
+            queries, keys = rotate(queries, *self.tables), rotate(keys, *self.tables)
+        if self.cache is not None:
+            padded = (self.put_back(states).transpose(1, 2) for states in (keys, values))
+            self.cache.update(*padded, attention.layer_idx)
+        sizes = [rows * length for rows, length in self.groups]
+        parts = zip(self.groups, *(x.split(sizes) for x in (queries, keys, values)), strict=True)
+        outputs = [self.attend_within(attention, *part) for part in parts]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+    def attend_within(self, attention, group, *states):
+        queries, keys, values = (x.unflatten(0, group).transpose(1, 2) for x in states)
+        output = nn.functional.scaled_dot_product_attention(
+            queries,
+            keys,
+            values,
+            is_causal=attention.is_causal,
+            scale=attention.scaling,
+            enable_gqa=attention.num_key_value_groups > 1,
+        )
+        return output.transpose(1, 2).flatten(0, 1)
+
+
+def steers_attention(options):
+    """Whether the caller tells attention what only a backend that is called could heed."""
+    return any(options.get(name) is not None for name in SELF_ATTENTION_ONLY)
+
+
+def run_next_tokens(stack, hidden_states, tables, *caches_and_masks):
+    """The last hidden states of [rows, 1, hidden], or None where the modules have to be called."""
+    cache, masks = caches_and_masks[0], caches_and_masks[1::2]
+    has_past = writes_in_place(cache) and cache.layers
+    if not (has_past and runs_flat(stack, hidden_states) and is_next_token(hidden_states, masks)):
+        return None
+    steps = steps_of_text(stack, cache.layers[0], hidden_states.shape[0])
+    if not steps:
+        return None
+    rotation = tables and rotation_matrices(tables, stack.config.head_dim)[0]
+    run = NextTokens(len(hidden_states), rotation, *caches_and_masks)
+    shape = hidden_states.shape
+    hidden_states = hidden_states.flatten() if run.rows == 1 else hidden_states[:, 0]
+    for step in steps:
+        hidden_states = step(hidden_states, run)
+    return hidden_states.view(shape)
+
+
+def is_next_token(hidden_states, masks):
+    single = (1, 1)  # for all heads, of one query
+    return hidden_states.shape[1] == 1 and all(m is None or m.shape[1:3] == single for m in masks)
+
+
+def steps_of_text(stack, keeper, rows):
+    """The layers as functions, made once for each cache, which is once for each text."""
+    key = (*stack.layers_in_use(), rows)
+    if keeper.flat_layers is None or keeper.flat_layers[0] != key:
+        plain = are_plain(stack.layers_in_use(), stack.norm)
+        keeper.flat_layers = key, plain and flat_stack(stack, rows)
+    return keeper.flat_layers[1]
+
+
+def flat_stack(stack, rows):
+    """Layers and the norm behind them, each to be called with hidden states and a run."""
+    norm = flatten_norm(stack.norm)
+    return [
+        *flatten_layers(stack.layers_in_use(), rows),
+        lambda hidden_states, run: norm(hidden_states),
+    ]
+
+
+def run_whole_texts(stack, hidden_states, tables, padding_mask, mask, cache=None):
+    """The last hidden states of [batch, length, hidden], or None where modules have to be called.
+
+    `mask` is what the modules would be given: something else than padding may hide in it.
+    """
+    shape, layers = hidden_states.shape[:2], stack.layers_in_use()
+    is_padded = isinstance(padding_mask, torch.Tensor) and padding_mask.shape == shape
+    hides_padding = mask is None or is_padded
+    is_new = cache is None or (writes_in_place(cache) and cache.get_seq_length() == 0)
+    if not (hides_padding and is_new and runs_flat(stack, hidden_states)):
+        return None
+    if not are_plain(layers, stack.norm):
+        return None
+    run = WholeTexts(shape, padding_mask.bool() if is_padded else None, tables, cache)
+    hidden_states = run.take(hidden_states)
+    if len(hidden_states) < 2:  # of one, functions would be made that want a vector
+        return None
+    for step in flat_stack(stack, len(hidden_states)):
+        hidden_states = step(hidden_states, run)
+    return run.put_back(hidden_states)
+
+
+__all__ = ["NextTokens", "WholeTexts", "run_next_tokens", "run_whole_texts", "steers_attention"]
