@@ -11,7 +11,7 @@ from transformers.cache_utils import DynamicLayer
 
 from hf_tformer import TformerDecoderForCausalLM
 from hf_tformer.model import generation, modeling_decoder, runs, stacks_seq2seq
-from hf_tformer.model.caching import RoomyLayer, SourceLayer
+from hf_tformer.model.caching import BeamLayer, RoomyLayer, SourceLayer
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 VARIANTS = {
@@ -420,6 +420,78 @@ def test_a_text_can_begin_with_embeddings_and_with_positions_of_its_own(monkeypa
         theirs, _ = written(monkeypatch, model, False, **given)
         assert taken > 0
         assert ours.tolist() == theirs.tolist()
+
+
+@torch.no_grad()
+def test_beams_side_by_side_hold_what_moved_beams_hold():
+    together, apart = BeamLayer(3), DynamicLayer()
+    for order in ([0, 0, 1, 5, 5, 4], [2, 1, 1, 3, 4, 3], [1, 2, 0, 4, 4, 4]):
+        keys, values = random_states(1, batch=6), random_states(1, batch=6, size=5)
+        for ours, theirs in zip(
+            together.update(keys, values), apart.update(keys, values), strict=True
+        ):
+            assert torch.equal(ours, theirs)
+        for layer in (together, apart):
+            layer.reorder_cache(torch.tensor(order))
+        assert together.get_seq_length() == apart.get_seq_length()
+
+
+BEAMS = {
+    "plain": {},
+    "all of them": {"num_return_sequences": 4, "length_penalty": 0.4},
+    "until the first ends": {"early_stopping": True, "eos_token_id": [5, 9, 21, 33, 47]},
+    "sampled": {"do_sample": True, "top_k": 9},
+    "penalised": {"repetition_penalty": 1.7, "no_repeat_ngram_size": 2},
+}
+
+
+def searched(monkeypatch, model, together, **options):
+    """What beam search finds, and how often beams attended together."""
+    taken, attend = [], runs.NextOfBeams.attend_source
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            runs.NextOfBeams, "attend_source", lambda *args: taken.append(1) or attend(*args)
+        )
+        if not together:
+            patch.setattr(generation, "can_lay_beams", lambda *args: False)
+        torch.manual_seed(3)
+        found = model.generate(num_beams=4, max_new_tokens=20, **options)
+    return found.tolist(), len(taken)
+
+
+@pytest.mark.parametrize("search", BEAMS)
+def test_beams_that_attend_together_find_what_moved_beams_find(search, monkeypatch):
+    model, (ids, mask) = SEQ2SEQ.build(), pad(random_rows([7, 3, 5]), "right")
+    inputs = {"input_ids": ids, "attention_mask": mask, **BEAMS[search]}
+    ours, taken = searched(monkeypatch, model, True, **inputs)
+    theirs, none = searched(monkeypatch, model, False, **inputs)
+    assert taken > 0
+    assert none == 0
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_beams_of_every_kind_of_model_attend_together(variant, monkeypatch):
+    model, (ids, mask) = SEQ2SEQ.build(**VARIANTS[variant]), pad(random_rows([7, 3]), "right")
+    ours, taken = searched(monkeypatch, model, True, input_ids=ids, attention_mask=mask)
+    theirs, _ = searched(monkeypatch, model, False, input_ids=ids, attention_mask=mask)
+    assert taken > 0
+    assert ours == theirs
+
+
+def test_beams_begun_with_a_padded_text_are_moved(monkeypatch):
+    model, (ids, mask) = SEQ2SEQ.build(), pad(random_rows([7, 3]), "right")
+    begun, begun_mask = torch.tensor([[0, 1, 8], [1, 9, 7]]), torch.tensor([[0, 1, 1], [1, 1, 1]])
+    _, taken = searched(
+        monkeypatch,
+        model,
+        True,
+        input_ids=ids,
+        attention_mask=mask,
+        decoder_input_ids=begun,
+        decoder_attention_mask=begun_mask,
+    )
+    assert taken == 0
 
 
 class Louder(TformerDecoderForCausalLM):

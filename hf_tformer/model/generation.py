@@ -12,7 +12,7 @@ from torch import nn
 from transformers.cache_utils import EncoderDecoderCache
 from transformers.generation import GenerationMixin
 
-from .caching import write_in_place, writes_in_place
+from .caching import lay_beams_side_by_side, write_in_place, writes_in_place
 from .flat import flatten_linear, flatten_norm
 from .positions import LearnedPositions, count_positions, for_all_heads, rotation_matrices
 from .runs import NextTokens, flat_stack, is_plain, runs_flat
@@ -75,6 +75,37 @@ class StepwiseGenerationMixin(GenerationMixin):
         if streamer is not None:
             streamer.end()
         return input_ids
+
+    def _beam_search(
+        self,
+        input_ids,
+        logits_processor,
+        stopping_criteria,
+        generation_config,
+        synced_gpus=False,
+        **model_kwargs,
+    ):
+        if can_lay_beams(self, generation_config, model_kwargs):
+            lay_beams_side_by_side(model_kwargs["past_key_values"], generation_config.num_beams)
+        return super()._beam_search(
+            input_ids,
+            logits_processor,
+            stopping_criteria,
+            generation_config,
+            synced_gpus,
+            **model_kwargs,
+        )
+
+
+def can_lay_beams(model, generation_config, model_kwargs):
+    """Whether all steps are taken without modules, and beams begin with next to nothing."""
+    cache = model_kwargs.get("past_key_values")
+    return (
+        isinstance(cache, EncoderDecoderCache)
+        and cache.get_seq_length() == 0
+        and model_kwargs.get("decoder_attention_mask") is None
+        and writes_alone(model, generation_config, model_kwargs)
+    )
 
 
 def most_likely(scores):

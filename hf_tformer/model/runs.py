@@ -2,9 +2,10 @@
 """Passes through a stack without the calls of its modules, where nothing else takes part.
 
     NextTokens  one token for each text, beside a cache that is written in place
+    NextOfBeams one token for each beam of beam search
     WholeTexts  all tokens of each text, padding left out
 
-Both know how their heads attend; the rest of a layer is the same (flat.py). What they compute is
+All know how their heads attend; the rest of a layer is the same (flat.py). What they compute is
 what the modules compute, up to rounding; where padding was, WholeTexts leaves zeros.
 """
 
@@ -15,7 +16,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.output_capturing import _active_collector
 
 from .attention import SELF_ATTENTION_ONLY, CrossAttention, SelfAttention, eager_attention
-from .caching import writes_in_place
+from .caching import BeamLayer, writes_in_place
 from .flat import flatten_layers, flatten_norm
 from .layers import MLP, GatedMLP, RMSNorm
 from .positions import rotate, rotation_matrices
@@ -104,6 +105,42 @@ class NextTokens:
         )
 
 
+class NextOfBeams(NextTokens):
+    """One token for each beam: the beams of a source attend together, to all that they have written
+    and to their source, and a mask tells each what is its own. Nothing is moved or copied."""
+
+    def __init__(self, rows, rotation, cache, mask, source_cache, source_mask):
+        super().__init__(rows, rotation, cache, mask, source_cache, source_mask)
+        self.beams = cache.layers[0].beams
+        if source_mask is not None:
+            self.source_mask = source_mask[:: self.beams]
+
+    def attend(self, attention, queries, keys, values):
+        if self.rotation is not None:
+            queries, keys = queries @ self.rotation, keys @ self.rotation
+        layer = self.cache.layers[attention.layer_idx]
+        layer.write(keys.unsqueeze(2), values.unsqueeze(2))
+        if self.mask is None:
+            self.mask = layer.mask()  # the same for all layers
+        return self.attend_to(attention, queries, layer.keys, layer.values, self.mask)
+
+    def attend_source(self, attention, queries):
+        source = self.source_cache.layers[attention.layer_idx]
+        keys, values = source.keys[:: self.beams], source.values[:: self.beams]
+        return self.attend_to(attention, queries, keys, values, self.source_mask)
+
+    def attend_to(self, attention, queries, keys, values, mask):
+        output = nn.functional.scaled_dot_product_attention(
+            queries.unflatten(0, (-1, self.beams)).transpose(1, 2),
+            keys,
+            values,
+            mask,
+            scale=attention.scaling,
+            enable_gqa=attention.num_key_value_groups > 1,
+        )
+        return output.transpose(1, 2).flatten(0, 1)
+
+
 class WholeTexts:
     """All tokens of each text, [tokens, …] without padding."""
 
@@ -174,7 +211,11 @@ def run_next_tokens(stack, hidden_states, tables, *caches_and_masks):
     if not steps:
         return None
     rotation = tables and rotation_matrices(tables, stack.config.head_dim)[0]
-    run = NextTokens(len(hidden_states), rotation, *caches_and_masks)
+    is_beams = type(cache.layers[0]) is BeamLayer
+    if is_beams and masks[0] is not None:
+        return None
+    run_class = NextOfBeams if is_beams else NextTokens
+    run = run_class(len(hidden_states), rotation, *caches_and_masks)
     shape = hidden_states.shape
     hidden_states = hidden_states.flatten() if run.rows == 1 else hidden_states[:, 0]
     for step in steps:
