@@ -516,15 +516,55 @@ def watched_head(model):
     return model
 
 
+class Wrapped(nn.Module):
+    """Looks like the layer within, as adapters do, and is more."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    weight = property(lambda self: self.inner.weight)
+    bias = property(lambda self: self.inner.bias)
+
+    def forward(self, states):
+        return self.inner(states) * 1.5
+
+
+def wrapped_projection(model):
+    attention = model.model.layers[1].self_attn
+    attention.v_proj = Wrapped(attention.v_proj)
+    return model
+
+
+def wrapped_table(model):
+    model.model.embed_tokens = Wrapped(model.model.embed_tokens)
+    return model
+
+
+def wrapped_head(model):
+    model.lm_head = Wrapped(model.lm_head)
+    return model
+
+
 def wrapped_forward(model):
     forward = model.model.forward
     model.model.forward = lambda *args, **kwargs: forward(*args, **kwargs)
     return model
 
 
-@pytest.mark.parametrize(
-    "change", [other_forward, other_inputs, watched_head, wrapped_forward, adapted]
-)
+CHANGES = [
+    adapted,
+    other_forward,
+    other_inputs,
+    watched_head,
+    wrapped_forward,
+    wrapped_head,
+    wrapped_projection,
+    wrapped_table,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_whoever_changes_a_model_is_asked_at_every_step(change, monkeypatch):
     model = change(DECODER.build()).eval()
     ours, taken = written(monkeypatch, model, True, **left_padded([5]))

@@ -56,6 +56,25 @@ def test_adapters_train_save_reload_and_merge_without_changing_an_answer(family,
     assert merged.state_dict().keys() == base().state_dict().keys()
 
 
+@pytest.mark.parametrize("targets", [["v_proj", "down_proj"], ["embed_tokens"], ["lm_head"]])
+def test_adapters_are_heard_in_texts_as_in_scores(family, targets):
+    rows, options = random_rows([5, 7], seed=3), {"max_new_tokens": 12, "do_sample": False}
+    apart = {"tie_word_embeddings": False}  # an adapter on a shared table is merged twice
+    if family is SEQ2SEQ:
+        apart["share_encoder_decoder_embeddings"] = False
+    model = family.build(**apart)
+    plain = family.generate(model, rows, **options)
+    model = adapted(
+        family, model, target_modules=targets, init_lora_weights=False, lora_alpha=64
+    ).eval()
+    scores = logits_of(family, model)
+    with torch.no_grad():
+        torch.testing.assert_close(logits_of(family, model), scores, **FINITE)
+    text = family.generate(model, rows, **options)
+    assert text != plain
+    assert family.generate(model.merge_and_unload(), rows, **options) == text
+
+
 @pytest.mark.parametrize("tie", [True, False], ids=["tied", "untied"])
 def test_all_linear_means_every_projection_but_the_head(family, tie):
     model = adapted(

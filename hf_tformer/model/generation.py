@@ -15,7 +15,7 @@ from transformers.generation import GenerationMixin
 from .caching import lay_beams_side_by_side, write_in_place, writes_in_place
 from .flat import flatten_linear, flatten_norm
 from .positions import LearnedPositions, count_positions, for_all_heads, rotation_matrices
-from .runs import NextTokens, flat_stack, is_plain, runs_flat
+from .runs import NextTokens, flat_stack, is_known, is_known_stack, is_plain, runs_flat
 
 # What a model may be given beside its tokens; with anything else, transformers takes the steps.
 UNDERSTOOD = (
@@ -132,9 +132,17 @@ def writes_alone(model, generation_config, model_kwargs):
         and given.issubset(UNDERSTOOD)
         and is_as_defined(model)
         and runs_flat(model, model.lm_head.weight)
-        and all(map(is_plain, (model, model.lm_head, *model.get_decoder().modules())))
+        and reads_what_it_knows(model)
         and will_write_in_place(model_kwargs.get("past_key_values"))
     )
+
+
+def reads_what_it_knows(model):
+    """Whether all that a step reads is what it was made to be."""
+    stack = model.get_decoder()
+    read = (stack.embed_tokens, stack.embed_norm, stack.dropout, model.lm_head)
+    called = (model, stack, stack.positions, stack.rotary_emb)
+    return all(map(is_known, read)) and all(map(is_plain, called)) and is_known_stack(stack)
 
 
 def is_as_defined(model):

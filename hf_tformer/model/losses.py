@@ -10,6 +10,9 @@ time and turns each into gradients before the next.
 import torch
 from torch import nn
 
+from .flat import EXCHANGED, flatten_linear
+from .runs import runs_flat
+
 CHUNK_ROWS = 512  # fewer slow the matrix products down, more only cost memory
 
 
@@ -62,7 +65,7 @@ def loss_and_logits(model, hidden_states, labels, return_logits, kwargs):
     if return_logits is None:
         return_logits = not model.training or config.return_logits_in_training
     if labels is None or return_logits or not is_readable(head) or not is_own(model.loss_function):
-        predictions = logits = head(hidden_states)
+        predictions = logits = project(model, hidden_states)
     else:
         predictions, logits = Unprojected(hidden_states, head), None
     if labels is None:
@@ -70,6 +73,16 @@ def loss_and_logits(model, hidden_states, labels, return_logits, kwargs):
     settings = {"label_smoothing": config.label_smoothing, "z_loss": config.z_loss}
     arguments = {"vocab_size": config.vocab_size, **settings, **kwargs}
     return model.loss_function(logits=predictions, labels=labels, **arguments), logits
+
+
+def project(model, hidden_states):
+    """All logits. Those of a few beams are made by the product that is fastest for so many."""
+    head, shape = model.lm_head, hidden_states.shape[:-1]
+    is_few = shape.numel() in EXCHANGED and is_readable(head) and runs_flat(model, hidden_states)
+    if not is_few:
+        return head(hidden_states)
+    logits = flatten_linear(head, shape.numel())(hidden_states.flatten(0, -2))
+    return logits.contiguous().view(*shape, -1)
 
 
 def is_readable(head):
@@ -177,7 +190,7 @@ def chunked_cross_entropy(
         buffer = hidden_states.new_empty(min(CHUNK_ROWS, len(labels)), len(table), dtype=exact)
         for rows in chunks(labels, ignore_index):
             states = hidden_states[rows].to(dtype)
-            slopes = project(states, table, offset, buffer[: len(states)])
+            slopes = project_into(states, table, offset, buffer[: len(states)])
             total += slopes_in_place(slopes, labels[rows], ignore_index, label_smoothing, z_loss)
             if needed[2]:
                 by_bias += slopes.sum(0)
@@ -240,7 +253,7 @@ def slopes_in_place(logits, labels, ignore_index, label_smoothing, z_loss):
     return losses.where(counted, 0).sum()
 
 
-def project(states, table, offset, out):
+def project_into(states, table, offset, out):
     """A linear layer that writes to `out`: new memory for each chunk would cost as much again."""
     if out.dtype != states.dtype:
         return out.copy_(nn.functional.linear(states, table, offset))

@@ -107,6 +107,8 @@ class TformerDecoderPreTrainedModel(PreTrainedModel):
 class TformerDecoderModel(TformerDecoderPreTrainedModel):
     """Token ids to hidden states."""
 
+    layer_class = TformerDecoderLayer
+
     def __init__(self, config: TformerDecoderConfig):
         super().__init__(config)
         # No padding_idx: masks keep padding out, and where padding shares the end token's id that
@@ -119,7 +121,7 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         self.embed_norm = optional_norm(config, config.embedding_norm)
         self.dropout = build_dropout(config)
         self.layers = nn.ModuleList(
-            [TformerDecoderLayer(config, index) for index in range(config.num_hidden_layers)]
+            [self.layer_class(config, index) for index in range(config.num_hidden_layers)]
         )
         self.norm = optional_norm(config, config.final_norm)
         self.gradient_checkpointing = False

@@ -21,10 +21,13 @@ from .flat import flatten_layers, flatten_norm
 from .layers import MLP, GatedMLP, RMSNorm
 from .positions import rotate, rotation_matrices
 
-# The modules that are not called here; of other classes, their forward is.
-REPLACED = (
+# What may be read here instead of being called. Beside anything else, be it an adapter that looks
+# like one of these, the modules are called.
+KNOWN = (
     nn.Linear,
+    nn.Embedding,
     nn.Dropout,
+    nn.Identity,
     nn.LayerNorm,
     RMSNorm,
     SelfAttention,
@@ -54,12 +57,10 @@ def backend_of(model):
 def is_plain(module):
     """Whether calling it is its class's own forward, on its own parameters, and nothing else."""
     hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
-    is_hooked = any(map(is_watching, hooks)) or "forward" in vars(module)
-    is_known = type(module) in REPLACED or not isinstance(module, REPLACED)
+    is_called_plainly = "forward" not in vars(module) and module._compiled_call_impl is None
     tensors = (tensor for tensor in module._parameters.values() if tensor is not None)
-    is_compiled = module._compiled_call_impl is not None
-    plain = is_known and not is_hooked and not is_compiled
-    return plain and all(type(tensor) is nn.Parameter for tensor in tensors)
+    holds_its_weights = all(type(tensor) is nn.Parameter for tensor in tensors)
+    return is_called_plainly and holds_its_weights and not any(map(is_watching, hooks))
 
 
 def is_watching(hook):
@@ -67,8 +68,23 @@ def is_watching(hook):
     return getattr(hook, "__name__", "") != "output_capturing_hook"
 
 
-def are_plain(layers, norm):
-    return all(is_plain(part) for layer in (*layers, norm) for part in layer.modules())
+def is_known(module):
+    return type(module) in KNOWN and is_plain(module)
+
+
+def is_known_stack(stack):
+    """Whether layers, and the norm behind them, are what they were made to be."""
+    layers = stack.layers_in_use()
+    return is_known(stack.norm) and all(
+        is_known_layer(layer, stack.layer_class) for layer in layers
+    )
+
+
+def is_known_layer(layer, layer_class):
+    if type(layer) is not layer_class or not is_plain(layer):
+        return False
+    parts = (part for name, part in layer.named_modules() if name and not name.endswith(".act_fn"))
+    return all(map(is_known, parts)) and is_plain(layer.mlp.act_fn)
 
 
 class NextTokens:
@@ -232,8 +248,7 @@ def steps_of_text(stack, keeper, rows):
     """The layers as functions, made once for each cache, which is once for each text."""
     key = (*stack.layers_in_use(), rows)
     if keeper.flat_layers is None or keeper.flat_layers[0] != key:
-        plain = are_plain(stack.layers_in_use(), stack.norm)
-        keeper.flat_layers = key, plain and flat_stack(stack, rows)
+        keeper.flat_layers = key, is_known_stack(stack) and flat_stack(stack, rows)
     return keeper.flat_layers[1]
 
 
@@ -251,13 +266,13 @@ def run_whole_texts(stack, hidden_states, tables, padding_mask, mask, cache=None
 
     `mask` is what the modules would be given: something else than padding may hide in it.
     """
-    shape, layers = hidden_states.shape[:2], stack.layers_in_use()
+    shape = hidden_states.shape[:2]
     is_padded = isinstance(padding_mask, torch.Tensor) and padding_mask.shape == shape
     hides_padding = mask is None or is_padded
     is_new = cache is None or (writes_in_place(cache) and cache.get_seq_length() == 0)
     if not (hides_padding and is_new and runs_flat(stack, hidden_states)):
         return None
-    if not are_plain(layers, stack.norm):
+    if not is_known_stack(stack):
         return None
     run = WholeTexts(shape, padding_mask.bool() if is_padded else None, tables, cache)
     hidden_states = run.take(hidden_states)
