@@ -111,16 +111,18 @@ def flatten_rms_norm(norm):
 
 
 def flatten_linear(linear, rows):
-    """linear(states), by the product that is fastest for so many rows."""
-    weight, bias = linear.weight, linear.bias
+    """linear(states). A bias is added afterwards: before, it would be written to be read again."""
+    multiply, bias = product(linear.weight, rows), linear.bias
+    return multiply if bias is None else lambda states: multiply(states).add_(bias)
+
+
+def product(weight, rows):
+    """Of the states of so many rows with a weight, by the function that is fastest for them."""
     if rows == 1:
-        return weight.mv if bias is None else lambda states: torch.addmv(bias, weight, states)
-    if rows not in EXCHANGED:
-        return lambda states: nn.functional.linear(states, weight, bias)
-    if bias is None:
+        return weight.mv
+    if rows in EXCHANGED:
         return lambda states: torch.mm(weight, states.t()).t()
-    column = bias[:, None]
-    return lambda states: torch.addmm(column, weight, states.t()).t()
+    return lambda states: nn.functional.linear(states, weight)
 
 
 def flatten_sum(linear, rows):
@@ -138,4 +140,4 @@ def adding_product(weight, rows):
     return lambda stream, states: stream.addmm_(states, transposed)
 
 
-__all__ = ["EXCHANGED", "flatten_layers", "flatten_linear", "flatten_norm"]
+__all__ = ["flatten_layers", "flatten_linear", "flatten_norm"]

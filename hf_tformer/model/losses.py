@@ -10,7 +10,7 @@ time and turns each into gradients before the next.
 import torch
 from torch import nn
 
-from .flat import EXCHANGED, flatten_linear
+from .flat import flatten_linear
 from .runs import runs_flat
 
 CHUNK_ROWS = 512  # fewer slow the matrix products down, more only cost memory
@@ -76,12 +76,12 @@ def loss_and_logits(model, hidden_states, labels, return_logits, kwargs):
 
 
 def project(model, hidden_states):
-    """All logits. Those of a few beams are made by the product that is fastest for so many."""
+    """All logits, on a CPU by the product that is fastest for so many rows."""
     head, shape = model.lm_head, hidden_states.shape[:-1]
-    is_few = shape.numel() in EXCHANGED and is_readable(head) and runs_flat(model, hidden_states)
-    if not is_few:
+    rows = shape.numel()
+    if rows < 2 or not (is_readable(head) and runs_flat(model, hidden_states)):
         return head(hidden_states)
-    logits = flatten_linear(head, shape.numel())(hidden_states.flatten(0, -2))
+    logits = flatten_linear(head, rows)(hidden_states.flatten(0, -2))
     return logits.contiguous().view(*shape, -1)
 
 
