@@ -29,6 +29,7 @@ UNDERSTOOD = (
     "use_cache",
 )
 AHEAD = 16  # steps whose positions are prepared at once
+TOGETHER = 16  # beams at most: with more, to see what others wrote costs more than to move it
 
 
 class StepwiseGenerationMixin(GenerationMixin):
@@ -103,6 +104,7 @@ def can_lay_beams(model, generation_config, model_kwargs):
     return (
         isinstance(cache, EncoderDecoderCache)
         and cache.get_seq_length() == 0
+        and generation_config.num_beams <= TOGETHER
         and model_kwargs.get("decoder_attention_mask") is None
         and writes_alone(model, generation_config, model_kwargs)
     )
