@@ -447,11 +447,9 @@ BEAMS = {
 
 def searched(monkeypatch, model, together, **options):
     """What beam search finds, and how often beams attended together."""
-    taken, attend = [], runs.NextOfBeams.attend_source
+    taken, attend = [], runs.NextOfBeams.attend_to
     with monkeypatch.context() as patch:
-        patch.setattr(
-            runs.NextOfBeams, "attend_source", lambda *args: taken.append(1) or attend(*args)
-        )
+        patch.setattr(runs.NextOfBeams, "attend_to", lambda *args: taken.append(1) or attend(*args))
         if not together:
             patch.setattr(generation, "can_lay_beams", lambda *args: False)
         torch.manual_seed(3)

@@ -106,6 +106,13 @@ class SourceLayer(DynamicLayer):
             self.rows = None
 
 
+class SharedSourceLayer(DynamicLayer):
+    """Keys and values of each source once, [sources, …], whatever the number of its beams."""
+
+    def reorder_cache(self, beam_idx):
+        """Beams stay with their source."""
+
+
 def number_equal_neighbours(states):
     """[batch, …] → [batch]: rows that follow each other and are equal get the same number."""
     differs = (states[1:] != states[:-1]).flatten(1).any(1)
@@ -153,9 +160,10 @@ def write_in_place(cache):
 
 
 def lay_beams_side_by_side(cache, beams):
-    """Lets the beams of a source read their past where it was written."""
-    own = cache.self_attention_cache
+    """Lets the beams of a source read their past where it was written, and share the source."""
+    own, source = cache.self_attention_cache, cache.cross_attention_cache
     own.layers = [BeamLayer(beams) for _ in own.layers]
+    source.layers = [SharedSourceLayer() for _ in source.layers]
 
 
 def writes_in_place(cache):

@@ -15,7 +15,15 @@ from transformers.generation import GenerationMixin
 from .caching import lay_beams_side_by_side, write_in_place, writes_in_place
 from .flat import flatten_linear, flatten_norm
 from .positions import LearnedPositions, count_positions, for_all_heads, rotation_matrices
-from .runs import NextTokens, flat_stack, is_known, is_known_stack, is_plain, runs_flat
+from .runs import (
+    NextTokens,
+    flat_stack,
+    is_known,
+    is_known_stack,
+    is_plain,
+    runs_flat,
+    source_keys_and_values,
+)
 
 # What a model may be given beside its tokens; with anything else, transformers takes the steps.
 UNDERSTOOD = (
@@ -55,6 +63,7 @@ class StepwiseGenerationMixin(GenerationMixin):
                 streamer,
                 **model_kwargs,
             )
+        read_source(self, model_kwargs)
         outputs = self._prefill(input_ids, generation_config, model_kwargs)
         step = Step(self, outputs.past_key_values, model_kwargs, len(input_ids))
         logits = outputs.logits[:, -1].clone()
@@ -86,8 +95,10 @@ class StepwiseGenerationMixin(GenerationMixin):
         synced_gpus=False,
         **model_kwargs,
     ):
-        if can_lay_beams(self, generation_config, model_kwargs):
-            lay_beams_side_by_side(model_kwargs["past_key_values"], generation_config.num_beams)
+        beams = generation_config.num_beams
+        if input_ids.shape[1] == 1 and can_lay_beams(self, generation_config, model_kwargs):
+            lay_beams_side_by_side(model_kwargs["past_key_values"], beams)
+            read_source(self, model_kwargs, beams)
         return super()._beam_search(
             input_ids,
             logits_processor,
@@ -98,8 +109,21 @@ class StepwiseGenerationMixin(GenerationMixin):
         )
 
 
+def read_source(model, model_kwargs, beams=1):
+    """Its keys and values, once for all beams; then the first step needs no modules either."""
+    cache = model_kwargs["past_key_values"]
+    if not isinstance(cache, EncoderDecoderCache) or cache.is_updated.get(0):
+        return
+    states = model_kwargs["encoder_outputs"][0][::beams]
+    for layer in model.get_decoder().layers_in_use():
+        attention = layer.cross_attn
+        keys, values = source_keys_and_values(attention, states)
+        cache.cross_attention_cache.update(keys, values, attention.layer_idx)
+        cache.is_updated[attention.layer_idx] = True
+
+
 def can_lay_beams(model, generation_config, model_kwargs):
-    """Whether all steps are taken without modules, and beams begin with next to nothing."""
+    """Whether all steps can be taken without modules."""
     cache = model_kwargs.get("past_key_values")
     return (
         isinstance(cache, EncoderDecoderCache)

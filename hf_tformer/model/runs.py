@@ -17,7 +17,7 @@ from transformers.utils.output_capturing import _active_collector
 
 from .attention import SELF_ATTENTION_ONLY, CrossAttention, SelfAttention, eager_attention
 from .caching import BeamLayer, writes_in_place
-from .flat import flatten_layers, flatten_norm
+from .flat import flatten_layers, flatten_linear, flatten_norm
 from .layers import MLP, GatedMLP, RMSNorm
 from .positions import rotation_matrices
 
@@ -140,11 +140,6 @@ class NextOfBeams(NextTokens):
             self.mask = layer.mask()  # the same for all layers
         return self.attend_to(attention, queries, layer.keys, layer.values, self.mask)
 
-    def attend_source(self, attention, queries):
-        source = self.source_cache.layers[attention.layer_idx]
-        keys, values = source.keys[:: self.beams], source.values[:: self.beams]
-        return self.attend_to(attention, queries, keys, values, self.source_mask)
-
     def attend_to(self, attention, queries, keys, values, mask):
         output = nn.functional.scaled_dot_product_attention(
             queries.unflatten(0, (-1, self.beams)).transpose(1, 2),
@@ -219,6 +214,16 @@ class WholeTexts:
             enable_gqa=attention.num_key_value_groups > 1,
         )
         return output.transpose(1, 2).flatten(0, 1)
+
+
+def source_keys_and_values(attention, states):
+    """[batch, source, hidden] → keys and values, [batch, kv_heads, source, …]"""
+    shape, tokens = states.shape[:2], states.flatten(0, 1)
+    rows = max(len(tokens), 2)  # of one, functions would be made that want a vector
+    key, value = (flatten_linear(p, rows) for p in (attention.k_proj, attention.v_proj))
+    keys = key(tokens).reshape(*shape, -1, attention.head_dim)
+    values = value(tokens).reshape(*shape, -1, attention.value_head_dim)
+    return flatten_norm(attention.k_norm)(keys).transpose(1, 2), values.transpose(1, 2)
 
 
 def steers_attention(options):
