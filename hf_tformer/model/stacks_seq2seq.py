@@ -303,16 +303,9 @@ class TformerSeq2SeqDecoder(Stack):
         )
         hidden_states, position_embeddings = self.embed(inputs_embeds, position_ids)
         last = None
-        knows_source = past_key_values is not None and past_key_values.is_updated.get(0)
-        if knows_source and not steers_attention(kwargs):
-            last = run_next_tokens(
-                self,
-                hidden_states,
-                position_embeddings,
-                self_cache,
-                self_mask,
-                past_key_values.cross_attention_cache,
-                cross_mask,
+        if not steers_attention(kwargs):
+            last = self.run_flat(
+                hidden_states, position_embeddings, past_key_values, self_mask, cross_mask
             )
         if last is None:
             for layer in self.layers:
@@ -329,6 +322,13 @@ class TformerSeq2SeqDecoder(Stack):
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=last, past_key_values=past_key_values
         )
+
+    def run_flat(self, hidden_states, tables, caches, self_mask, cross_mask):
+        """What layers and norm make of it, or None where their modules have to be called."""
+        if caches is None or not caches.is_updated.get(0):  # the source has not been read yet
+            return None
+        own, source = caches.self_attention_cache, caches.cross_attention_cache
+        return run_next_tokens(self, hidden_states, tables, own, self_mask, source, cross_mask)
 
     def prepare_cache(self, past_key_values, use_cache):
         """A pair of caches, made where none is given; a single one serves self-attention."""
