@@ -6,7 +6,7 @@ import pytest
 import torch
 from families import DECODER, SEQ2SEQ, pad, random_rows
 from torch import nn
-from transformers import DynamicCache, StoppingCriteriaList
+from transformers import DynamicCache, EncoderDecoderCache, StoppingCriteriaList
 from transformers.cache_utils import DynamicLayer
 
 from hf_tformer import TformerDecoderForCausalLM
@@ -475,6 +475,18 @@ def test_beams_of_every_kind_of_model_attend_together(variant, monkeypatch):
     theirs, _ = searched(monkeypatch, model, False, input_ids=ids, attention_mask=mask)
     assert taken > 0
     assert ours == theirs
+
+
+def test_beams_attend_together_beside_a_cache_of_the_users_own(monkeypatch):
+    model, (ids, mask) = SEQ2SEQ.build(), pad(random_rows([7, 3]), "right")
+    found = []
+    for together in (True, False):
+        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())  # layers are made as they go
+        inputs = {"input_ids": ids, "attention_mask": mask, "past_key_values": cache}
+        texts, taken = searched(monkeypatch, model, together, **inputs)
+        assert (taken > 0) is together
+        found.append(texts)
+    assert found[0] == found[1]
 
 
 def test_beams_begun_with_a_padded_text_are_moved(monkeypatch):

@@ -159,11 +159,10 @@ def write_in_place(cache):
         replace_new_layers(cache, RoomyLayer)
 
 
-def lay_beams_side_by_side(cache, beams):
+def lay_beams_side_by_side(cache, beams, depth):
     """Lets the beams of a source read their past where it was written, and share the source."""
-    own, source = cache.self_attention_cache, cache.cross_attention_cache
-    own.layers = [BeamLayer(beams) for _ in own.layers]
-    source.layers = [SharedSourceLayer() for _ in source.layers]
+    cache.self_attention_cache.layers = [BeamLayer(beams) for _ in range(depth)]
+    cache.cross_attention_cache.layers = [SharedSourceLayer() for _ in range(depth)]
 
 
 def writes_in_place(cache):

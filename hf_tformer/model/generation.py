@@ -97,7 +97,8 @@ class StepwiseGenerationMixin(GenerationMixin):
     ):
         beams = generation_config.num_beams
         if input_ids.shape[1] == 1 and can_lay_beams(self, generation_config, model_kwargs):
-            lay_beams_side_by_side(model_kwargs["past_key_values"], beams)
+            depth = len(self.get_decoder().layers_in_use())
+            lay_beams_side_by_side(model_kwargs["past_key_values"], beams, depth)
             read_source(self, model_kwargs, beams)
         return super()._beam_search(
             input_ids,
@@ -128,6 +129,7 @@ def can_lay_beams(model, generation_config, model_kwargs):
     return (
         isinstance(cache, EncoderDecoderCache)
         and cache.get_seq_length() == 0
+        and not cache.is_updated.get(0)  # with a source for each beam
         and generation_config.num_beams <= TOGETHER
         and model_kwargs.get("decoder_attention_mask") is None
         and writes_alone(model, generation_config, model_kwargs)
