@@ -6,12 +6,12 @@ import pytest
 import torch
 from families import DECODER, SEQ2SEQ, pad, random_rows
 from torch import nn
-from transformers import DynamicCache, EncoderDecoderCache, StoppingCriteriaList
+from transformers import DynamicCache, StoppingCriteriaList
 from transformers.cache_utils import DynamicLayer
 
 from hf_tformer import TformerDecoderForCausalLM
 from hf_tformer.model import generation, modeling_decoder, runs, stacks_seq2seq
-from hf_tformer.model.caching import BeamLayer, RoomyLayer, SourceLayer
+from hf_tformer.model.caching import RoomyLayer, SourceLayer
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 VARIANTS = {
@@ -349,15 +349,69 @@ def test_learned_positions_are_used_to_the_last(family, monkeypatch):
         written(monkeypatch, model, True, **inputs, max_new_tokens=length + 2)
 
 
+def end_of_a_row(model, inputs, monkeypatch):
+    """A token that ends one row before the last of them."""
+    free, _ = written(monkeypatch, model, True, **inputs)
+    rows = free[:, -19:].tolist()
+    return next(
+        token
+        for token in sum(zip(*rows, strict=True), ())
+        if 0 < sum(token in row[:-2] for row in rows) < len(rows)
+    )
+
+
 def test_a_row_that_has_ended_is_padded_while_others_go_on(family, monkeypatch):
     model, inputs = family.build(), left_padded([7, 3, 5])
-    free, _ = written(monkeypatch, model, True, **inputs)
-    others = free[1].tolist()
-    ends = next(token for token in free[0, -12:-2].tolist() if token not in others)
+    ends = end_of_a_row(model, inputs, monkeypatch)
     ours, _ = written(monkeypatch, model, True, **inputs, eos_token_id=ends)
     theirs, _ = written(monkeypatch, model, False, **inputs, eos_token_id=ends)
     assert ours.tolist() == theirs.tolist()
     assert (ours[:, -1] == 0).any()
+
+
+def rows_taken(monkeypatch, model, **options):
+    """The number of rows in each step, and what was written."""
+    rows, call = [], generation.Step.__call__
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            generation.Step,
+            "__call__",
+            lambda step, tokens: rows.append(len(tokens)) or call(step, tokens),
+        )
+        output = model.generate(**{"max_new_tokens": 20, "pad_token_id": 0, **options})
+    return rows, output
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rows_that_have_ended_cost_nothing_more(family, variant, monkeypatch):
+    model, inputs = family.build(**VARIANTS[variant]), left_padded([7, 3, 5, 4, 6, 2, 9, 8, 7])
+    inputs |= {"do_sample": True, "temperature": 3.0, "min_new_tokens": 2}
+    inputs |= {"eos_token_id": list(range(3, 20))}
+    torch.manual_seed(3)
+    rows, ours = rows_taken(monkeypatch, model, **inputs)
+    theirs, _ = written(monkeypatch, model, False, **inputs)
+    assert rows[0] == 9
+    assert len(set(rows)) > 2
+    assert ours.tolist() == theirs.tolist()
+
+
+def test_the_last_row_goes_on_alone(monkeypatch):
+    model, inputs = DECODER.build(), left_padded([7, 5])
+    end = end_of_a_row(model, inputs, monkeypatch)
+    rows, ours = rows_taken(monkeypatch, model, **inputs, eos_token_id=end)
+    theirs, _ = written(monkeypatch, model, False, **inputs, eos_token_id=end)
+    assert set(rows) == {2, 1}
+    assert ours.tolist() == theirs.tolist()
+
+
+def test_the_users_own_cache_keeps_the_rows_that_have_ended(monkeypatch):
+    model, inputs = DECODER.build(), left_padded([7, 3, 5])
+    ends = end_of_a_row(model, inputs, monkeypatch)
+    cache = DynamicCache(config=model.config)
+    rows, ours = rows_taken(monkeypatch, model, **inputs, past_key_values=cache, eos_token_id=ends)
+    assert set(rows) == {3}
+    assert cache.layers[0].keys.shape[0] == 3
+    assert cache.get_seq_length() == ours.shape[1] - 1
 
 
 def test_a_streamer_and_a_criterion_see_every_token(family, monkeypatch):
@@ -420,88 +474,6 @@ def test_a_text_can_begin_with_embeddings_and_with_positions_of_its_own(monkeypa
         theirs, _ = written(monkeypatch, model, False, **given)
         assert taken > 0
         assert ours.tolist() == theirs.tolist()
-
-
-@torch.no_grad()
-def test_beams_side_by_side_hold_what_moved_beams_hold():
-    together, apart = BeamLayer(3), DynamicLayer()
-    for order in ([0, 0, 1, 5, 5, 4], [2, 1, 1, 3, 4, 3], [1, 2, 0, 4, 4, 4]):
-        keys, values = random_states(1, batch=6), random_states(1, batch=6, size=5)
-        for ours, theirs in zip(
-            together.update(keys, values), apart.update(keys, values), strict=True
-        ):
-            assert torch.equal(ours, theirs)
-        for layer in (together, apart):
-            layer.reorder_cache(torch.tensor(order))
-        assert together.get_seq_length() == apart.get_seq_length()
-
-
-BEAMS = {
-    "plain": {},
-    "all of them": {"num_return_sequences": 4, "length_penalty": 0.4},
-    "until the first ends": {"early_stopping": True, "eos_token_id": [5, 9, 21, 33, 47]},
-    "sampled": {"do_sample": True, "top_k": 9},
-    "penalised": {"repetition_penalty": 1.7, "no_repeat_ngram_size": 2},
-}
-
-
-def searched(monkeypatch, model, together, **options):
-    """What beam search finds, and how often beams attended together."""
-    taken, attend = [], runs.NextOfBeams.attend_to
-    with monkeypatch.context() as patch:
-        patch.setattr(runs.NextOfBeams, "attend_to", lambda *args: taken.append(1) or attend(*args))
-        if not together:
-            patch.setattr(generation, "can_lay_beams", lambda *args: False)
-        torch.manual_seed(3)
-        found = model.generate(num_beams=4, max_new_tokens=20, **options)
-    return found.tolist(), len(taken)
-
-
-@pytest.mark.parametrize("search", BEAMS)
-def test_beams_that_attend_together_find_what_moved_beams_find(search, monkeypatch):
-    model, (ids, mask) = SEQ2SEQ.build(), pad(random_rows([7, 3, 5]), "right")
-    inputs = {"input_ids": ids, "attention_mask": mask, **BEAMS[search]}
-    ours, taken = searched(monkeypatch, model, True, **inputs)
-    theirs, none = searched(monkeypatch, model, False, **inputs)
-    assert taken > 0
-    assert none == 0
-    assert ours == theirs
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_beams_of_every_kind_of_model_attend_together(variant, monkeypatch):
-    model, (ids, mask) = SEQ2SEQ.build(**VARIANTS[variant]), pad(random_rows([7, 3]), "right")
-    ours, taken = searched(monkeypatch, model, True, input_ids=ids, attention_mask=mask)
-    theirs, _ = searched(monkeypatch, model, False, input_ids=ids, attention_mask=mask)
-    assert taken > 0
-    assert ours == theirs
-
-
-def test_beams_attend_together_beside_a_cache_of_the_users_own(monkeypatch):
-    model, (ids, mask) = SEQ2SEQ.build(), pad(random_rows([7, 3]), "right")
-    found = []
-    for together in (True, False):
-        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())  # layers are made as they go
-        inputs = {"input_ids": ids, "attention_mask": mask, "past_key_values": cache}
-        texts, taken = searched(monkeypatch, model, together, **inputs)
-        assert (taken > 0) is together
-        found.append(texts)
-    assert found[0] == found[1]
-
-
-def test_beams_begun_with_a_padded_text_are_moved(monkeypatch):
-    model, (ids, mask) = SEQ2SEQ.build(), pad(random_rows([7, 3]), "right")
-    begun, begun_mask = torch.tensor([[0, 1, 8], [1, 9, 7]]), torch.tensor([[0, 1, 1], [1, 1, 1]])
-    _, taken = searched(
-        monkeypatch,
-        model,
-        True,
-        input_ids=ids,
-        attention_mask=mask,
-        decoder_input_ids=begun,
-        decoder_attention_mask=begun_mask,
-    )
-    assert taken == 0
 
 
 class Louder(TformerDecoderForCausalLM):

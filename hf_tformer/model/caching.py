@@ -18,7 +18,7 @@ class RoomyLayer(DynamicLayer):
     tensors (cropping, selecting rows, moving to another device) needs no word of it.
     """
 
-    flat_layers = None  # of the model that writes here: see flat.py
+    flat_layers = None  # of the model that writes here: see runs.py
 
     def __getstate__(self):
         return {name: value for name, value in vars(self).items() if name != "flat_layers"}
@@ -33,59 +33,13 @@ class RoomyLayer(DynamicLayer):
         self.values = append(self.values, value_states)
         return self.keys, self.values
 
-    def reorder_cache(self, beam_idx):
+    def batch_select_indices(self, indices):
         if self.get_seq_length() > 0:
-            self.keys = select_rows(self.keys, beam_idx)
-            self.values = select_rows(self.values, beam_idx)
-
-
-class BeamLayer(RoomyLayer):
-    """The beams of a source side by side: [sources, kv_heads, length · beams, head_dim].
-
-    Beams that change places leave their past where it is; `origins` [sources · beams, length] says
-    in which place of its source each token of a beam was written.
-    """
-
-    def __init__(self, beams):
-        super().__init__()
-        self.beams, self.origins = beams, None
-
-    def get_seq_length(self):
-        return super().get_seq_length() // self.beams
-
-    def update(self, key_states, value_states, *args, **kwargs):
-        """As modules want it: every beam's own past, copied together."""
-        self.write(key_states, value_states)
-        return self.gather(self.keys), self.gather(self.values)
-
-    def write(self, key_states, value_states):
-        """Appends [sources · beams, kv_heads, new, head_dim]."""
-        rows, _, new, _ = key_states.shape
-        place = torch.arange(rows, device=key_states.device) % self.beams
-        places = place[:, None].expand(-1, new)
-        self.origins = places if self.origins is None else torch.cat((self.origins, places), -1)
-        super().update(self.side_by_side(key_states), self.side_by_side(value_states))
-
-    def side_by_side(self, states):
-        states = states.unflatten(0, (-1, self.beams))
-        return states.permute(0, 2, 3, 1, 4).flatten(2, 3)
-
-    def gather(self, states):
-        sources, _, length, _ = states.shape
-        length = length // self.beams
-        texts = states.unflatten(2, (length, self.beams)).permute(0, 2, 3, 1, 4)
-        source, step = torch.arange(sources)[:, None, None], torch.arange(length)
-        own = texts[source, step, self.origins.view(sources, self.beams, length)]
-        return own.permute(0, 1, 3, 2, 4).flatten(0, 1)
-
-    def mask(self):
-        """What each beam sees, its own past, to be added: [sources, 1, beams, length · beams]."""
-        beams, dtype = torch.arange(self.beams), self.keys.dtype
-        foreign = self.origins.view(-1, 1, self.beams, self.origins.shape[1], 1) != beams
-        return torch.zeros(foreign.shape, dtype=dtype).masked_fill_(foreign, -torch.inf).flatten(3)
+            self.keys = select_rows(self.keys, indices)
+            self.values = select_rows(self.values, indices)
 
     def reorder_cache(self, beam_idx):
-        self.origins = self.origins[beam_idx]
+        self.batch_select_indices(beam_idx)
 
 
 class SourceLayer(DynamicLayer):
@@ -104,13 +58,6 @@ class SourceLayer(DynamicLayer):
         if not torch.equal(self.rows[beam_idx], self.rows):
             super().reorder_cache(beam_idx)
             self.rows = None
-
-
-class SharedSourceLayer(DynamicLayer):
-    """Keys and values of each source once, [sources, …], whatever the number of its beams."""
-
-    def reorder_cache(self, beam_idx):
-        """Beams stay with their source."""
 
 
 def number_equal_neighbours(states):
@@ -159,16 +106,10 @@ def write_in_place(cache):
         replace_new_layers(cache, RoomyLayer)
 
 
-def lay_beams_side_by_side(cache, beams, depth):
-    """Lets the beams of a source read their past where it was written, and share the source."""
-    cache.self_attention_cache.layers = [BeamLayer(beams) for _ in range(depth)]
-    cache.cross_attention_cache.layers = [SharedSourceLayer() for _ in range(depth)]
-
-
 def writes_in_place(cache):
     """Whether it does, in all layers that it has, or will make where it has none yet."""
     kinds = {type(layer) for layer in cache.layers} if isinstance(cache, DynamicCache) else {None}
-    return (kinds or {cache.layer_class_to_replicate}) in ({RoomyLayer}, {BeamLayer})
+    return (kinds or {cache.layer_class_to_replicate}) == {RoomyLayer}
 
 
 def replace_new_layers(cache, layer_class):
@@ -181,4 +122,4 @@ def replace_new_layers(cache, layer_class):
             cache.layers[index] = layer_class()
 
 
-__all__ = ["BeamLayer", "RoomyLayer", "SourceLayer", "write_in_place"]
+__all__ = ["RoomyLayer", "SourceLayer", "write_in_place"]

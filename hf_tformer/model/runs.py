@@ -15,8 +15,14 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.output_capturing import _active_collector
 
-from .attention import SELF_ATTENTION_ONLY, CrossAttention, SelfAttention, eager_attention
-from .caching import BeamLayer, writes_in_place
+from .attention import (
+    SELF_ATTENTION_ONLY,
+    CrossAttention,
+    SelfAttention,
+    as_additive_mask,
+    eager_attention,
+)
+from .caching import writes_in_place
 from .flat import flatten_layers, flatten_linear, flatten_norm
 from .layers import MLP, GatedMLP, RMSNorm
 from .positions import rotation_matrices
@@ -93,20 +99,42 @@ class NextTokens:
     Masks are [rows, 1, 1, keys] in sdpa's form, or None where nothing is hidden.
     """
 
-    def __init__(self, rows, rotation, cache, mask, source_cache=None, source_mask=None):
+    def __init__(self, rows, cache, mask, source_cache=None, source_mask=None):
         self.rows = rows
-        self.rotation = rotation  # of all rows alike [head_dim, head_dim], or of each
+        self.rotation = None  # of all rows alike [head_dim, head_dim], or of each
         self.cache, self.mask = cache, mask
         self.source_cache, self.source_mask = source_cache, source_mask
+
+    def begin_step(self, rotation):
+        self.rotation = rotation
+        if self.mask is not None:
+            self.mask = nn.functional.pad(self.mask, (0, 1))  # a token sees itself
+
+    def keep(self, rows):
+        """Goes on with these rows, in this order."""
+        self.rows = len(rows)
+        if self.mask is not None:
+            self.mask = self.mask[rows]
+        self.keep_texts(rows)
+
+    def keep_texts(self, texts):
+        self.cache.batch_select_indices(texts)
+        if self.source_cache is not None:
+            self.source_cache.batch_select_indices(texts)
+        if self.source_mask is not None:
+            self.source_mask = self.source_mask[texts]
 
     def attend(self, attention, queries, keys, values):
         if self.rotation is not None:
             queries, keys = queries @ self.rotation, keys @ self.rotation
-        keys, values = self.cache.layers[attention.layer_idx].update(
-            keys.view(self.rows, -1, 1, attention.head_dim),
-            values.view(self.rows, -1, 1, attention.value_head_dim),
-        )
-        return self.attend_to(attention, queries, keys, values, self.mask)
+        layer = self.cache.layers[attention.layer_idx]
+        keys = self.to_be_kept(keys.view(self.rows, -1, attention.head_dim))
+        values = self.to_be_kept(values.view(self.rows, -1, attention.value_head_dim))
+        return self.attend_to(attention, queries, *layer.update(keys, values), self.mask)
+
+    def to_be_kept(self, states):
+        """[rows, kv_heads, …] → [texts, kv_heads, new, …]"""
+        return states.unsqueeze(2)
 
     def attend_source(self, attention, queries):
         source = self.source_cache.layers[attention.layer_idx]
@@ -122,23 +150,38 @@ class NextTokens:
 
 
 class NextOfBeams(NextTokens):
-    """One token for each beam: the beams of a source attend together, to all that they have written
-    and to their source, and a mask tells each what is its own. Nothing is moved or copied."""
+    """One token for each beam of a text.
 
-    def __init__(self, rows, rotation, cache, mask, source_cache, source_mask):
-        super().__init__(rows, rotation, cache, mask, source_cache, source_mask)
-        self.beams = cache.layers[0].beams
-        if source_mask is not None:
-            self.source_mask = source_mask[:: self.beams]
+    What beams write lies side by side behind the prompt that they share, [texts, …, prompt + steps
+    · beams, …], and all attend to it together; what each of them sees is its own. A beam that goes
+    on from another sees what that one saw: nothing else is moved.
+    """
 
-    def attend(self, attention, queries, keys, values):
-        if self.rotation is not None:
-            queries, keys = queries @ self.rotation, keys @ self.rotation
-        layer = self.cache.layers[attention.layer_idx]
-        layer.write(keys.unsqueeze(2), values.unsqueeze(2))
-        if self.mask is None:
-            self.mask = layer.mask()  # the same for all layers
-        return self.attend_to(attention, queries, layer.keys, layer.values, self.mask)
+    def __init__(self, texts, beams, cache, mask, source_cache=None, source_mask=None):
+        super().__init__(texts * beams, cache, None, source_cache, source_mask)
+        self.beams = beams
+        self.sees = torch.ones(self.rows, cache.get_seq_length(), dtype=torch.bool)
+        if mask is not None:
+            self.sees = (mask == 0).flatten(1).repeat_interleave(beams, 0)
+        self.sees_now = torch.eye(beams, dtype=torch.bool).repeat(texts, 1)
+
+    def begin_step(self, rotation):
+        self.rotation = rotation
+        self.sees = torch.cat((self.sees, self.sees_now), dim=1)
+        seen = self.sees.unflatten(0, (-1, 1, self.beams))
+        self.mask = as_additive_mask(seen, self.cache.layers[0].keys.dtype)
+
+    def follow(self, rows):
+        """Each row goes on from one of the same text."""
+        self.sees = self.sees[rows]
+
+    def keep(self, rows):
+        self.follow(rows)
+        self.rows, self.sees_now = len(rows), self.sees_now[: len(rows)]
+        self.keep_texts(rows[:: self.beams] // self.beams)
+
+    def to_be_kept(self, states):
+        return states.unflatten(0, (-1, self.beams)).transpose(1, 2)
 
     def attend_to(self, attention, queries, keys, values, mask):
         output = nn.functional.scaled_dot_product_attention(
@@ -231,21 +274,18 @@ def steers_attention(options):
     return any(options.get(name) is not None for name in SELF_ATTENTION_ONLY)
 
 
-def run_next_tokens(stack, hidden_states, tables, *caches_and_masks):
+def run_next_tokens(stack, hidden_states, tables, cache, mask, source_cache=None, source_mask=None):
     """The last hidden states of [rows, 1, hidden], or None where the modules have to be called."""
-    cache, masks = caches_and_masks[0], caches_and_masks[1::2]
     has_past = writes_in_place(cache) and cache.layers
-    if not (has_past and runs_flat(stack, hidden_states) and is_next_token(hidden_states, masks)):
+    if not (has_past and runs_flat(stack, hidden_states)):
+        return None
+    if not is_next_token(hidden_states, (mask, source_mask)):
         return None
     steps = steps_of_text(stack, cache.layers[0], hidden_states.shape[0])
     if not steps:
         return None
-    rotation = tables and rotation_matrices(tables, stack.config.head_dim)[0]
-    is_beams = type(cache.layers[0]) is BeamLayer
-    if is_beams and masks[0] is not None:
-        return None
-    run_class = NextOfBeams if is_beams else NextTokens
-    run = run_class(len(hidden_states), rotation, *caches_and_masks)
+    run = NextTokens(len(hidden_states), cache, mask, source_cache, source_mask)
+    run.rotation = tables and rotation_matrices(tables, stack.config.head_dim)[0]
     shape = hidden_states.shape
     hidden_states = hidden_states.flatten() if run.rows == 1 else hidden_states[:, 0]
     for step in steps:
