@@ -196,7 +196,7 @@ def reading(model, inputs):
 def no_cache(settings):
     """The loop of the first lesson: the whole text again for each token.
 
-    It is sampled: every 32nd step is timed and stands for 32.
+    It is sampled: sixteen of its steps are timed, each of which stands for those around it.
     """
     for length, floor in ((512, 4.0), (2048, 15.0)):
         length, stride = settings.pick((length, length // 16), (length // 64, 2))
