@@ -324,9 +324,8 @@ def run_whole_texts(stack, hidden_states, tables, padding_mask, mask, cache=None
     is_padded = isinstance(padding_mask, torch.Tensor) and padding_mask.shape == shape
     hides_padding = mask is None or is_padded
     is_new = cache is None or (writes_in_place(cache) and cache.get_seq_length() == 0)
-    if not (hides_padding and is_new and runs_flat(stack, hidden_states)):
-        return None
-    if not is_known_stack(stack):
+    is_possible = hides_padding and is_new and runs_flat(stack, hidden_states)
+    if not (is_possible and is_known_stack(stack)):
         return None
     run = WholeTexts(shape, padding_mask.bool() if is_padded else None, tables, cache)
     hidden_states = run.take(hidden_states)

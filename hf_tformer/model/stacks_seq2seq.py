@@ -302,11 +302,9 @@ class TformerSeq2SeqDecoder(Stack):
             inputs_embeds, encoder_hidden_states, encoder_attention_mask
         )
         hidden_states, position_embeddings = self.embed(inputs_embeds, position_ids)
-        last = None
-        if not steers_attention(kwargs):
-            last = self.run_flat(
-                hidden_states, position_embeddings, past_key_values, self_mask, cross_mask
-            )
+        last = self.run_flat(
+            hidden_states, position_embeddings, past_key_values, self_mask, cross_mask, kwargs
+        )
         if last is None:
             for layer in self.layers:
                 hidden_states = layer(
@@ -323,9 +321,10 @@ class TformerSeq2SeqDecoder(Stack):
             last_hidden_state=last, past_key_values=past_key_values
         )
 
-    def run_flat(self, hidden_states, tables, caches, self_mask, cross_mask):
+    def run_flat(self, hidden_states, tables, caches, self_mask, cross_mask, kwargs):
         """What layers and norm make of it, or None where their modules have to be called."""
-        if caches is None or not caches.is_updated.get(0):  # the source has not been read yet
+        has_read_source = caches is not None and caches.is_updated.get(0)
+        if not has_read_source or steers_attention(kwargs):
             return None
         own, source = caches.self_attention_cache, caches.cross_attention_cache
         return run_next_tokens(self, hidden_states, tables, own, self_mask, source, cross_mask)
