@@ -13,6 +13,7 @@ def training(settings):
     """4096 tokens; with a large vocabulary most of the memory is the loss, and much of the time."""
     rows, length = settings.pick((8, 512), (2, 12))
     sizes = {"hidden_size": 512, "intermediate_size": 1376, "num_attention_heads": 8}
+    sizes["rms_norm_eps"] = 1e-9  # x-transformers has none, and embeddings are small
     for vocab_size, layers, floor, memory_floor in (
         (32000, 8, 1.25, 0.0),
         (128000, 6, 1.4, 1 / 0.4),
