@@ -285,10 +285,8 @@ TEXTS = {
 
 def written(monkeypatch, model, own_steps, **options):
     """What generate() writes, and how many steps were taken without transformers' loop."""
-    taken = []
     with monkeypatch.context() as patch:
-        call = generation.Step.__call__
-        patch.setattr(generation.Step, "__call__", lambda *args: taken.append(1) or call(*args))
+        taken = count_rows(patch)
         if not own_steps:
             patch.setattr(generation, "writes_alone", lambda *args: False)
         torch.manual_seed(3)
@@ -369,17 +367,23 @@ def test_a_row_that_has_ended_is_padded_while_others_go_on(family, monkeypatch):
     assert (ours[:, -1] == 0).any()
 
 
+def count_rows(patch):
+    """A list that grows by the number of rows with every step of our own."""
+    rows, call = [], generation.Step.__call__
+
+    def counted(step, tokens):
+        rows.append(len(tokens))
+        return call(step, tokens)
+
+    patch.setattr(generation.Step, "__call__", counted)
+    return rows
+
+
 def rows_taken(monkeypatch, model, **options):
     """The number of rows in each step, and what was written."""
-    rows, call = [], generation.Step.__call__
     with monkeypatch.context() as patch:
-        patch.setattr(
-            generation.Step,
-            "__call__",
-            lambda step, tokens: rows.append(len(tokens)) or call(step, tokens),
-        )
-        output = model.generate(**{"max_new_tokens": 20, "pad_token_id": 0, **options})
-    return rows, output
+        rows = count_rows(patch)
+        return rows, model.generate(**{"max_new_tokens": 20, "pad_token_id": 0, **options})
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -412,6 +416,11 @@ def test_the_users_own_cache_keeps_the_rows_that_have_ended(monkeypatch):
     assert set(rows) == {3}
     assert cache.layers[0].keys.shape[0] == 3
     assert cache.get_seq_length() == ours.shape[1] - 1
+
+
+def test_a_past_that_is_no_cache_is_refused_as_everywhere(family):
+    with pytest.raises(ValueError, match="`Cache` instance"):
+        family.build().generate(torch.tensor([[5, 6]]), past_key_values=((1, 2),))
 
 
 def test_a_streamer_and_a_criterion_see_every_token(family, monkeypatch):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from families import DECODER, SEQ2SEQ, pad, random_rows
-from test_fast_paths import VARIANTS
+from test_fast_paths import VARIANTS, count_rows
 from transformers import (
     DynamicCache,
     EncoderDecoderCache,
@@ -16,13 +16,8 @@ from hf_tformer.model import beams, generation
 
 def searched(monkeypatch, model, together, **options):
     """What is found, and the number of rows in each step of our own."""
-    rows, call = [], beams.Step.__call__
     with monkeypatch.context() as patch:
-        patch.setattr(
-            beams.Step,
-            "__call__",
-            lambda step, tokens: rows.append(len(tokens)) or call(step, tokens),
-        )
+        rows = count_rows(patch)
         if not together:
             patch.setattr(generation, "can_lay_beams", lambda *args: False)
         torch.manual_seed(3)

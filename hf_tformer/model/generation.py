@@ -53,9 +53,10 @@ class StepwiseGenerationMixin(GenerationMixin):
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs, *args, **kwargs):
         """Marks a cache that was given, as later versions of transformers do: it is not ours."""
-        if (given := model_kwargs.get("past_key_values")) is not None:
-            given._is_user_defined = True
+        given = model_kwargs.get("past_key_values")
         super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+        if given is not None:
+            given._is_user_defined = True
 
     def _sample(
         self,
