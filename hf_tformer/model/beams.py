@@ -7,7 +7,7 @@ scores of a step are looked at once, and a text whose beams cannot improve is no
 
 import torch
 
-from .steps import Step, pays_to_leave, read_source
+from .steps import pays_to_leave, read_prompt
 
 NEVER = -1e9  # the score of what must not be chosen, as in transformers
 BLOCK = 64  # scores that are compared by their largest
@@ -22,11 +22,8 @@ def search_beams(
     """
     beams = generation_config.num_beams
     model_kwargs = {name: one_of(value, beams) for name, value in model_kwargs.items()}
-    read_source(model, model_kwargs)
-    outputs = model._prefill(input_ids[::beams], generation_config, model_kwargs)
-    step = Step(model, outputs.past_key_values, model_kwargs, len(input_ids) // beams, beams)
-    logits = outputs.logits[:, -1].repeat_interleave(beams, 0)
-    del outputs  # it may hold the logits of a whole prompt
+    step, logits = read_prompt(model, input_ids[::beams], generation_config, model_kwargs, beams)
+    logits = logits.repeat_interleave(beams, 0)
     found = Beams(input_ids, generation_config)
     while True:
         rows = found.choose(logits.float(), processors, criteria)
@@ -63,7 +60,8 @@ class Beams:
         self.prompt, batch = self.texts.shape[-1], len(self.texts)
         self.places = torch.arange(batch)
         # All beams begin alike: what continues any but the first would be found several times.
-        self.scores = torch.full((batch, self.beams), NEVER).index_fill_(1, torch.tensor(0), 0.0)
+        self.scores = torch.full((batch, self.beams), NEVER)
+        self.scores[:, 0] = 0.0
 
         ends, padding = generation_config._eos_token_tensor, generation_config._pad_token_tensor
         self.candidates = max(2, 1 + (0 if ends is None else len(ends))) * self.beams
@@ -107,31 +105,33 @@ class Beams:
         stops = stops & self.is_open()[self.places, None]
         if not stops.any():
             return
-        length, before = texts.shape[-1], self.places
+        length, places = texts.shape[-1], self.places
         generated = length - self.prompt
         scores = (scores / generated**self.length_penalty).masked_fill(~stops, NEVER)
-        scores = torch.cat((self.ended_scores[before], scores), dim=1)
-        lengths = torch.cat((self.lengths[before], stops * generated), dim=1)
+        scores = torch.cat((self.ended_scores[places], scores), dim=1)
+        lengths = torch.cat((self.lengths[places], stops * generated), dim=1)
         longer = self.ended[:1, :1, length:].expand(*stops.shape, -1)  # filler
-        texts = torch.cat((self.ended[before], torch.cat((texts, longer), dim=-1)), dim=1)
+        texts = torch.cat((self.ended[places], torch.cat((texts, longer), dim=-1)), dim=1)
         scores, best = scores.topk(self.beams)
-        self.ended[before], self.ended_scores[before] = pick(texts, best), scores
-        self.lengths[before] = lengths.gather(1, best)
+        self.ended[places], self.ended_scores[places] = pick(texts, best), scores
+        self.lengths[places] = lengths.gather(1, best)
 
     def look_forward(self):
         """Which places could still find something better than the worst that they have."""
-        before = self.places
         reaches_on = self.early_stopping == "never" and self.length_penalty > 0
         length = self.max_length if reaches_on else self.texts.shape[-1]
         hoped = self.scores[:, 0] / (length - self.prompt) ** self.length_penalty
-        worst = self.ended_scores[before].amin(1)
-        worst = worst.where((self.lengths[before] > 0).all(1), NEVER)
-        self.can_improve[before] &= hoped > worst
+        worst = self.ended_scores.amin(1).where(self.is_full(), NEVER)
+        self.can_improve[self.places] &= hoped > worst[self.places]
+
+    def is_full(self):
+        """Where as many texts have ended as are wanted."""
+        return (self.lengths > 0).all(1)
 
     def is_open(self):
         """Which places of the batch may still add to what has ended."""
         if self.early_stopping is True:
-            return self.can_improve & ~(self.lengths > 0).all(1)
+            return self.can_improve & ~self.is_full()
         return self.can_improve
 
     def is_over(self):

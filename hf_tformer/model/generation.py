@@ -14,7 +14,7 @@ from transformers.generation import GenerationMixin
 from .beams import search_beams
 from .caching import write_in_place, writes_in_place
 from .runs import is_known, is_known_stack, is_plain, runs_flat
-from .steps import Step, own_part, pays_to_leave, read_source
+from .steps import own_part, pays_to_leave, read_prompt
 
 # What a model may be given beside its tokens; with anything else, transformers takes the steps.
 UNDERSTOOD = (
@@ -78,11 +78,7 @@ class StepwiseGenerationMixin(GenerationMixin):
                 streamer,
                 **model_kwargs,
             )
-        read_source(self, model_kwargs)
-        outputs = self._prefill(input_ids, generation_config, model_kwargs)
-        step = Step(self, outputs.past_key_values, model_kwargs, len(input_ids))
-        logits = outputs.logits[:, -1].clone()
-        del outputs  # it may hold the logits of a whole prompt
+        step, logits = read_prompt(self, input_ids, generation_config, model_kwargs)
         choose = sample if generation_config.do_sample else most_likely
         padding = padding_after_the_end(generation_config, stopping_criteria)
         may_leave = padding is not None and not is_user_defined(model_kwargs["past_key_values"])

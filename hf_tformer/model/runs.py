@@ -15,13 +15,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.output_capturing import _active_collector
 
-from .attention import (
-    SELF_ATTENTION_ONLY,
-    CrossAttention,
-    SelfAttention,
-    as_additive_mask,
-    eager_attention,
-)
+from .attention import SELF_ATTENTION_ONLY, CrossAttention, SelfAttention, eager_attention
 from .caching import writes_in_place
 from .flat import flatten_layers, flatten_linear, flatten_norm
 from .layers import MLP, GatedMLP, RMSNorm
@@ -159,17 +153,16 @@ class NextOfBeams(NextTokens):
 
     def __init__(self, texts, beams, cache, mask, source_cache=None, source_mask=None):
         super().__init__(texts * beams, cache, None, source_cache, source_mask)
-        self.beams = beams
-        self.sees = torch.ones(self.rows, cache.get_seq_length(), dtype=torch.bool)
-        if mask is not None:
-            self.sees = (mask == 0).flatten(1).repeat_interleave(beams, 0)
-        self.sees_now = torch.eye(beams, dtype=torch.bool).repeat(texts, 1)
+        self.beams, keys = beams, cache.layers[0].keys
+        prompt = keys.new_zeros(texts, keys.shape[2]) if mask is None else mask.flatten(1)
+        self.sees = prompt.repeat_interleave(beams, 0)  # [rows, keys], to be added
+        own = keys.new_full((beams, beams), -torch.inf).fill_diagonal_(0)
+        self.sees_now = own.repeat(texts, 1)
 
     def begin_step(self, rotation):
         self.rotation = rotation
         self.sees = torch.cat((self.sees, self.sees_now), dim=1)
-        seen = self.sees.unflatten(0, (-1, 1, self.beams))
-        self.mask = as_additive_mask(seen, self.cache.layers[0].keys.dtype)
+        self.mask = self.sees.unflatten(0, (-1, 1, self.beams))
 
     def follow(self, rows):
         """Each row goes on from one of the same text."""

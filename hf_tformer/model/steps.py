@@ -36,6 +36,7 @@ class Step:
             last = count_positions(mask, 1, own.get_seq_length() - 1, self.table.device)
         self.last = last[:, -1:] if len(last) == 1 else last[:, -1:].repeat_interleave(beams, 0)
         self.ahead = AHEAD if can_look_ahead(stack) else 1
+        self.place = 0  # among the steps whose positions are prepared
         self.flatten()
         self.prepare_positions()
 
@@ -53,6 +54,7 @@ class Step:
 
     def prepare_positions(self):
         """What the next few steps add to their embeddings, and rotate their heads by."""
+        self.last = self.last + self.place
         position_ids = self.last + torch.arange(1, self.ahead + 1)
         blank = self.table.new_zeros(1, self.ahead, self.table.shape[1])
         self.offsets = self.stack.positions(blank, position_ids).unbind(1)
@@ -61,19 +63,15 @@ class Step:
         self.place = 0
 
     def keep(self, rows):
-        """Goes on with these rows, in this order."""
-        were = self.run.rows
+        """Goes on with these rows, fewer than there were."""
         self.run.keep(rows)
-        self.last = self.last + self.place
         if len(self.last) > 1:
             self.last = self.last[rows]
+        self.flatten()
         self.prepare_positions()
-        if self.run.rows != were:
-            self.flatten()
 
     def __call__(self, tokens):
         if self.place == self.ahead:
-            self.last = self.last + self.place
             self.prepare_positions()
         run, place = self.run, self.place
         run.begin_step(self.rotations and self.rotations[place])
@@ -105,6 +103,14 @@ def own_part(cache):
     return cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
 
 
+def read_prompt(model, input_ids, generation_config, model_kwargs, beams=1):
+    """The step that comes after it, and the logits of its last token, [texts, vocab]."""
+    read_source(model, model_kwargs)
+    outputs = model._prefill(input_ids, generation_config, model_kwargs)
+    step = Step(model, outputs.past_key_values, model_kwargs, len(input_ids), beams)
+    return step, outputs.logits[:, -1].clone()  # the others, if there are any, are let go
+
+
 def read_source(model, model_kwargs):
     """Its keys and values; then the first step needs no modules either."""
     cache = model_kwargs["past_key_values"]
@@ -118,4 +124,4 @@ def read_source(model, model_kwargs):
         cache.is_updated[attention.layer_idx] = True
 
 
-__all__ = ["Step", "own_part", "pays_to_leave", "read_source"]
+__all__ = ["Step", "own_part", "pays_to_leave", "read_prompt"]
