@@ -10,7 +10,7 @@ from transformers import DynamicCache, StoppingCriteriaList
 from transformers.cache_utils import DynamicLayer
 
 from hf_tformer import TformerDecoderForCausalLM
-from hf_tformer.model import generation, modeling_decoder, runs, stacks_seq2seq
+from hf_tformer.model import generation, modeling_decoder, runs, stacks_seq2seq, steps
 from hf_tformer.model.caching import RoomyLayer, SourceLayer
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -283,14 +283,30 @@ TEXTS = {
 }
 
 
+def generated(monkeypatch, model, denied, **options):
+    """What generate() writes, and the number of rows in each step of our own.
+
+    `denied` is the condition of such steps that is not met, or None.
+    """
+    rows, call = [], steps.Step.__call__
+
+    def counted(step, tokens):
+        rows.append(len(tokens))
+        return call(step, tokens)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(steps.Step, "__call__", counted)
+        if denied:
+            patch.setattr(generation, denied, lambda *args: False)
+        torch.manual_seed(3)
+        return model.generate(**{"max_new_tokens": 20, "pad_token_id": 0, **options}), rows
+
+
 def written(monkeypatch, model, own_steps, **options):
     """What generate() writes, and how many steps were taken without transformers' loop."""
-    with monkeypatch.context() as patch:
-        taken = count_rows(patch)
-        if not own_steps:
-            patch.setattr(generation, "writes_alone", lambda *args: False)
-        torch.manual_seed(3)
-        return model.generate(**{"max_new_tokens": 20, "pad_token_id": 0, **options}), len(taken)
+    denied = None if own_steps else "writes_alone"
+    output, rows = generated(monkeypatch, model, denied, **options)
+    return output, len(rows)
 
 
 def left_padded(lengths):
@@ -367,32 +383,12 @@ def test_a_row_that_has_ended_is_padded_while_others_go_on(family, monkeypatch):
     assert (ours[:, -1] == 0).any()
 
 
-def count_rows(patch):
-    """A list that grows by the number of rows with every step of our own."""
-    rows, call = [], generation.Step.__call__
-
-    def counted(step, tokens):
-        rows.append(len(tokens))
-        return call(step, tokens)
-
-    patch.setattr(generation.Step, "__call__", counted)
-    return rows
-
-
-def rows_taken(monkeypatch, model, **options):
-    """The number of rows in each step, and what was written."""
-    with monkeypatch.context() as patch:
-        rows = count_rows(patch)
-        return rows, model.generate(**{"max_new_tokens": 20, "pad_token_id": 0, **options})
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_rows_that_have_ended_cost_nothing_more(family, variant, monkeypatch):
     model, inputs = family.build(**VARIANTS[variant]), left_padded([7, 3, 5, 4, 6, 2, 9, 8, 7])
     inputs |= {"do_sample": True, "temperature": 3.0, "min_new_tokens": 2}
     inputs |= {"eos_token_id": list(range(3, 20))}
-    torch.manual_seed(3)
-    rows, ours = rows_taken(monkeypatch, model, **inputs)
+    ours, rows = generated(monkeypatch, model, None, **inputs)
     theirs, _ = written(monkeypatch, model, False, **inputs)
     assert rows[0] == 9
     assert len(set(rows)) > 2
@@ -402,7 +398,7 @@ def test_rows_that_have_ended_cost_nothing_more(family, variant, monkeypatch):
 def test_the_last_row_goes_on_alone(monkeypatch):
     model, inputs = DECODER.build(), left_padded([7, 5])
     end = end_of_a_row(model, inputs, monkeypatch)
-    rows, ours = rows_taken(monkeypatch, model, **inputs, eos_token_id=end)
+    ours, rows = generated(monkeypatch, model, None, **inputs, eos_token_id=end)
     theirs, _ = written(monkeypatch, model, False, **inputs, eos_token_id=end)
     assert set(rows) == {2, 1}
     assert ours.tolist() == theirs.tolist()
@@ -412,7 +408,9 @@ def test_the_users_own_cache_keeps_the_rows_that_have_ended(monkeypatch):
     model, inputs = DECODER.build(), left_padded([7, 3, 5])
     ends = end_of_a_row(model, inputs, monkeypatch)
     cache = DynamicCache(config=model.config)
-    rows, ours = rows_taken(monkeypatch, model, **inputs, past_key_values=cache, eos_token_id=ends)
+    ours, rows = generated(
+        monkeypatch, model, None, **inputs, past_key_values=cache, eos_token_id=ends
+    )
     assert set(rows) == {3}
     assert cache.layers[0].keys.shape[0] == 3
     assert cache.get_seq_length() == ours.shape[1] - 1

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from families import DECODER, SEQ2SEQ, pad, random_rows
-from test_fast_paths import VARIANTS, count_rows
+from test_fast_paths import VARIANTS, generated
 from transformers import (
     DynamicCache,
     EncoderDecoderCache,
@@ -11,19 +11,14 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from hf_tformer.model import beams, generation
+from hf_tformer.model import beams
 
 
 def searched(monkeypatch, model, together, **options):
     """What is found, and the number of rows in each step of our own."""
-    with monkeypatch.context() as patch:
-        rows = count_rows(patch)
-        if not together:
-            patch.setattr(generation, "can_lay_beams", lambda *args: False)
-        torch.manual_seed(3)
-        options = {"num_beams": 4, "max_new_tokens": 20, "pad_token_id": 0} | options
-        found = model.generate(**options)
-        return getattr(found, "sequences", found).tolist(), rows
+    denied = None if together else "can_lay_beams"
+    found, rows = generated(monkeypatch, model, denied, **{"num_beams": 4, **options})
+    return getattr(found, "sequences", found).tolist(), rows
 
 
 def prompts(family, lengths):
