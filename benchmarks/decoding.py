@@ -52,12 +52,14 @@ def llama_pair(settings, millions, **changes):
     return Pair("llama", settings, **sizes, **SPECIAL, tie_word_embeddings=True)
 
 
-def generation(model, inputs, length, **options):
+def generation(model, inputs, length, beams=1, **options):
     """A run that writes `length` tokens after a prompt; its outcome is the tokens it wrote."""
     prompt = inputs["input_ids"].shape[1]
 
     def call(new_tokens=length):
-        return model.generate(**inputs, max_new_tokens=new_tokens, do_sample=False, **options)
+        return model.generate(
+            **inputs, max_new_tokens=new_tokens, num_beams=beams, do_sample=False, **options
+        )
 
     return Run(call, lambda tokens: {"tokens": varied(tokens[:, prompt:])})
 
@@ -69,16 +71,16 @@ def varied(tokens):
     return tokens
 
 
-def contestants(pair, inputs, length, settings):
+def contestants(pair, inputs, length, beams=1):
     """We, their default, and the best their library offers: a static cache and a compiled model."""
 
     def tuned():
-        return generation(pair.compiled, inputs, length, cache_implementation="static")
+        return generation(pair.compiled, inputs, length, beams, cache_implementation="static")
 
     name = type(pair.theirs).__name__
     return {
-        OURS: lambda: generation(pair.ours, inputs, length),
-        name: lambda: generation(pair.theirs, inputs, length),
+        OURS: lambda: generation(pair.ours, inputs, length, beams),
+        name: lambda: generation(pair.theirs, inputs, length, beams),
         f"{name}, static cache, compiled": tuned,
     }
 
@@ -93,7 +95,7 @@ def greedy(settings):
         with_litgpt = {"litgpt": partial(litgpt, pair, inputs["input_ids"], length)}
         yield Workload(
             f"{millions}M parameters, {length} tokens",
-            contestants(pair, inputs, length, settings) | with_litgpt,
+            contestants(pair, inputs, length) | with_litgpt,
             {"LlamaForCausalLM": floor},
             work={"bytes": length * bytes_per_token(pair)},
         )
@@ -113,9 +115,7 @@ def greedy_gpt2(settings):
     pair = Pair("gpt2", settings, **sizes, **SPECIAL)
     length = settings.pick(256, 12)
     inputs = prompt(pair, 1, settings.pick(16, 5), settings)
-    yield Workload(
-        f"GPT-2 of 20M parameters, {length} tokens", contestants(pair, inputs, length, settings)
-    )
+    yield Workload(f"GPT-2 of 20M parameters, {length} tokens", contestants(pair, inputs, length))
 
 
 def prompt(pair, rows, length, settings, padding=0.0):
@@ -149,11 +149,22 @@ def padded_batch(settings):
 
         return prepared
 
-    all_of_them = contestants(pair, inputs, length, settings)
+    all_of_them = contestants(pair, inputs, length)
     yield Workload(
         f"batch {rows}, {context} tokens of context, {length} new ones",
         {name: without_prompt(prepare) for name, prepare in all_of_them.items()},
         {"LlamaForCausalLM": 1.5},
+    )
+
+
+def beams(settings):
+    """Four beams after prompts of a page: they are read once for all beams, or once for each."""
+    rows, context, length = settings.pick((4, 256, 32), (2, 9, 6))
+    pair = llama_pair(settings, 19)
+    inputs = prompt(pair, rows, context, settings, padding=0.15)
+    yield Workload(
+        f"4 beams, batch {rows}, {context} tokens of context, {length} new ones",
+        contestants(pair, inputs, length, beams=4),
     )
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from .decoding import generation, llama_pair, prompt
+from .decoding import bytes_per_token, generation, llama_pair, prompt
 from .measure import OURS, Count, Row, Run, Unfair, Workload
 from .memory import MIB
 from .training import step
@@ -13,8 +13,10 @@ NEW_TOKENS = 64
 
 def growth(settings):
     lengths = settings.pick((256, 512, 1024, 2048, 4096), (64, 128))
-    pair = llama_pair(settings, 19, max_position_embeddings=2 * lengths[-1])
-    yield decoding(pair, lengths, settings)
+    room = {"max_position_embeddings": 2 * lengths[-1]}
+    yield decoding(llama_pair(settings, 125, **room), 125, 1.3, lengths)
+    pair = llama_pair(settings, 19, **room)
+    yield decoding(pair, 19, None, lengths)
     for length in lengths:
         yield Count(
             f"cache of {length} tokens",
@@ -30,18 +32,25 @@ def growth(settings):
         )
 
 
-def decoding(pair, lengths, settings):
-    """Tokens after the longest context, beside tokens after each shorter one."""
+def decoding(pair, millions, ceiling, lengths):
+    """Tokens after the longest context, beside tokens after each shorter one.
+
+    A token reads all weights and all that is cached. Where the weights are few the cache soon is
+    half of it, and no code could be flat: the label says by how much the bytes alone grow.
+    """
     *shorter, longest = lengths
     contexts = {OURS: longest} | {f"{OURS}, after {length}": length for length in shorter}
+    sizes = [bytes_per_token(pair) + needed_bytes(pair, length) for length in (shorter[0], longest)]
     return Workload(
-        f"a token, after {longest} tokens",
+        f"{millions}M parameters, a token after {longest}; its bytes: {sizes[1] / sizes[0]:.2f}x",
         {
-            name: lambda length=length: continuing(pair.ours, prompt(pair, 1, length, settings))
+            name: lambda length=length: continuing(
+                pair.ours, prompt(pair, 1, length, pair.settings)
+            )
             for name, length in contexts.items()
         },
-        {f"{OURS}, after {shorter[0]}": 1 / 1.3},
-        points={name: ("one token", length) for name, length in contexts.items()},
+        {f"{OURS}, after {shorter[0]}": 1 / ceiling} if ceiling else {},
+        points={name: (f"one token, {millions}M", length) for name, length in contexts.items()},
     )
 
 
@@ -84,11 +93,15 @@ def weigh_cache(pair, tokens, settings):
     held = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in held}
     ours = sum(storage.nbytes() for storage in storages.values()) / MIB
-    config = pair.ours.config
-    per_token = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
-    needed = per_token * tokens * held[0].element_size() / MIB
+    needed = needed_bytes(pair, tokens) / MIB
     label = f"cache of {tokens} tokens"
     return [
         Row(label, "MiB", OURS, ours, curve="the cache", size=tokens),
         Row(label, "MiB", FORMULA, ours, needed, needed / ours, floor=0.9),
     ]
+
+
+def needed_bytes(pair, tokens):
+    config = pair.ours.config
+    per_token = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
+    return per_token * pair.settings.torch_dtype.itemsize * tokens

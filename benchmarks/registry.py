@@ -22,6 +22,7 @@ BENCHMARKS = {
         Benchmark("greedy", "Greedy decoding, batch 1", decoding.greedy),
         Benchmark("gpt2", "Greedy decoding, batch 1, GPT-2", decoding.greedy_gpt2),
         Benchmark("padded-batch", "Decoding a left-padded batch", decoding.padded_batch),
+        Benchmark("prompt-beams", "Four beams after a prompt", decoding.beams),
         Benchmark("prefill", "Reading a prompt", decoding.prefill),
         Benchmark("no-cache", "A cache against the naive loop", decoding.no_cache),
         Benchmark("training", "A training step", training.training),

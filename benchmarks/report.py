@@ -14,8 +14,9 @@ Written by `python -m benchmarks NAME --write` (all of them: `make bench`), neve
 Ours and the peer run in one process, on the same weights and tokens, in turns; outputs are compared
 before anything is timed. A ratio is the peer's figure over ours, the median over the rounds of the
 ratios within a round: above one, ours is better. In brackets its quartiles, and the least that this
-project promises. Memory is what a run adds to a fresh process that holds the weights. A share is
-the fraction of what the machine can do at best, measured in the same run.
+project promises. Memory is what a run adds to a fresh process that holds the weights, where freed
+blocks go back at once. A share is the fraction of what the machine can do at best, measured in the
+same run.
 """
 
 
