@@ -41,7 +41,25 @@ def saved(order):
 
 
 def page(results):
-    return "\n".join([HEAD, *map(section, results)])
+    return "\n".join([HEAD, promises(results), *map(section, results)])
+
+
+def promises(results):
+    """What has been kept of what is promised, and by how much the rest is missed."""
+    lines = ["| benchmark | promises kept | missed |", "|---|---|---|"]
+    for result in results:
+        promised = [row for row in result["rows"] if promise(row)]
+        missed = [row for row in promised if is_missed(row)]
+        kept = f"{len(promised) - len(missed)} of {len(promised)}"
+        if promised:
+            lines.append(f"| {result['title']} | {kept} | {'; '.join(map(shortfall, missed))} |")
+    return "\n".join([*lines, ""])
+
+
+def shortfall(row):
+    what = "memory" if row["measure"] == "MiB" else "time"
+    found = f"{row['ratio']:.2f}" if row["floor"] else amount(row, "ours")
+    return f"{row['workload']}, {what} beside {row['peer']}: {found}, promised {promise(row)}"
 
 
 def section(result):

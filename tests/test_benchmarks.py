@@ -177,6 +177,13 @@ def test_the_page_of_results_is_made_of_one_file_per_benchmark(tmp_path, monkeyp
     assert page.index("`greedy`") < page.index("`prefill`")
 
 
+def test_the_page_begins_with_what_was_kept_and_missed():
+    page = report.page([result("greedy", 3.75), result("prefill", 1.25)])
+    head = page[: page.index("## ")]
+    assert "| greedy | 1 of 1 |  |" in head
+    assert "| prefill | 0 of 1 | a task, time beside peer: 1.25, promised 2.00 |" in head
+
+
 def test_the_exponent_of_growth_is_found_and_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "RESULTS", tmp_path)
     sizes = (512, 1024, 2048, 4096)
