@@ -8,7 +8,7 @@ buffers with some room behind them, and a step writes only its own.
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, EncoderDecoderCache
 
-ROOM = 64  # steps at least, and a sixteenth of the length: little memory beyond what is used
+ROOM = 24  # tokens at least, and a sixteenth of the length: little memory beyond what is used
 
 
 class RoomyLayer(DynamicLayer):
@@ -19,6 +19,7 @@ class RoomyLayer(DynamicLayer):
     """
 
     flat_layers = None  # of the model that writes here: see runs.py
+    room = ROOM  # more where a step writes more than a token
 
     def __getstate__(self):
         return {name: value for name, value in vars(self).items() if name != "flat_layers"}
@@ -29,8 +30,8 @@ class RoomyLayer(DynamicLayer):
             return super().update(key_states, value_states, *args, **kwargs)
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        self.keys = append(self.keys, key_states)
-        self.values = append(self.values, value_states)
+        self.keys = append(self.keys, key_states, self.room)
+        self.values = append(self.values, value_states, self.room)
         return self.keys, self.values
 
     def batch_select_indices(self, indices):
@@ -66,12 +67,12 @@ def number_equal_neighbours(states):
     return torch.nn.functional.pad(differs.cumsum(0), (1, 0))
 
 
-def append(states, new):
-    """`states` and `new` along the length, in the buffer of `states` if it has room."""
+def append(states, new, room):
+    """`states` and `new` along the length, in the buffer of `states` if it is long enough."""
     length = states.shape[-2] if states.numel() else 0
     total = length + new.shape[-2]
     if room_of(states) < total:
-        grown = new.new_empty(*new.shape[:2], total + max(ROOM, total // 16), new.shape[-1])
+        grown = new.new_empty(*new.shape[:2], total + max(room, total // 16), new.shape[-1])
         grown[..., :length, :] = states if length else 0
         states = grown
     part(states, length, total).copy_(new)
@@ -122,4 +123,4 @@ def replace_new_layers(cache, layer_class):
             cache.layers[index] = layer_class()
 
 
-__all__ = ["RoomyLayer", "SourceLayer", "write_in_place"]
+__all__ = ["ROOM", "RoomyLayer", "SourceLayer", "write_in_place"]

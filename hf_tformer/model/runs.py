@@ -16,7 +16,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.output_capturing import _active_collector
 
 from .attention import SELF_ATTENTION_ONLY, CrossAttention, SelfAttention, eager_attention
-from .caching import writes_in_place
+from .caching import ROOM, writes_in_place
 from .flat import flatten_layers, flatten_linear, flatten_norm
 from .layers import MLP, GatedMLP, RMSNorm
 from .positions import rotation_matrices
@@ -158,6 +158,8 @@ class NextOfBeams(NextTokens):
         self.sees = prompt.repeat_interleave(beams, 0)  # [rows, keys], to be added
         own = keys.new_full((beams, beams), -torch.inf).fill_diagonal_(0)
         self.sees_now = own.repeat(texts, 1)
+        for layer in cache.layers:
+            layer.room = ROOM * beams
 
     def begin_step(self, rotation):
         self.rotation = rotation
