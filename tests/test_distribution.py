@@ -3,6 +3,7 @@ training."""
 
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -18,87 +19,89 @@ SIZES = {
 }
 
 TENSOR_PARALLEL = """
-import sys, torch, torch.distributed as dist, hf_tformer
-from transformers import {auto}
+import sys, torch, transformers, torch.distributed as dist, hf_tformer
 dist.init_process_group("gloo")
-saved = torch.load(sys.argv[1] + "/expected.pt", weights_only=True)
-model = {auto}.from_pretrained(sys.argv[1], tp_plan="auto").eval()
-local = model.get_decoder().layers[0].self_attn.q_proj.weight
-local = local.to_local() if hasattr(local, "to_local") else local
-assert local.shape[0] == 30, f"nothing was sharded: {{tuple(local.shape)}}"
-with torch.no_grad():
-    logits = model(**saved["inputs"]).logits
-torch.testing.assert_close(logits, saved["logits"], rtol=1e-4, atol=1e-5)
-print("same")
+for case in sys.argv[1:]:
+    folder, auto = case.split("=")
+    saved = torch.load(folder + "/expected.pt", weights_only=True)
+    model = getattr(transformers, auto).from_pretrained(folder, tp_plan="auto").eval()
+    local = model.get_decoder().layers[0].self_attn.q_proj.weight
+    local = local.to_local() if hasattr(local, "to_local") else local
+    assert local.shape[0] == 30, f"nothing was sharded: {tuple(local.shape)}"
+    with torch.no_grad():
+        logits = model(**saved["inputs"]).logits
+    torch.testing.assert_close(logits, saved["logits"], rtol=1e-4, atol=1e-5, msg=case)
+    print("same")
 """
 
 FULLY_SHARDED = """
-import sys, torch, torch.distributed as dist, hf_tformer
+import sys, torch, transformers, torch.distributed as dist, hf_tformer
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.device_mesh import init_device_mesh
-from transformers import {auto}
 dist.init_process_group("gloo")
-saved = torch.load(sys.argv[1] + "/expected.pt", weights_only=True)
-model = {auto}.from_pretrained(sys.argv[1])
 mesh = init_device_mesh("cpu", (2,))
-for module in model.modules():
-    if type(module).__name__ in model._no_split_modules:
-        fully_shard(module, mesh=mesh)
-fully_shard(model, mesh=mesh)
-rank = dist.get_rank()
-mine = {{name: value[rank::2] for name, value in saved["inputs"].items()}}
-count = saved["count"]
-(2 * model(**mine, num_items_in_batch=count).loss).backward()  # sharding averages over processes
-for name, parameter in model.named_parameters():
-    whole = parameter.grad.full_tensor()
-    torch.testing.assert_close(whole, saved["gradients"][name], rtol=1e-4, atol=1e-6)
-print("same")
+for case in sys.argv[1:]:
+    folder, auto = case.split("=")
+    saved = torch.load(folder + "/expected.pt", weights_only=True)
+    model = getattr(transformers, auto).from_pretrained(folder)
+    for module in model.modules():
+        if type(module).__name__ in model._no_split_modules:
+            fully_shard(module, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    mine = {name: value[dist.get_rank()::2] for name, value in saved["inputs"].items()}
+    loss = model(**mine, num_items_in_batch=saved["count"]).loss
+    (2 * loss).backward()  # sharding averages over processes
+    for name, parameter in model.named_parameters():
+        whole, expected = parameter.grad.full_tensor(), saved["gradients"][name]
+        torch.testing.assert_close(whole, expected, rtol=1e-4, atol=1e-6, msg=f"{case}: {name}")
+    print("same")
 """
 
 
-def run_in_two_processes(script, folder):
+def run_in_two_processes(script, folder, cases):
+    """One start for all cases, {folder: auto class}: starting takes most of the time."""
     path = folder / "script.py"
     path.write_text(script)
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node=2",
-        "--standalone",
-    ]
+    command = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
     run = subprocess.run(
-        [*command, str(path), str(folder)],
+        [sys.executable, *command, str(path), *(f"{place}={cases[place]}" for place in cases)],
         capture_output=True,
         text=True,
         timeout=300,
         cwd=Path(__file__).parent.parent,
     )
-    assert run.stdout.count("same") == 2, run.stderr[-3000:]
+    assert run.stdout.count("same") == 2 * len(cases), run.stderr[-3000:]
 
 
-def auto_name(family):
-    return "AutoModelForCausalLM" if family is DECODER else "AutoModelForSeq2SeqLM"
+AUTO = ((DECODER, "AutoModelForCausalLM"), (SEQ2SEQ, "AutoModelForSeq2SeqLM"))
 
 
-@pytest.mark.parametrize("family", [DECODER, SEQ2SEQ], ids=["decoder", "seq2seq"])
-def test_a_tensor_parallel_model_gives_the_logits_of_one_process(family, tmp_path):
-    model = family.build(**SIZES, mlp_type="gated", qk_norm=True)
-    model.save_pretrained(tmp_path)
-    ids = torch.randint(3, 101, (2, 7))
-    inputs = (
-        {"input_ids": ids} if family is DECODER else {"input_ids": ids, "decoder_input_ids": ids}
-    )
-    torch.save(
-        {"inputs": inputs, "logits": model(**inputs).logits.detach()}, tmp_path / "expected.pt"
-    )
-    run_in_two_processes(TENSOR_PARALLEL.format(auto=auto_name(family)), tmp_path)
+def test_a_tensor_parallel_model_gives_the_logits_of_one_process(tmp_path):
+    cases = {}
+    for family, auto in AUTO:
+        cases[folder := tmp_path / family.name] = auto
+        model = family.build(**SIZES, mlp_type="gated", qk_norm=True)
+        model.save_pretrained(folder)
+        ids = torch.randint(3, 101, (2, 7))
+        inputs = {"input_ids": ids} | ({} if family is DECODER else {"decoder_input_ids": ids})
+        logits = model(**inputs).logits.detach()
+        torch.save({"inputs": inputs, "logits": logits}, folder / "expected.pt")
+    run_in_two_processes(TENSOR_PARALLEL, tmp_path, cases)
 
 
-@pytest.mark.parametrize("tie", [True, False], ids=["tied", "untied"])
-@pytest.mark.parametrize("family", [DECODER, SEQ2SEQ], ids=["decoder", "seq2seq"])
-def test_a_sharded_training_step_has_the_gradients_of_one_process(family, tie, tmp_path):
-    model = family.build(tie_word_embeddings=tie)
-    model.save_pretrained(tmp_path)
+def test_a_sharded_training_step_has_the_gradients_of_one_process(tmp_path):
+    cases = {}
+    for (family, auto), tie in product(AUTO, (True, False)):
+        folder = tmp_path / f"{family.name}, {'tied' if tie else 'untied'}"
+        save_step(family, folder, tie_word_embeddings=tie)
+        cases[folder] = auto
+    run_in_two_processes(FULLY_SHARDED, tmp_path, cases)
+
+
+def save_step(family, folder, **changes):
+    """A model, a batch, and the gradients that one process finds."""
+    model = family.build(**changes)
+    model.save_pretrained(folder)
     batch = family.training_batch(
         [[5, 6, 7, 8], [9, 10], [11], [12, 13, 14]], [[5], [6, 7], [8, 9, 10], [11, 12]]
     )
@@ -106,8 +109,7 @@ def test_a_sharded_training_step_has_the_gradients_of_one_process(family, tie, t
     count = int((labels != -100).sum())
     model(**batch, num_items_in_batch=count).loss.backward()
     gradients = {name: p.grad for name, p in model.named_parameters()}
-    torch.save({"inputs": batch, "count": count, "gradients": gradients}, tmp_path / "expected.pt")
-    run_in_two_processes(FULLY_SHARDED.format(auto=auto_name(family)), tmp_path)
+    torch.save({"inputs": batch, "count": count, "gradients": gradients}, folder / "expected.pt")
 
 
 @pytest.mark.parametrize("mlp_type", ["plain", "gated"])

@@ -16,12 +16,11 @@ ROOT = Path(hf_tformer.__file__).parent
 MODEL_FILES = sorted(path for path in (ROOT / "model").glob("*.py") if path.name != "__init__.py")
 
 
-def run_python(code, **kwargs):
+def run_python(code, *arguments):
     run = subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", "-c", code],
+        [sys.executable, "-W", "error::UserWarning", "-c", code, *arguments],
         capture_output=True,
         text=True,
-        **kwargs,
     )
     assert run.returncode == 0, run.stderr
     return run
@@ -37,52 +36,69 @@ def test_importing_the_package_loads_neither_torch_nor_transformers():
     assert run_python(code).stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(
-    "imports",
-    [
-        ("import hf_tformer", AUTO),
-        (AUTO, "import hf_tformer"),
-        ("from hf_tformer.model.modeling_seq2seq import shift_tokens_right", AUTO),
-        ("from hf_tformer import TformerDecoderConfig", AUTO),
-        ("import transformers, hf_tformer", AUTO),
-        ("from transformers import AutoConfig", "import hf_tformer", AUTO),
-        ("import transformers.models.auto.configuration_auto, hf_tformer", AUTO),
-        ("import transformers.models.auto.modeling_auto, hf_tformer", AUTO),
-        ("import hf_tformer, importlib.util as u", f"u.find_spec('{MODELING}')", AUTO),
-    ],
-)
-def test_both_families_answer_to_the_auto_classes_in_every_order_of_imports(imports):
-    code = f"""
-{"; ".join(imports)}
+# torch takes seconds to import, and none of them is about torch: a process that has it forks one
+# for each program.
+FORKING = """
+import os, sys, traceback
+import torch._dynamo, torch.distributed.fsdp, torch.distributed.tensor
+assert "transformers" not in sys.modules
+for program in sys.argv[1:]:
+    if child := os.fork():
+        if os.waitpid(child, 0)[1]:
+            sys.exit(f"this program failed: {program}")
+        continue
+    try:
+        exec(program, {"__name__": "__main__"})
+        sys.stdout.flush()
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+"""
+
+
+def print_each(programs):
+    """The words that programs print, each of which imports transformers anew."""
+    return run_python(FORKING, *programs).stdout.split()
+
+
+ORDERS = [
+    f"import hf_tformer; {AUTO}",
+    f"{AUTO}; import hf_tformer",
+    f"from hf_tformer.model.modeling_seq2seq import shift_tokens_right; {AUTO}",
+    f"from hf_tformer import TformerDecoderConfig; {AUTO}",
+    f"import transformers, hf_tformer; {AUTO}",
+    f"from transformers import AutoConfig; import hf_tformer; {AUTO}",
+    f"import transformers.models.auto.configuration_auto, hf_tformer; {AUTO}",
+    f"import transformers.models.auto.modeling_auto, hf_tformer; {AUTO}",
+    f"import hf_tformer, importlib.util as u; u.find_spec('{MODELING}'); {AUTO}",
+]
+
+
+def test_both_families_answer_to_the_auto_classes_in_every_order_of_imports():
+    code = """
 for name in ("tformer_decoder", "tformer_seq2seq"):
-    sizes = {{"num_hidden_layers": 1, "hidden_size": 16, "intermediate_size": 16, "vocab_size": 11}}
+    sizes = {"num_hidden_layers": 1, "hidden_size": 16, "intermediate_size": 16, "vocab_size": 11}
     print(type(AutoModel.from_config(AutoConfig.for_model(name, **sizes))).__module__)
 """
-    lines = run_python(code).stdout.split()
-    assert lines == ["hf_tformer.model.modeling_decoder", "hf_tformer.model.modeling_seq2seq"]
+    modules = ["hf_tformer.model.modeling_decoder", "hf_tformer.model.modeling_seq2seq"]
+    assert print_each(order + code for order in ORDERS) == modules * len(ORDERS)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "PreTrainedModel",
-        "Trainer",
-        "LlamaForCausalLM",
-        "GenerationMixin",
-        "AutoTokenizer",
-        "pipeline",
-    ],
-)
-def test_anything_of_transformers_may_be_imported_after_the_package(name):
+def test_anything_of_transformers_may_be_imported_after_the_package():
     """transformers imports its Auto classes in the middle of the files that models are built on."""
-    code = f"""
+    names = "PreTrainedModel Trainer LlamaForCausalLM GenerationMixin AutoTokenizer pipeline"
+    programs = [
+        f"""
 import hf_tformer
 from transformers import {name}
 from transformers import AutoConfig, AutoModelForCausalLM
 config = AutoConfig.for_model("tformer_decoder", hidden_size=16, vocab_size=11)
 print(type(AutoModelForCausalLM.from_config(config)).__name__)
 """
-    assert run_python(code).stdout.strip() == "TformerDecoderForCausalLM"
+        for name in names.split()
+    ]
+    assert print_each(programs) == ["TformerDecoderForCausalLM"] * len(programs)
 
 
 def test_importing_a_configuration_alone_does_not_need_the_models():

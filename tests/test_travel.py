@@ -16,33 +16,28 @@ from transformers import AutoConfig
 import hf_tformer
 from hf_tformer.registration import FAMILIES
 
-CASES = [
-    (model_type, auto, name)
-    for model_type, (_, models) in FAMILIES.items()
-    for auto, name in models.items()
-]
-
 # The reader's whole program. It proves that the package cannot be imported before it loads
-# anything.
+# anything; then it opens each folder, compares what it answers, and saves it again.
 READER = """
-import sys, torch, transformers
+import json, sys, torch, transformers
 sys.modules["hf_tformer"] = None
-folder, auto, save_to = sys.argv[1:4]
-saved = torch.load(sys.argv[4], weights_only=True)
-model = getattr(transformers, auto).from_pretrained(folder, trust_remote_code=True).eval()
-assert type(model).__module__.startswith("transformers_modules"), type(model)
-output = model(**saved["inputs"], return_dict=True)
-for name, expected in saved["outputs"].items():
-    assert torch.equal(output[name], expected), name
-if "tokens" in saved:
-    tokens = model.generate(**saved["prompt"], max_new_tokens=6, do_sample=False)
-    assert torch.equal(tokens, saved["tokens"]), tokens
-model.save_pretrained(save_to)
+for folder, auto, answers, save_to in json.loads(sys.argv[1]):
+    model = getattr(transformers, auto).from_pretrained(folder, trust_remote_code=True).eval()
+    assert type(model).__module__.startswith("transformers_modules"), type(model)
+    saved = torch.load(answers, weights_only=True)
+    output = model(**saved["inputs"], return_dict=True)
+    for name, expected in saved["outputs"].items():
+        assert torch.equal(output[name], expected), (auto, name)
+    if "tokens" in saved:
+        tokens = model.generate(**saved["prompt"], max_new_tokens=6, do_sample=False)
+        assert torch.equal(tokens, saved["tokens"]), (auto, tokens)
+    model.save_pretrained(save_to)
 print("same")
 """
 
 
-def start_reader(tmp_path, folder, auto, save_to, cwd=None, **environment):
+def start_reader(tmp_path, *cases, cwd=None, **environment):
+    """A case: folder, auto class, file of answers, where to save again."""
     environment = {
         **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         "HF_MODULES_CACHE": str(tmp_path / "modules"),
@@ -50,9 +45,8 @@ def start_reader(tmp_path, folder, auto, save_to, cwd=None, **environment):
         "OMP_NUM_THREADS": "1",  # as in the process that wrote: more threads add in another order
         **environment,
     }
-    command = [sys.executable, "-c", READER, str(folder), auto, str(save_to)]
     return subprocess.Popen(
-        [*command, str(tmp_path / "saved.pt")],
+        [sys.executable, "-c", READER, json.dumps(cases, default=str)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -70,8 +64,8 @@ def expect_same_elsewhere(*args, **kwargs):
     expect_same(start_reader(*args, **kwargs))
 
 
-def write(tmp_path, folder, model_type, name):
-    """Saves a random model and what it answers."""
+def write(folder, model_type, name):
+    """Saves a random model; beside its folder, in the file returned, what it answers."""
     family = DECODER if model_type == "tformer_decoder" else SEQ2SEQ
     model = randomise(getattr(hf_tformer, name)(family.config())).eval()
     model.save_pretrained(folder)
@@ -87,33 +81,39 @@ def write(tmp_path, folder, model_type, name):
             "prompt": prompt,
             "tokens": model.generate(**prompt, max_new_tokens=6, do_sample=False),
         }
-    torch.save(saved, tmp_path / "saved.pt")
+    answers = folder.with_name(f"{folder.name} answers.pt")
+    torch.save(saved, answers)
+    return answers
 
 
-@pytest.mark.parametrize(("model_type", "auto", "name"), CASES, ids=lambda value: value)
-def test_every_head_runs_where_the_package_is_not_installed_and_saves_again(
-    tmp_path, model_type, auto, name
-):
-    first, second = tmp_path / "first", tmp_path / "second"
-    write(tmp_path, first, model_type, name)
-    expect_same_elsewhere(tmp_path, first, auto, second)
-    shutil.rmtree(first)  # the second generation must stand alone
-    expect_same_elsewhere(tmp_path, second, auto, tmp_path / "third")
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_every_head_runs_where_the_package_is_not_installed_and_saves_again(tmp_path, model_type):
+    """One process reads the folders of all heads, a second one the folders that the first saved."""
+    first, second = [], []
+    for auto, name in FAMILIES[model_type][1].items():
+        folder = tmp_path / f"first {auto}"
+        answers = write(folder, model_type, name)
+        first.append((folder, auto, answers, again := tmp_path / f"second {auto}"))
+        second.append((again, auto, answers, tmp_path / f"third {auto}"))
+    expect_same_elsewhere(tmp_path, *first)
+    for folder, *_ in first:
+        shutil.rmtree(folder)  # the second generation must stand alone
+    expect_same_elsewhere(tmp_path, *second)
 
 
 def test_any_auto_class_of_the_map_opens_a_language_model(tmp_path):
     """A folder saved from one head still says how to open all the others."""
     folder = tmp_path / "saved"
-    write(tmp_path, folder, "tformer_decoder", "TformerDecoderForCausalLM")
+    answers = write(folder, "tformer_decoder", "TformerDecoderForCausalLM")
     auto_map = json.loads((folder / "config.json").read_text())["auto_map"]
     assert set(auto_map) == {"AutoConfig", *FAMILIES["tformer_decoder"][1]}
     assert all("--" not in reference for reference in auto_map.values())
     for reference in auto_map.values():
         assert (folder / (reference.split(".")[0] + ".py")).exists()
-    saved = torch.load(tmp_path / "saved.pt", weights_only=True)
-    torch.save({"inputs": saved["inputs"], "outputs": {}}, tmp_path / "saved.pt")
-    for auto in sorted(set(auto_map) - {"AutoConfig"}):
-        expect_same_elsewhere(tmp_path, folder, auto, tmp_path / auto)
+    saved = torch.load(answers, weights_only=True)
+    torch.save({"inputs": saved["inputs"], "outputs": {}}, answers)
+    autos = sorted(set(auto_map) - {"AutoConfig"})
+    expect_same_elsewhere(tmp_path, *((folder, auto, answers, tmp_path / auto) for auto in autos))
 
 
 GENERATING = [
@@ -122,25 +122,28 @@ GENERATING = [
 ]
 
 
-@pytest.mark.parametrize(("model_type", "auto", "name"), GENERATING)
-def test_the_name_of_the_folder_does_not_matter(tmp_path, model_type, auto, name):
-    folder = tmp_path / "my model-v1.2 (final)"
-    write(tmp_path, folder, model_type, name)
-    expect_same_elsewhere(tmp_path, folder, auto, tmp_path / "again")
-    expect_same_elsewhere(tmp_path, ".", auto, tmp_path / "once more", cwd=folder)
+def write_translator(folder):
+    """A case without the place where to save again."""
+    model_type, auto, name = GENERATING[1]
+    return folder, auto, write(folder, model_type, name)
 
 
-@pytest.mark.parametrize(("model_type", "auto", "name"), GENERATING)
-def test_four_processes_may_open_a_folder_at_once(tmp_path, model_type, auto, name):
+def test_the_name_of_the_folder_does_not_matter(tmp_path):
+    folder, auto, answers = write_translator(tmp_path / "my model-v1.2 (final)")
+    cases = ((place, auto, answers, tmp_path / "again") for place in (folder, "."))
+    expect_same_elsewhere(tmp_path, *cases, cwd=folder)
+
+
+def test_four_processes_may_open_a_folder_at_once(tmp_path):
     """They share one cache of modules, empty at first."""
-    write(tmp_path, tmp_path / "saved", model_type, name)
-    start = [start_reader(tmp_path, tmp_path / "saved", auto, tmp_path / f"{i}") for i in range(4)]
+    case = write_translator(tmp_path / "saved")
+    start = [start_reader(tmp_path, (*case, tmp_path / f"{i}")) for i in range(4)]
     for reader in start:
         expect_same(reader)
 
 
 def test_a_broken_flash_attention_package_disturbs_nobody(tmp_path):
-    write(tmp_path, tmp_path / "saved", *GENERATING[1][::2])
+    case = write_translator(tmp_path / "saved")
     broken = tmp_path / "broken" / "flash_attn"
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text("raise ImportError('undefined symbol: _ZN2at4_ops')")
@@ -148,10 +151,7 @@ def test_a_broken_flash_attention_package_disturbs_nobody(tmp_path):
     installed.mkdir()
     (installed / "top_level.txt").write_text("flash_attn\n")
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: flash_attn\nVersion: 2.8.3\n")
-    path = {"PYTHONPATH": str(broken.parent)}
-    expect_same_elsewhere(
-        tmp_path, tmp_path / "saved", GENERATING[1][1], tmp_path / "again", **path
-    )
+    expect_same_elsewhere(tmp_path, (*case, tmp_path / "again"), PYTHONPATH=str(broken.parent))
 
 
 TOKENIZE = """

@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -327,15 +328,10 @@ def test_accelerate_launch_runs_a_loop_of_ones_own(family, trained, tmp_path):
     assert_same_training(folder, "accelerate")
 
 
-@pytest.fixture(scope="module")
-def trained_twice(trained, tmp_path_factory):
-    """The same three steps in two processes, data parallel and fully sharded: one start for all."""
+def test_two_processes_train_as_one(trained, tmp_path):
+    """Data parallel and fully sharded, both families: one start for all, which takes longest."""
     command = ["torch.distributed.run", "--nproc-per-node=2", "--standalone"]
     cases = [f"{trained[f.name]}={auto_name(f)}" for f in (DECODER, SEQ2SEQ)]
-    start(tmp_path_factory.mktemp("two"), TWO_PROCESSES, command, *cases)
-    return trained
-
-
-@pytest.mark.parametrize("way", ["ddp", "fsdp"])
-def test_two_processes_train_as_one(family, way, trained_twice):
-    assert_same_training(trained_twice[family.name], way)
+    start(tmp_path, TWO_PROCESSES, command, *cases)
+    for folder, way in product(trained.values(), ("ddp", "fsdp")):
+        assert_same_training(folder, way)
