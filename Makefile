@@ -1,5 +1,5 @@
-# PYTHON makes the virtual environments; WORKERS test processes run side by side; ARGS goes to pytest,
-# as in: make test ARGS="-k cache -x"
+# PYTHON makes the virtual environments; WORKERS test processes run side by side; ARGS goes to pytest
+# or to the benchmarks, as in: make test ARGS="-k cache -x", make bench ARGS=--defaults-only
 PYTHON ?= python3
 WORKERS ?= 2
 ARGS ?=
@@ -32,8 +32,8 @@ test-floor: .venv-floor/ready ## the quick tests, on the oldest transformers tha
 test-engines: .venv-engines/ready ## the tests that need ctranslate2 and vLLM
 	.venv-engines/bin/python -m pytest -n 0 -m engine $(ARGS)
 
-bench: .venv/ready ## all benchmarks beside their peers, into benchmarks/RESULTS.md (70 quiet minutes)
-	$(BIN)/python -m benchmarks all --write --defaults-only
+bench: .venv/ready ## all benchmarks beside their peers, into benchmarks/RESULTS.md (two quiet hours)
+	$(BIN)/python -m benchmarks all --write $(ARGS)
 
 lint: .venv/ready ## ruff, and transformers' linter on the model folder; changes nothing
 	$(BIN)/ruff check

@@ -14,9 +14,9 @@ NEW_TOKENS = 64
 def growth(settings):
     lengths = settings.pick((256, 512, 1024, 2048, 4096), (64, 128))
     room = {"max_position_embeddings": 2 * lengths[-1]}
-    yield decoding(llama_pair(settings, 125, **room), 125, 1.3, lengths)
+    yield decoding(llama_pair(settings, 125, **room), 125, lengths)
     pair = llama_pair(settings, 19, **room)
-    yield decoding(pair, 19, None, lengths)
+    yield decoding(pair, 19, lengths)
     for length in lengths:
         yield Count(
             f"cache of {length} tokens",
@@ -32,11 +32,10 @@ def growth(settings):
         )
 
 
-def decoding(pair, millions, ceiling, lengths):
+def decoding(pair, millions, lengths):
     """Tokens after the longest context, beside tokens after each shorter one.
 
-    A token reads all weights and all that is cached. Where the weights are few the cache soon is
-    half of it, and no code could be flat: the label says by how much the bytes alone grow.
+    A token reads all weights and all that is cached; the label says by how much these bytes grow.
     """
     *shorter, longest = lengths
     contexts = {OURS: longest} | {f"{OURS}, after {length}": length for length in shorter}
@@ -49,7 +48,7 @@ def decoding(pair, millions, ceiling, lengths):
             )
             for name, length in contexts.items()
         },
-        {f"{OURS}, after {shorter[0]}": 1 / ceiling} if ceiling else {},
+        {f"{OURS}, after {shorter[0]}": 1 / 1.3},
         points={name: (f"one token, {millions}M", length) for name, length in contexts.items()},
     )
 

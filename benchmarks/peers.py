@@ -48,6 +48,7 @@ class Pair:
     def compiled(self):
         """Theirs again, on the same tensors, behind torch.compile."""
         refuse_to_compile(self.settings)
+        torch.compiler.reset()  # after some models of a kind it gives up and runs them plainly
         twin = type(self.theirs)(self.theirs.config)
         twin.load_state_dict(self.theirs.state_dict(), assign=True)
         twin.tie_weights()
