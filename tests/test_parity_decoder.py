@@ -17,9 +17,11 @@ from transformers import (
     StableLmConfig,
     StableLmForCausalLM,
 )
+from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from hf_tformer import TformerDecoderConfig, TformerDecoderForCausalLM
+from hf_tformer.model.layers import MLP
 
 LENGTHS = (11, 4, 7)  # of the rows in a batch
 WINDOW = 4  # shorter than the longest row
@@ -224,3 +226,10 @@ def test_every_rotary_type_equals_that_of_llama_at_any_length(rope_type):
     # The short length once more: the frequencies of a long input must not outlive it.
     for length in (5, 23, 5):
         assert_parity(*pair, even_batch(length))
+
+
+@pytest.mark.parametrize("name", sorted(ACT2FN))
+def test_every_activation_has_the_values_that_it_has_in_transformers(name):
+    states = 3 * torch.randn(5, 16)
+    mlp = MLP(TformerDecoderConfig(hidden_size=16, intermediate_size=16, hidden_act=name))
+    torch.testing.assert_close(mlp.act_fn(states), ACT2FN[name](states), rtol=1e-4, atol=1e-6)

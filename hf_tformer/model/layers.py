@@ -44,6 +44,17 @@ def build_dropout(config):
     return nn.Dropout(config.dropout) if config.dropout else nn.Identity()
 
 
+# What transformers spells out in seven operations torch has as one.
+SPELLED_OUT = ("gelu_accurate", "gelu_fast", "gelu_new")
+
+
+def build_activation(config):
+    """Reads from config: hidden_act."""
+    # CODEPATH: gelu_new in GPT-2
+    name = "gelu_pytorch_tanh" if config.hidden_act in SPELLED_OUT else config.hidden_act
+    return ACT2FN[name]
+
+
 class MLP(nn.Module):
     """Up, activation, down. Reads from config: hidden_size, intermediate_size, mlp_bias,
     hidden_act."""
@@ -54,7 +65,7 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(
             config.intermediate_size, config.hidden_size, bias=config.mlp_bias
         )
-        self.act_fn = ACT2FN[config.hidden_act]
+        self.act_fn = build_activation(config)
 
     def forward(self, hidden_states):
         return self.down_proj(self.act_fn(self.up_proj(hidden_states)))
