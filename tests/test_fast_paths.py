@@ -62,7 +62,7 @@ def test_a_step_writes_where_the_last_one_ended():
     layer = RoomyLayer()
     layer.update(random_states(20), random_states(20))
     place = layer.keys.data_ptr()
-    for _ in range(40):
+    for _ in range(20):
         layer.update(random_states(1), random_states(1))
     assert layer.keys.data_ptr() == place
 
@@ -223,7 +223,9 @@ def test_texts_are_read_without_their_padding_as_with_it(family, padding, monkey
     model, mask = family.build(), torch.tensor(PADDINGS[padding])
     fast, _, taken = read_at_once(monkeypatch, family, model, mask, True)
     slow, _, none = read_at_once(monkeypatch, family, model, mask, False)
-    assert (taken, none) == (1, 0)
+    # A text is written on from its last place, be it padding, and that must be as it would be.
+    is_read_on = family is DECODER and not mask[:, -1].all()
+    assert (taken, none) == (0 if is_read_on else 1, 0)
     torch.testing.assert_close(fast, slow, **CLOSE)
 
 

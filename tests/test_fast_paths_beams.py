@@ -11,7 +11,7 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from hf_tformer.model import beams
+from hf_tformer.model import beams, modeling_decoder
 
 
 def searched(monkeypatch, model, together, **options):
@@ -132,13 +132,13 @@ def test_a_search_can_begin_with_encoded_sources(monkeypatch):
 
 def test_a_prompt_is_read_once_for_all_beams(monkeypatch):
     model, inputs, read = DECODER.build(), prompts(DECODER, [7, 3]), []
-    call = type(model.model).forward
+    run = modeling_decoder.run_whole_texts
 
-    def forward(self, input_ids=None, **kwargs):
-        read.append(input_ids.shape)
-        return call(self, input_ids, **kwargs)
+    def counted(stack, hidden_states, *args):
+        read.append(hidden_states.shape[:2])
+        return run(stack, hidden_states, *args)
 
-    monkeypatch.setattr(type(model.model), "forward", forward)
+    monkeypatch.setattr(modeling_decoder, "run_whole_texts", counted)
     searched(monkeypatch, model, True, **inputs)
     assert read == [(2, 7)]
 

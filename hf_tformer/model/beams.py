@@ -56,11 +56,11 @@ class Beams:
         self.beams, self.max_length = generation_config.num_beams, generation_config.max_length
         self.early_stopping = generation_config.early_stopping
         self.length_penalty = generation_config.length_penalty
-        self.texts = input_ids.unflatten(0, (-1, self.beams))  # [places, beams, length]
+        self.texts = input_ids.long().unflatten(0, (-1, self.beams))  # [places, beams, length]
         self.prompt, batch = self.texts.shape[-1], len(self.texts)
         self.places = torch.arange(batch)
         # All beams begin alike: what continues any but the first would be found several times.
-        self.scores = torch.full((batch, self.beams), NEVER)
+        self.scores = torch.full((batch, self.beams), NEVER, dtype=torch.float)
         self.scores[:, 0] = 0.0
 
         ends, padding = generation_config._eos_token_tensor, generation_config._pad_token_tensor
@@ -68,7 +68,7 @@ class Beams:
         filler = -1 if ends is None else int(padding or ends[0])  # in transformers' words
         room = self.max_length - self.prompt
         self.ended = torch.nn.functional.pad(self.texts, (0, room), value=filler)
-        self.ended_scores = torch.full((batch, self.beams), NEVER)
+        self.ended_scores = torch.full((batch, self.beams), NEVER, dtype=torch.float)
         self.lengths = torch.zeros(batch, self.beams, dtype=torch.long)  # 0: none has ended yet
         self.can_improve = torch.ones(batch, dtype=torch.bool)
         self.all_stop = False

@@ -14,12 +14,13 @@ ROOM = 24  # tokens at least, and a sixteenth of the length: little memory beyon
 class RoomyLayer(DynamicLayer):
     """Keys and values [batch, kv_heads, length, head_dim], each a view of a longer buffer.
 
-    How much room a tensor has behind it can be read from its strides, so whatever replaces the
-    tensors (cropping, selecting rows, moving to another device) needs no word of it.
+    Only what was written last is written on: whatever else stands here (cropped, selected, moved,
+    or a snapshot that someone took) may share its buffer with others, and is copied.
     """
 
     flat_layers = None  # of the model that writes here: see runs.py
     room = ROOM  # more where a step writes more than a token
+    written = (None, None)  # the keys and values that stood here after the last step
 
     def __getstate__(self):
         return {name: value for name, value in vars(self).items() if name != "flat_layers"}
@@ -30,14 +31,17 @@ class RoomyLayer(DynamicLayer):
             return super().update(key_states, value_states, *args, **kwargs)
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        self.keys = append(self.keys, key_states, self.room)
-        self.values = append(self.values, value_states, self.room)
-        return self.keys, self.values
+        keys, values = self.written
+        self.keys = append(self.keys, key_states, self.room, self.keys is keys)
+        self.values = append(self.values, value_states, self.room, self.values is values)
+        self.written = (self.keys, self.values)
+        return self.written
 
     def batch_select_indices(self, indices):
         if self.get_seq_length() > 0:
             self.keys = select_rows(self.keys, indices)
             self.values = select_rows(self.values, indices)
+            self.written = (self.keys, self.values)
 
     def reorder_cache(self, beam_idx):
         self.batch_select_indices(beam_idx)
@@ -67,16 +71,20 @@ def number_equal_neighbours(states):
     return torch.nn.functional.pad(differs.cumsum(0), (1, 0))
 
 
-def append(states, new, room):
-    """`states` and `new` along the length, in the buffer of `states` if it is long enough."""
+def append(states, new, room, may_write):
+    """`states` and `new` along the length: in the buffer of `states`, if it is long enough."""
     length = states.shape[-2] if states.numel() else 0
     total = length + new.shape[-2]
-    if room_of(states) < total:
+    if not may_write or room_of(states) < total or is_frozen(states):
         grown = new.new_empty(*new.shape[:2], total + max(room, total // 16), new.shape[-1])
         grown[..., :length, :] = states if length else 0
         states = grown
     part(states, length, total).copy_(new)
     return part(states, 0, total)
+
+
+def is_frozen(states):
+    return states.is_inference() and not torch.is_inference_mode_enabled()
 
 
 def select_rows(states, indices):
@@ -109,12 +117,12 @@ def write_in_place(cache):
 
 def writes_in_place(cache):
     """Whether it does, in all layers that it has, or will make where it has none yet."""
-    kinds = {type(layer) for layer in cache.layers} if isinstance(cache, DynamicCache) else {None}
+    kinds = {type(layer) for layer in cache.layers} if type(cache) is DynamicCache else {None}
     return (kinds or {cache.layer_class_to_replicate}) == {RoomyLayer}
 
 
 def replace_new_layers(cache, layer_class):
-    if not isinstance(cache, DynamicCache):
+    if type(cache) is not DynamicCache:
         return
     if cache.layer_class_to_replicate is DynamicLayer:  # made without a configuration
         cache.layer_class_to_replicate = layer_class

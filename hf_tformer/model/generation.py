@@ -13,8 +13,8 @@ from transformers.generation import GenerationMixin
 
 from .beams import search_beams
 from .caching import write_in_place, writes_in_place
-from .runs import is_known, is_known_stack, is_plain, runs_flat
-from .steps import own_part, pays_to_leave, read_prompt
+from .runs import KNOWN, is_known, is_known_stack, is_plain, runs_flat
+from .steps import own_part, pays_to_leave, read_prompt, turns_by_length
 
 # What a model may be given beside its tokens; with anything else, transformers takes the steps.
 UNDERSTOOD = (
@@ -31,20 +31,29 @@ TOGETHER = 16  # beams at most: with more, to see what others wrote costs more t
 # transformers' processors and criteria for which a row is a row, whatever stands beside it.
 BY_ROW = (
     "EosTokenCriteria",
+    "EpsilonLogitsWarper",
+    "EtaLogitsWarper",
     "ExponentialDecayLengthPenalty",
     "ForcedBOSTokenLogitsProcessor",
     "ForcedEOSTokenLogitsProcessor",
     "InfNanRemoveLogitsProcessor",
     "LogitNormalization",
     "MaxLengthCriteria",
+    "MaxTimeCriteria",
     "MinLengthLogitsProcessor",
     "MinNewTokensLengthLogitsProcessor",
+    "MinPLogitsWarper",
     "NoBadWordsLogitsProcessor",
     "NoRepeatNGramLogitsProcessor",
     "RepetitionPenaltyLogitsProcessor",
     "SequenceBiasLogitsProcessor",
+    "StopStringCriteria",
     "SuppressTokensAtBeginLogitsProcessor",
     "SuppressTokensLogitsProcessor",
+    "TemperatureLogitsWarper",
+    "TopKLogitsWarper",
+    "TopPLogitsWarper",
+    "TypicalLogitsWarper",
 )
 
 
@@ -81,9 +90,13 @@ class StepwiseGenerationMixin(GenerationMixin):
         step, logits = read_prompt(self, input_ids, generation_config, model_kwargs)
         choose = sample if generation_config.do_sample else most_likely
         padding = padding_after_the_end(generation_config, stopping_criteria)
-        may_leave = padding is not None and not is_user_defined(model_kwargs["past_key_values"])
-        rows = torch.arange(len(input_ids))  # of which the next token is computed
-        unfinished = torch.ones(len(input_ids), dtype=torch.bool)
+        may_leave = (
+            padding is not None
+            and not is_user_defined(model_kwargs["past_key_values"])
+            and is_every_row_for_itself(self, logits_processor, stopping_criteria)
+        )
+        unfinished = torch.ones(len(input_ids), dtype=torch.bool, device=input_ids.device)
+        rows = unfinished.nonzero().flatten()  # of which the next token is computed
         while True:
             tokens = choose(logits_processor(input_ids, logits.float()))
             if padding is not None:
@@ -124,8 +137,6 @@ class StepwiseGenerationMixin(GenerationMixin):
                 synced_gpus,
                 **model_kwargs,
             )
-        watched = (type(watcher) for watcher in (*logits_processor, *stopping_criteria))
-        may_leave = all(is_by_row(kind) for kind in watched)
         return search_beams(
             self,
             input_ids,
@@ -133,7 +144,7 @@ class StepwiseGenerationMixin(GenerationMixin):
             stopping_criteria,
             generation_config,
             model_kwargs,
-            may_leave,
+            is_every_row_for_itself(self, logits_processor, stopping_criteria),
         )
 
 
@@ -150,6 +161,12 @@ def can_lay_beams(model, generation_config, model_kwargs):
 
 def is_user_defined(cache):
     return getattr(cache, "_is_user_defined", False)
+
+
+def is_every_row_for_itself(model, processors, criteria):
+    """Whether no row's text depends on which others stand beside it."""
+    by_row = all(is_by_row(type(watcher)) for watcher in (*processors, *criteria))
+    return by_row and not turns_by_length(model.get_decoder())
 
 
 def is_by_row(kind):
@@ -179,17 +196,19 @@ def writes_alone(model, generation_config, model_kwargs):
         and not generation_config.is_assistant
         and given.issubset(UNDERSTOOD)
         and is_as_defined(model)
-        and runs_flat(model, model.lm_head.weight)
         and reads_what_it_knows(model)
+        and runs_flat(model, model.lm_head.weight)
         and will_write_in_place(model_kwargs.get("past_key_values"))
     )
 
 
 def reads_what_it_knows(model):
-    """Whether all that a step reads is what it was made to be."""
+    """Whether all that a step reads, or would call, is what it was made to be."""
     stack = model.get_decoder()
-    read = (stack.embed_tokens, stack.embed_norm, stack.dropout, model.lm_head)
-    called = (model, stack, stack.positions, stack.rotary_emb)
+    if not all(map(is_known, (model.base_model, stack, model.lm_head))):
+        return False
+    read = (stack.embed_tokens, stack.embed_norm, stack.dropout)
+    called = (model, stack.positions, stack.rotary_emb)
     return all(map(is_known, read)) and all(map(is_plain, called)) and is_known_stack(stack)
 
 
@@ -197,7 +216,10 @@ def is_as_defined(model):
     """Whether no subclass, wrapper or adapter has put another function in the way of a step."""
     ours = next(c for c in type(model).__mro__ if StepwiseGenerationMixin in c.__bases__)
     steps = ("forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
-    return all(getattr(getattr(model, s), "__func__", None) is getattr(ours, s) for s in steps)
+    is_ours = KNOWN.get(ours) is ours.forward
+    return is_ours and all(
+        getattr(getattr(model, step), "__func__", None) is getattr(ours, step) for step in steps
+    )
 
 
 def will_write_in_place(cache):

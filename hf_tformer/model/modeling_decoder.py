@@ -41,7 +41,7 @@ from .layers import (
 )
 from .losses import causal_language_model_loss, loss_and_logits
 from .positions import build_positions, build_rotation, count_positions, for_all_heads
-from .runs import run_next_tokens, run_whole_texts, steers_attention
+from .runs import known, run_next_tokens, run_whole_texts, steers_attention
 
 MASK_MAKERS = {
     "full_attention": create_causal_mask,
@@ -49,6 +49,7 @@ MASK_MAKERS = {
 }
 
 
+@known
 class TformerDecoderLayer(GradientCheckpointingLayer):
     """Self-attention and MLP, each on its own residual branch."""
 
@@ -104,6 +105,7 @@ class TformerDecoderPreTrainedModel(PreTrainedModel):
         initialise_projection(self.config, module)
 
 
+@known
 class TformerDecoderModel(TformerDecoderPreTrainedModel):
     """Token ids to hidden states."""
 
@@ -209,6 +211,7 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         }
 
 
+@known
 class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, StepwiseGenerationMixin):
     """Hidden states to the logits of the next token."""
 

@@ -19,6 +19,7 @@ from .configuration_seq2seq import TformerSeq2SeqConfig
 from .generation import StepwiseGenerationMixin
 from .layers import keep_positions, plan_for
 from .losses import language_model_loss, loss_and_logits
+from .runs import known
 from .stacks_seq2seq import (
     TformerSeq2SeqDecoder,
     TformerSeq2SeqEncoder,
@@ -36,6 +37,7 @@ ATTENTION_PLAN = {
 MLP_PLAN = {"gate_proj": "colwise", "up_proj": "colwise", "down_proj": "rowwise"}
 
 
+@known
 class TformerSeq2SeqModel(TformerSeq2SeqPreTrainedModel):
     """Encoder and decoder, with one table for both or one for each."""
 
@@ -137,6 +139,7 @@ class TformerSeq2SeqModel(TformerSeq2SeqPreTrainedModel):
         )
 
 
+@known
 class TformerSeq2SeqForConditionalGeneration(
     TformerSeq2SeqPreTrainedModel, StepwiseGenerationMixin
 ):

@@ -11,6 +11,7 @@ what the modules compute, up to rounding; where padding was, WholeTexts leaves z
 
 import torch
 from torch import nn
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.output_capturing import _active_collector
@@ -18,23 +19,32 @@ from transformers.utils.output_capturing import _active_collector
 from .attention import SELF_ATTENTION_ONLY, CrossAttention, SelfAttention, eager_attention
 from .caching import ROOM, writes_in_place
 from .flat import flatten_layers, flatten_linear, flatten_norm
-from .layers import MLP, GatedMLP, RMSNorm
+from .layers import MLP, GatedMLP, RMSNorm, post_norm, pre_norm
 from .positions import rotation_matrices
 
-# What may be read here instead of being called. Beside anything else, be it an adapter that looks
-# like one of these, the modules are called.
-KNOWN = (
-    nn.Linear,
-    nn.Embedding,
-    nn.Dropout,
-    nn.Identity,
-    nn.LayerNorm,
-    RMSNorm,
-    SelfAttention,
-    CrossAttention,
-    MLP,
-    GatedMLP,
-)
+# What may be read here instead of being called, and what calling it did when this was written.
+# Beside anything else, be it an adapter that looks like one of these, the modules are called.
+KNOWN = {
+    kind: kind.forward
+    for kind in (
+        nn.Linear,
+        nn.Embedding,
+        nn.Dropout,
+        nn.Identity,
+        nn.LayerNorm,
+        RMSNorm,
+        SelfAttention,
+        CrossAttention,
+        MLP,
+        GatedMLP,
+    )
+}
+
+
+def known(kind):
+    """Adds a layer, or a model made of layers, as it stands."""
+    KNOWN[kind] = kind.forward
+    return kind
 
 
 def runs_flat(model, tensor):
@@ -46,6 +56,7 @@ def runs_flat(model, tensor):
         and not (torch.compiler.is_compiling() or torch.jit.is_tracing())
         and not torch.is_autocast_enabled("cpu")
         and not _active_collector.get()  # nobody wants to see what the modules return
+        and not (_global_forward_hooks or _global_forward_pre_hooks)
         and backend_of(model) is sdpa_attention_forward
     )
 
@@ -55,12 +66,13 @@ def backend_of(model):
 
 
 def is_plain(module):
-    """Whether calling it is its class's own forward, on its own parameters, and nothing else."""
+    """Whether calling it is its class's own forward, as in inference, on its own parameters."""
     hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
     is_called_plainly = "forward" not in vars(module) and module._compiled_call_impl is None
     tensors = (tensor for tensor in module._parameters.values() if tensor is not None)
     holds_its_weights = all(type(tensor) is nn.Parameter for tensor in tensors)
-    return is_called_plainly and holds_its_weights and not any(map(is_watching, hooks))
+    is_watched = any(map(is_watching, hooks))
+    return is_called_plainly and holds_its_weights and not (is_watched or module.training)
 
 
 def is_watching(hook):
@@ -69,19 +81,18 @@ def is_watching(hook):
 
 
 def is_known(module):
-    return type(module) in KNOWN and is_plain(module)
+    kind = type(module)
+    return KNOWN.get(kind) is kind.forward and is_plain(module)
 
 
 def is_known_stack(stack):
     """Whether layers, and the norm behind them, are what they were made to be."""
     layers = stack.layers_in_use()
-    return is_known(stack.norm) and all(
-        is_known_layer(layer, stack.layer_class) for layer in layers
-    )
+    return is_known(stack.norm) and all(map(is_known_layer, layers))
 
 
-def is_known_layer(layer, layer_class):
-    if type(layer) is not layer_class or not is_plain(layer):
+def is_known_layer(layer):
+    if not is_known(layer) or layer.residual not in (pre_norm, post_norm):
         return False
     parts = (part for name, part in layer.named_modules() if name and not name.endswith(".act_fn"))
     return all(map(is_known, parts)) and is_plain(layer.mlp.act_fn)
@@ -276,14 +287,14 @@ def run_next_tokens(stack, hidden_states, tables, cache, mask, source_cache=None
         return None
     if not is_next_token(hidden_states, (mask, source_mask)):
         return None
-    steps = steps_of_text(stack, cache.layers[0], hidden_states.shape[0])
-    if not steps:
+    if not is_known_stack(stack):
         return None
     run = NextTokens(len(hidden_states), cache, mask, source_cache, source_mask)
     run.rotation = tables and rotation_matrices(tables, stack.config.head_dim)[0]
     shape = hidden_states.shape
+    hidden_states = hidden_states.clone()  # someone may be looking at it, and layers add in place
     hidden_states = hidden_states.flatten() if run.rows == 1 else hidden_states[:, 0]
-    for step in steps:
+    for step in steps_of_text(stack, cache.layers[0], run.rows):
         hidden_states = step(hidden_states, run)
     return hidden_states.view(shape)
 
@@ -297,7 +308,7 @@ def steps_of_text(stack, keeper, rows):
     """The layers as functions, made once for each cache, which is once for each text."""
     key = (*stack.layers_in_use(), rows)
     if keeper.flat_layers is None or keeper.flat_layers[0] != key:
-        keeper.flat_layers = key, is_known_stack(stack) and flat_stack(stack, rows)
+        keeper.flat_layers = key, flat_stack(stack, rows)
     return keeper.flat_layers[1]
 
 
@@ -322,8 +333,10 @@ def run_whole_texts(stack, hidden_states, tables, padding_mask, mask, cache=None
     is_possible = hides_padding and is_new and runs_flat(stack, hidden_states)
     if not (is_possible and is_known_stack(stack)):
         return None
+    if is_padded and ends_in_padding(stack, padding_mask):
+        return None
     run = WholeTexts(shape, padding_mask.bool() if is_padded else None, tables, cache)
-    hidden_states = run.take(hidden_states)
+    hidden_states = run.take(hidden_states.clone())  # as in run_next_tokens
     if len(hidden_states) < 2:  # of one, functions would be made that want a vector
         return None
     for step in flat_stack(stack, len(hidden_states)):
@@ -331,4 +344,17 @@ def run_whole_texts(stack, hidden_states, tables, padding_mask, mask, cache=None
     return run.put_back(hidden_states)
 
 
-__all__ = ["NextTokens", "WholeTexts", "run_next_tokens", "run_whole_texts", "steers_attention"]
+def ends_in_padding(stack, padding_mask):
+    """Whether a text that would be continued ends in padding: what is written there is read."""
+    is_continued = any(layer.self_attn.is_causal for layer in stack.layers_in_use())
+    return is_continued and not padding_mask[:, -1].all()
+
+
+__all__ = [
+    "NextTokens",
+    "WholeTexts",
+    "known",
+    "run_next_tokens",
+    "run_whole_texts",
+    "steers_attention",
+]

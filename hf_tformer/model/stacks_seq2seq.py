@@ -37,9 +37,10 @@ from .positions import (
     count_visible,
     for_all_heads,
 )
-from .runs import run_next_tokens, run_whole_texts, steers_attention
+from .runs import known, run_next_tokens, run_whole_texts, steers_attention
 
 
+@known
 class TformerSeq2SeqEncoderLayer(GradientCheckpointingLayer):
     """Self-attention over the whole source, and an MLP."""
 
@@ -62,6 +63,7 @@ class TformerSeq2SeqEncoderLayer(GradientCheckpointingLayer):
         return self.residual(hidden_states, self.mlp_norm, self.mlp, self.dropout)
 
 
+@known
 class TformerSeq2SeqDecoderLayer(GradientCheckpointingLayer):
     """Self-attention over the target so far, cross-attention over the source, and an MLP."""
 
@@ -243,6 +245,7 @@ DECODER_STATES = OutputRecorder(TformerSeq2SeqDecoderLayer)
 DECODER_STATES.num_hidden_layers_key = "decoder_layers"
 
 
+@known
 class TformerSeq2SeqDecoder(Stack):
     """Target ids and encoder hidden states to decoder hidden states."""
 

@@ -10,6 +10,7 @@ from .positions import LearnedPositions, count_positions, for_all_heads, rotatio
 from .runs import NextOfBeams, NextTokens, flat_stack, source_keys_and_values
 
 AHEAD = 16  # steps whose positions are prepared at once
+ROTATIONS = 2**22  # numbers at most in what is prepared
 
 
 class Step:
@@ -31,14 +32,15 @@ class Step:
         past = (own, self.additive(mask), source, self.additive(source_mask))
         self.run = NextTokens(texts, *past) if beams == 1 else NextOfBeams(texts, beams, *past)
 
-        last = model_kwargs.get("position_ids")
+        last = model_kwargs.get("position_ids") if source is None else None
         if last is None:
             last = count_positions(mask, 1, own.get_seq_length() - 1, self.table.device)
-        self.last = last[:, -1:] if len(last) == 1 else last[:, -1:].repeat_interleave(beams, 0)
-        self.ahead = AHEAD if can_look_ahead(stack) else 1
-        self.place = 0  # among the steps whose positions are prepared
+        last = last[:, -1:]
+        self.last = last[:1] if (last == last[0]).all() else last.repeat_interleave(beams, 0)
+        largest = ROTATIONS // (len(self.last) * stack.config.head_dim**2)
+        self.ahead = max(min(AHEAD, largest), 1) if can_look_ahead(stack) else 1
+        self.place, self.offsets = 0, ()  # among the steps whose positions are prepared
         self.flatten()
-        self.prepare_positions()
 
     def additive(self, padding_mask):
         """[batch, key] → [batch, 1, 1, key], or nothing if nothing is hidden."""
@@ -55,7 +57,7 @@ class Step:
     def prepare_positions(self):
         """What the next few steps add to their embeddings, and rotate their heads by."""
         self.last = self.last + self.place
-        position_ids = self.last + torch.arange(1, self.ahead + 1)
+        position_ids = self.last + torch.arange(1, self.ahead + 1, device=self.last.device)
         blank = self.table.new_zeros(1, self.ahead, self.table.shape[1])
         self.offsets = self.stack.positions(blank, position_ids).unbind(1)
         tables = for_all_heads(self.stack.rotary_emb(blank, position_ids))
@@ -68,10 +70,10 @@ class Step:
         if len(self.last) > 1:
             self.last = self.last[rows]
         self.flatten()
-        self.prepare_positions()
+        self.last, self.place, self.offsets = self.last + self.place, 0, ()
 
     def __call__(self, tokens):
-        if self.place == self.ahead:
+        if self.place == len(self.offsets):
             self.prepare_positions()
         run, place = self.run, self.place
         run.begin_step(self.rotations and self.rotations[place])
@@ -93,9 +95,13 @@ def pays_to_leave(staying, rows):
 
 def can_look_ahead(stack):
     """Whether positions can be prepared that the text may never reach."""
+    return not turns_by_length(stack) and not isinstance(stack.positions, LearnedPositions)
+
+
+def turns_by_length(stack):
+    """Whether the longest row of a batch decides how the heads of all are rotated."""
     rope_type = getattr(stack.rotary_emb, "rope_type", "default")
-    changes_with_length = "dynamic" in rope_type or rope_type == "longrope"
-    return not changes_with_length and not isinstance(stack.positions, LearnedPositions)
+    return "dynamic" in rope_type or rope_type == "longrope"
 
 
 def own_part(cache):
@@ -124,4 +130,4 @@ def read_source(model, model_kwargs):
         cache.is_updated[attention.layer_idx] = True
 
 
-__all__ = ["Step", "own_part", "pays_to_leave", "read_prompt"]
+__all__ = ["Step", "own_part", "pays_to_leave", "read_prompt", "turns_by_length"]
