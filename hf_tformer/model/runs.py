@@ -206,13 +206,13 @@ class WholeTexts:
 
     def __init__(self, shape, padding_mask, tables, cache=None):
         self.shape, self.cache = shape, cache  # [batch, length] with padding
-        lengths = [shape[1]] if padding_mask is None else padding_mask.sum(-1).tolist()
         self.real = None  # where the tokens lie in what is padded
-        if min(lengths) < shape[1]:
+        self.groups = [tuple(shape)]  # texts of a length that follow each other, and the length
+        if padding_mask is not None and not padding_mask.all():
             self.real = padding_mask.flatten().nonzero().flatten()
-            self.groups = [(1, length) for length in lengths if length]
-        else:
-            self.groups = [tuple(shape)]
+            lengths, texts = padding_mask.sum(-1).unique_consecutive(return_counts=True)
+            pairs = zip(texts.tolist(), lengths.tolist(), strict=True)
+            self.groups = [(count, length) for count, length in pairs if length]
         self.tables = tables and tuple(self.take_tables(table) for table in tables)
 
     def take_tables(self, table):
