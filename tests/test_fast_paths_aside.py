@@ -257,6 +257,18 @@ def test_a_prefix_can_be_shared_by_all_rows_without_a_copy():
     assert torch.equal(keys[:, :, :5], prefix.expand(3, -1, -1, -1))
 
 
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "cut", [lambda x: x[:, :, 3:], lambda x: x.transpose(1, 2)], ids=["later", "turned"]
+)
+def test_rows_are_selected_of_whatever_stands_in_a_cache(cut):
+    layer = layer_with(5)
+    layer.keys, layer.values = cut(layer.keys), cut(layer.values)
+    expected = layer.keys[[0, 0]]
+    layer.batch_select_indices(torch.tensor([0, 0]))
+    assert torch.equal(layer.keys, expected)
+
+
 def test_a_cache_made_in_inference_mode_serves_outside_of_it():
     model, ids = DECODER.build(), torch.tensor(random_rows([6]))
     with torch.inference_mode():

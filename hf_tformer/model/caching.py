@@ -39,8 +39,9 @@ class RoomyLayer(DynamicLayer):
 
     def batch_select_indices(self, indices):
         if self.get_seq_length() > 0:
-            self.keys = select_rows(self.keys, indices)
-            self.values = select_rows(self.values, indices)
+            keys, values = self.written
+            self.keys = select_rows(self.keys, indices, self.keys is keys)
+            self.values = select_rows(self.values, indices, self.values is values)
             self.written = (self.keys, self.values)
 
     def reorder_cache(self, beam_idx):
@@ -87,14 +88,14 @@ def is_frozen(states):
     return states.is_inference() and not torch.is_inference_mode_enabled()
 
 
-def select_rows(states, indices):
+def select_rows(states, indices, has_room):
     """With its room: a row that lies in one piece is copied faster."""
-    whole = part(states, 0, room_of(states))
+    whole = part(states, 0, room_of(states)) if has_room else states
     return whole.index_select(0, indices.to(states.device))[..., : states.shape[-2], :]
 
 
 def room_of(states):
-    """How long `states` can become where it lies."""
+    """How long `states`, which append wrote, can become where it lies."""
     return states.stride(1) // states.stride(2) if states.numel() else 0
 
 
