@@ -13,7 +13,7 @@ from transformers.generation import GenerationMixin
 
 from .beams import search_beams
 from .caching import write_in_place, writes_in_place
-from .runs import KNOWN, is_known, is_known_stack, is_plain, runs_flat
+from .runs import is_as_written, is_known, is_known_stack, is_plain, runs_flat
 from .steps import own_part, pays_to_leave, read_prompt, turns_by_length
 
 # What a model may be given beside its tokens; with anything else, transformers takes the steps.
@@ -216,8 +216,7 @@ def is_as_defined(model):
     """Whether no subclass, wrapper or adapter has put another function in the way of a step."""
     ours = next(c for c in type(model).__mro__ if StepwiseGenerationMixin in c.__bases__)
     steps = ("forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
-    is_ours = KNOWN.get(ours) is ours.forward
-    return is_ours and all(
+    return is_as_written(ours) and all(
         getattr(getattr(model, step), "__func__", None) is getattr(ours, step) for step in steps
     )
 

@@ -80,9 +80,13 @@ def is_watching(hook):
     return getattr(hook, "__name__", "") != "output_capturing_hook"
 
 
+def is_as_written(kind):
+    """Whether a class is known, and calling it still does what it did then."""
+    return KNOWN.get(kind) is kind.forward
+
+
 def is_known(module):
-    kind = type(module)
-    return KNOWN.get(kind) is kind.forward and is_plain(module)
+    return is_as_written(type(module)) and is_plain(module)
 
 
 def is_known_stack(stack):
@@ -285,9 +289,7 @@ def run_next_tokens(stack, hidden_states, tables, cache, mask, source_cache=None
     has_past = writes_in_place(cache) and cache.layers
     if not (has_past and runs_flat(stack, hidden_states)):
         return None
-    if not is_next_token(hidden_states, (mask, source_mask)):
-        return None
-    if not is_known_stack(stack):
+    if not (is_next_token(hidden_states, (mask, source_mask)) and is_known_stack(stack)):
         return None
     run = NextTokens(len(hidden_states), cache, mask, source_cache, source_mask)
     run.rotation = tables and rotation_matrices(tables, stack.config.head_dim)[0]
@@ -336,9 +338,11 @@ def run_whole_texts(stack, hidden_states, tables, padding_mask, mask, cache=None
     if is_padded and ends_in_padding(stack, padding_mask):
         return None
     run = WholeTexts(shape, padding_mask.bool() if is_padded else None, tables, cache)
-    hidden_states = run.take(hidden_states.clone())  # as in run_next_tokens
+    hidden_states = run.take(hidden_states)
     if len(hidden_states) < 2:  # of one, functions would be made that want a vector
         return None
+    if run.real is None:  # taken without a copy; for the reason see run_next_tokens
+        hidden_states = hidden_states.clone()
     for step in flat_stack(stack, len(hidden_states)):
         hidden_states = step(hidden_states, run)
     return run.put_back(hidden_states)

@@ -70,7 +70,7 @@ class Step:
         if len(self.last) > 1:
             self.last = self.last[rows]
         self.flatten()
-        self.last, self.place, self.offsets = self.last + self.place, 0, ()
+        self.offsets = self.offsets[: self.place]  # the others were prepared for other rows
 
     def __call__(self, tokens):
         if self.place == len(self.offsets):
