@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from cards import one_after_another, programs_of
+from cards import each_prints, one_after_another, programs_of
 from converting import CASES, assert_refused, edit_config, save_ours, save_theirs
 from huggingface_hub import ModelCard
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
@@ -257,7 +257,7 @@ def run_programs(card, folder):
     command = [sys.executable, "-c", one_after_another(programs)]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-2000:]
-    assert len(run.stdout.splitlines()) >= len(programs)
+    assert each_prints(programs, run.stdout)
     return len(programs)
 
 

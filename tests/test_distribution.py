@@ -30,7 +30,9 @@ for case in sys.argv[1:]:
     assert local.shape[0] == 30, f"nothing was sharded: {tuple(local.shape)}"
     with torch.no_grad():
         logits = model(**saved["inputs"]).logits
-    torch.testing.assert_close(logits, saved["logits"], rtol=1e-4, atol=1e-5, msg=case)
+    torch.testing.assert_close(
+        logits, saved["logits"], rtol=1e-4, atol=1e-5, msg=lambda text: f"{case}: {text}"
+    )
     print("same")
 """
 
@@ -53,7 +55,9 @@ for case in sys.argv[1:]:
     (2 * loss).backward()  # sharding averages over processes
     for name, parameter in model.named_parameters():
         whole, expected = parameter.grad.full_tensor(), saved["gradients"][name]
-        torch.testing.assert_close(whole, expected, rtol=1e-4, atol=1e-6, msg=f"{case}: {name}")
+        torch.testing.assert_close(
+            whole, expected, rtol=1e-4, atol=1e-6, msg=lambda text: f"{case}, {name}: {text}"
+        )
     print("same")
 """
 
