@@ -62,10 +62,17 @@ def register_adapter_targets(constants):
                 targets_of.setdefault(model_type, list(targets))
 
 
+def make_fast(modeling):
+    """Replaces in a family what makes it fast, as soon as somebody touches it."""
+    importlib.import_module("hf_tformer.fast").patch(modeling.__name__)
+
+
 WAITING = {
     "transformers.models.auto.configuration_auto": register_configurations,
     "transformers.models.auto.modeling_auto": register_models,
     "peft.utils.constants": register_adapter_targets,
+    "hf_tformer.model.modeling_decoder": make_fast,
+    "hf_tformer.model.modeling_seq2seq": make_fast,
 }
 
 

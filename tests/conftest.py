@@ -1,6 +1,7 @@
 """Fixtures that every test file may use."""
 
 import os
+from contextlib import nullcontext
 
 # Before transformers is imported: tests never reach for the network, and one that tries must fail
 # at once.
@@ -11,6 +12,8 @@ import pytest
 import simulated_flash
 import torch
 from families import BACKENDS, FAMILIES
+
+from hf_tformer import fast
 
 # The models are tiny: handing their work to a second thread costs more than doing it.
 torch.set_num_threads(1)
@@ -23,15 +26,12 @@ def pytest_addoption(parser):
 
 
 @pytest.fixture(autouse=True)
-def plain_paths(request, monkeypatch):
+def plain_paths(request):
     """The whole suite has to pass without the fast paths, too: they may not carry any behaviour."""
-    if request.config.getoption("--plain-paths") and "fast_paths" not in request.module.__name__:
-        model = "hf_tformer.model"
-        monkeypatch.setattr(f"{model}.generation.writes_alone", lambda *args: False)
-        for module in ("modeling_decoder", "stacks_seq2seq"):
-            monkeypatch.setattr(f"{model}.{module}.run_next_tokens", lambda *args: None)
-            monkeypatch.setattr(f"{model}.{module}.run_whole_texts", lambda *args: None)
-            monkeypatch.setattr(f"{model}.{module}.write_in_place", lambda cache: None)
+    is_about_them = "fast" in request.path.parts
+    wanted = request.config.getoption("--plain-paths") and not is_about_them
+    with fast.disabled() if wanted else nullcontext():
+        yield
 
 
 @pytest.fixture(autouse=True)

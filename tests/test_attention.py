@@ -293,3 +293,16 @@ def test_vllm_can_read_the_call_of_the_backend_and_its_scale_in_the_source():
     assert source.count("backend = ALL_ATTENTION_FUNCTIONS.get_interface(") == 1
     assert source.count("= backend(") == 1
     assert "scaling=self.scaling" in source
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_eager_attention_of_a_padded_batch_is_finite_in_every_dtype(family, dtype):
+    model = family.build("eager").to(dtype)
+    with torch.no_grad():
+        actual = family.logits(model, random_rows([6, 2, 4]), "left")
+        model.config._attn_implementation = "sdpa"
+        expected = family.logits(model, random_rows([6, 2, 4]), "left")
+    for ours, theirs in zip(actual, expected, strict=True):
+        assert ours.isfinite().all()
+        if dtype == torch.float64:
+            torch.testing.assert_close(ours, theirs)

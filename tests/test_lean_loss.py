@@ -19,7 +19,7 @@ EXACT = {"rtol": 1e-5, "atol": 1e-6}
 @pytest.fixture(autouse=True)
 def several_chunks(monkeypatch):
     """A few rows at a time, with a rest, as long texts are taken."""
-    monkeypatch.setattr(losses, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(losses, "CHUNK_TOKENS", 7)
 
 
 def step(model, batch, **kwargs):

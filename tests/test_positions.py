@@ -6,7 +6,8 @@ import pytest
 import torch
 from families import DECODER, SEQ2SEQ
 
-from hf_tformer.model.positions import RotaryEmbedding, SinusoidalPositions, count_positions, rotate
+from hf_tformer.model.attention import rotate
+from hf_tformer.model.positions import RotaryEmbedding, SinusoidalPositions, count_positions
 
 ROTARY = {"position_embedding_type": "rotary"}
 
@@ -47,24 +48,33 @@ def test_rotation_keeps_lengths_and_depends_on_distance_alone():
     query, key = torch.randn(1, 1, 1, 10), torch.randn(1, 1, 1, 10)
 
     def product(i, j):
-        at = [[t.unsqueeze(1) for t in rotary(query, torch.tensor([[p]]))] for p in (i, j)]
-        return (rotate(query, *at[0]) * rotate(key, *at[1])).sum()
+        at_i, at_j = (rotary(query, torch.tensor([[position]])) for position in (i, j))
+        return (rotate(query, key, *at_i)[0] * rotate(query, key, *at_j)[1]).sum()
 
     torch.testing.assert_close(product(9, 4), product(25, 20), rtol=1e-4, atol=1e-5)
     assert not torch.isclose(product(9, 4), product(9, 5))
-    turned = rotate(query, *[t.unsqueeze(1) for t in rotary(query, torch.tensor([[7]]))])
+    turned, _ = rotate(query, key, *rotary(query, torch.tensor([[7]])))
     torch.testing.assert_close(turned.norm(), query.norm())
 
 
 def test_a_partial_rotation_leaves_the_rest_of_the_head_alone():
     config = DECODER.config(rope_parameters={"rope_type": "default", "partial_rotary_factor": 0.4})
-    cos, sin = (
-        t.unsqueeze(1) for t in RotaryEmbedding(config)(torch.zeros(1), torch.tensor([[3]]))
-    )
+    cos, sin = RotaryEmbedding(config)(torch.zeros(1), torch.tensor([[3]]))
     state = torch.randn(1, 1, 1, 10)
+    turned, _ = rotate(state, state, cos, sin)
     assert cos.shape[-1] == 4
-    assert torch.equal(rotate(state, cos, sin)[..., 4:], state[..., 4:])
-    assert not torch.equal(rotate(state, cos, sin)[..., :4], state[..., :4])
+    assert torch.equal(turned[..., 4:], state[..., 4:])
+    assert not torch.equal(turned[..., :4], state[..., :4])
+
+
+def test_what_tools_compute_with_the_tables_is_the_rotation():
+    """q · cos + rotate_half(q) · sin, as interpretability tools spell it."""
+    query, key = torch.randn(2, 3, 4, 10), torch.randn(2, 1, 4, 10)
+    cos, sin = RotaryEmbedding(DECODER.config())(query, torch.arange(4)[None])
+    for states, turned in zip((query, key), rotate(query, key, cos, sin), strict=True):
+        first, second = states.chunk(2, dim=-1)
+        expected = states * cos + torch.cat((-second, first), dim=-1) * sin
+        torch.testing.assert_close(turned, expected)
 
 
 @pytest.mark.parametrize(

@@ -6,19 +6,17 @@
     output      [batch, query, heads, value_head_dim]
 
 The backend named by `config._attn_implementation` is looked up in transformers' registry; what the
-user or vLLM registers there is found too. Masks arrive finished, in the form that the backend
-wants.
+user or vLLM registers there is found too. Masks arrive finished, in the form that the backend wants
+(masks.py). `position_embeddings` are the pair (cos, sin) to rotate by, or None (positions.py).
 """
 
 import torch
 from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.utils.generic import is_flash_attention_requested
 
-from .layers import build_norm
-from .positions import rotate
+from .norms import build_norm
 
-# These describe the decoder's own sequence; beside the encoder's keys they would be wrong.
+# These describe the decoder's own tokens; beside the encoder's keys they would be wrong.
 SELF_ATTENTION_ONLY = (
     "position_ids",
     "is_causal",
@@ -42,15 +40,16 @@ def eager_attention(module, query, key, value, attention_mask, scaling, dropout=
     scores = scores.view(batch, heads, length, -1)
     if attention_mask is not None:
         scores = scores + as_additive_mask(attention_mask, scores.dtype)
-    # Softmax in float32: half precision would lose the small weights of a long row.
-    weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    # In float32 at least: half precision would lose the small weights of a long text.
+    exact = torch.promote_types(scores.dtype, torch.float32)
+    weights = nn.functional.softmax(scores, dim=-1, dtype=exact).to(query.dtype)
     weights = nn.functional.dropout(weights, p=dropout, training=module.training)
     output = weights.view(batch, kv_heads, -1, weights.shape[-1]) @ value
     return output.view(batch, heads, length, -1).transpose(1, 2).contiguous(), weights
 
 
 def as_additive_mask(mask, dtype):
-    """Turns booleans (True: visible) into what is added; its minimum keeps hidden rows finite."""
+    """Turns booleans (True: visible) into what is added; its minimum keeps hidden tokens finite."""
     if mask.dtype != torch.bool:
         return mask
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
@@ -58,68 +57,54 @@ def as_additive_mask(mask, dtype):
     )
 
 
-def unless_packed(attention_mask, position_ids, past_key_values):
-    """Leaves out a padding mask that hides nothing, where positions are given and may restart.
+def rotate(query, key, cos, sin):
+    """Turns each pair (i, i + half) of the rotated dimensions of each head by its angle.
 
-    Beside any mask, be it all ones, transformers does not look for packed sequences.
+    query, key [batch, heads, seq, head_dim]; cos, sin [batch or 1, seq, rotated dims], which hold
+    each angle twice. The first of a pair takes the second's sine negative.
     """
-    may_be_packed = position_ids is not None and past_key_values is None
-    is_padding = isinstance(attention_mask, torch.Tensor) and attention_mask.ndim == 2
-    if may_be_packed and is_padding and not torch.compiler.is_compiling() and attention_mask.all():
-        return None
-    return attention_mask
+    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    half = sin.shape[-1] // 2
+    signed_sin = torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
+    return tuple(turn(states, cos, signed_sin) for states in (query, key))
 
 
-def mask_unwritten_keys(config, attention_mask, inputs_embeds, past_key_values):
-    """A padding mask that ends where a static cache has been written, where flash attention runs.
-
-    That backend reads every key it is handed, and such a cache hands over all it has room for.
-    """
-    is_static = past_key_values is not None and past_key_values.is_compileable
-    is_finished = attention_mask is not None and attention_mask.ndim != 2
-    if not is_static or is_finished or not is_flash_attention_requested(config):
-        return attention_mask
-    if torch.compiler.is_compiling():  # asking the device for a length would break the graph
-        return attention_mask
-    batch, length = inputs_embeds.shape[:2]
-    written = int(past_key_values.get_seq_length()) + length
-    if attention_mask is None:
-        return torch.ones(batch, written, dtype=torch.long, device=inputs_embeds.device)
-    return attention_mask[:, :written]
+def turn(states, cos, signed_sin):
+    """Dimensions beyond those of `cos` stay as they are."""
+    size = cos.shape[-1]
+    if size < states.shape[-1]:
+        turned = turn(states[..., :size], cos, signed_sin)
+        return torch.cat((turned, states[..., size:]), dim=-1)
+    return torch.addcmul(states * cos, states.roll(size // 2, dims=-1), signed_sin)
 
 
 class Attention(nn.Module):
     """The projections, and what a backend reads from its module.
 
     Reads from config: hidden_size, num_attention_heads, num_key_value_heads, head_dim,
-    attention_bias, attention_output_bias, attention_scale, attention_dropout, qk_norm (+ the norm's
-    fields), _attn_implementation.
+    value_head_dim (where the family has it), attention_bias, attention_output_bias,
+    attention_scale, attention_dropout, qk_norm (+ the norm's fields), _attn_implementation.
     """
 
-    def __init__(self, config, layer_idx, is_causal, value_head_dim=None, sliding_window=None):
+    def __init__(self, config, layer_idx: int, is_causal: bool, sliding_window: int | None = None):
         super().__init__()
         self.config = config
         self.layer_idx = layer_idx
         self.is_causal = is_causal
         self.sliding_window = sliding_window
         self.head_dim = config.head_dim
-        self.value_head_dim = value_head_dim or config.head_dim
+        self.value_head_dim = getattr(config, "value_head_dim", config.head_dim)
         self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
         self.scaling = config.attention_scale or config.head_dim**-0.5
         self.attention_dropout = config.attention_dropout
 
+        hidden, bias = config.hidden_size, config.attention_bias
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
-        self.q_proj = nn.Linear(
-            config.hidden_size, heads * self.head_dim, bias=config.attention_bias
-        )
-        self.k_proj = nn.Linear(
-            config.hidden_size, kv_heads * self.head_dim, bias=config.attention_bias
-        )
-        self.v_proj = nn.Linear(
-            config.hidden_size, kv_heads * self.value_head_dim, bias=config.attention_bias
-        )
+        self.q_proj = nn.Linear(hidden, heads * self.head_dim, bias=bias)
+        self.k_proj = nn.Linear(hidden, kv_heads * self.head_dim, bias=bias)
+        self.v_proj = nn.Linear(hidden, kv_heads * self.value_head_dim, bias=bias)
         self.o_proj = nn.Linear(
-            heads * self.value_head_dim, config.hidden_size, bias=config.attention_output_bias
+            heads * self.value_head_dim, hidden, bias=config.attention_output_bias
         )
         # CODEPATH: Qwen3 normalises each head; Llama, GPT-2, BART and the others do not
         self.q_norm = build_norm(config, self.head_dim) if config.qk_norm else nn.Identity()
@@ -150,7 +135,7 @@ def split_heads(projected, head_dim):
 
 
 class SelfAttention(Attention):
-    """Attention of a sequence to itself, optionally rotated, cached, and limited to a window."""
+    """Attention of a text to itself, optionally rotated, cached, and limited to a window."""
 
     def forward(
         self,
@@ -163,7 +148,7 @@ class SelfAttention(Attention):
         query = self.project_query(hidden_states)
         key, value = self.project_key_value(hidden_states)
         if position_embeddings is not None:
-            query, key = rotate(query, *position_embeddings), rotate(key, *position_embeddings)
+            query, key = rotate(query, key, *position_embeddings)
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
         # Spelled out here: vLLM reads this function for the look-up, the one call and its scale.
@@ -184,7 +169,8 @@ class SelfAttention(Attention):
 
 
 class PackedKeys:
-    """Which rows of the encoder are real, in the form in which flash attention takes ragged keys.
+    """Which tokens of the sources are real, in the form in which flash attention takes keys of
+    texts of unequal length.
 
     Made of a padding mask [batch, source], once per forward pass.
     """
@@ -205,16 +191,16 @@ class PackedKeys:
 
     def gather(self, states):
         """[batch, kv_heads, source, dim] → [1, kv_heads, total, dim]"""
-        rows = states[:, :, : self.max_length]  # a static cache may have room for more
-        rows = rows.transpose(1, 2).flatten(0, 1).index_select(0, self.indices)
-        return rows.transpose(0, 1).unsqueeze(0)
+        tokens = states[:, :, : self.max_length]  # a static cache may have room for more
+        tokens = tokens.transpose(1, 2).flatten(0, 1).index_select(0, self.indices)
+        return tokens.transpose(0, 1).unsqueeze(0)
 
 
 class CrossAttention(Attention):
     """Attention to the encoder, whose keys and values are computed once and cached."""
 
-    def __init__(self, config, layer_idx, value_head_dim=None):
-        super().__init__(config, layer_idx, is_causal=False, value_head_dim=value_head_dim)
+    def __init__(self, config, layer_idx: int):
+        super().__init__(config, layer_idx, is_causal=False)
 
     def forward(
         self,
@@ -260,7 +246,7 @@ class CrossAttention(Attention):
         """Flash attention beside a padded encoder.
 
         The stock path unpads the queries with the mask of the keys, which is wrong wherever decoder
-        and encoder differ. Here the keys alone are packed, and every query row keeps its place.
+        and encoder differ. Here the keys alone are packed, and every query keeps its place.
         """
         batch, heads, length, head_dim = query.shape
         return self.attend(
@@ -276,6 +262,3 @@ class CrossAttention(Attention):
             max_length_k=packed.max_length,
             **kwargs,
         )
-
-
-__all__ = ["CrossAttention", "SelfAttention", "eager_attention"]

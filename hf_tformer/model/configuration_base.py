@@ -41,6 +41,13 @@ LARGEST = {
     "num_labels": 10**7,
 }
 LARGEST_PARAMETER_COUNT = 10**13
+POSITIVE_NUMBERS = (
+    "rms_norm_eps",
+    "layer_norm_eps",
+    "initializer_range",
+    "attention_scale",
+    "logit_scale",
+)
 POSITIVE_ROPE_NUMBERS = (
     "rope_theta",
     "factor",
@@ -71,9 +78,8 @@ class TformerConfig(PreTrainedConfig):
             name: value for name, value in config_dict.items() if not name.endswith("_internal")
         }
         refuse_later_format(config_dict.get("format_version", 1))
-        names = {*cls.__dataclass_fields__, "layer_types", "rope_parameters"} - {
-            "dtype"
-        }  # "auto" is resolved by the base class
+        # Not dtype: the base class resolves "auto".
+        names = {*cls.__dataclass_fields__, "layer_types", "rope_parameters"} - {"dtype"}
         overrides = {name: kwargs.pop(name) for name in list(kwargs) if name in names}
         config_dict = {**config_dict, **overrides}
         if "rope_theta" in kwargs:  # the old name of what stands in rope_parameters today
@@ -90,8 +96,7 @@ class TformerConfig(PreTrainedConfig):
             if self.hidden_size % heads:
                 raise ValueError(
                     f"hidden_size ({self.hidden_size}) is not divisible by num_attention_heads "
-                    f"({heads}): "
-                    "choose other sizes, or set head_dim"
+                    f"({heads}): choose other sizes, or set head_dim"
                 )
             self.head_dim = self.hidden_size // heads
 
@@ -123,9 +128,7 @@ class TformerConfig(PreTrainedConfig):
         """Before anything is derived: nothing may be divided by, or allocated for, a wrong size."""
         refuse_later_format(self.format_version)
         self.check_sizes(num_labels=num_labels)
-        self.format_version = (
-            FORMAT_VERSION  # what is read from now on is written in today's format
-        )
+        self.format_version = FORMAT_VERSION  # what is read is written in today's format
 
     def check_sizes(self, **sizes):
         for name, largest in LARGEST.items():
@@ -152,17 +155,11 @@ class TformerConfig(PreTrainedConfig):
     def check_numbers(self):
         for name in ("attention_dropout", "dropout", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:
+                value = getattr(self, name)
                 raise ValueError(
-                    f"{name} is {getattr(self, name)}: choose a value from 0 up to, not "
-                    "including, 1"
+                    f"{name} is {value}: choose a value from 0 up to, not including, 1"
                 )
-        for name in (
-            "rms_norm_eps",
-            "layer_norm_eps",
-            "initializer_range",
-            "attention_scale",
-            "logit_scale",
-        ):
+        for name in POSITIVE_NUMBERS:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise ValueError(f"{name} is {value}: choose a positive number")
@@ -201,6 +198,12 @@ class TformerConfig(PreTrainedConfig):
         rotated = int(self.head_dim * fraction)
         # The proportional type leaves its pairs at their places in the head and turns some of them.
         turned = self.head_dim if rope["rope_type"] == "proportional" else rotated
+        if rope["rope_type"] == "dynamic" and rotated <= 2:
+            raise ValueError(
+                "rope_parameters['rope_type'] is 'dynamic', which needs more than two rotated "
+                f"dimensions: head_dim ({self.head_dim}) x partial_rotary_factor ({fraction}) "
+                f"gives {rotated}, choose a larger head_dim"
+            )
         if turned % 2 or not 0 < rotated <= self.head_dim:
             raise ValueError(
                 f"rotary positions turn pairs, but head_dim ({self.head_dim}) x "
@@ -229,8 +232,7 @@ class TformerConfig(PreTrainedConfig):
             }
             raise ValueError(
                 f"these sizes make a model of about {count:.0e} parameters, more than any machine "
-                "holds "
-                f"(limit {LARGEST_PARAMETER_COUNT:.0e}): reduce {sizes}"
+                f"holds (limit {LARGEST_PARAMETER_COUNT:.0e}): reduce {sizes}"
             )
 
     def check_token_ids(self, *names):
@@ -279,7 +281,6 @@ def refuse_foreign_attention(config_dict):
             if isinstance(name, str) and ("/" in name or ":" in name):
                 raise ValueError(
                     f"{key} is {value!r} in the configuration file, which would download and run "
-                    "code from there: "
-                    "remove the key, and pass attn_implementation=... to from_pretrained if you "
-                    "trust that kernel"
+                    "code from there: remove the key, and pass attn_implementation=... to "
+                    "from_pretrained if you trust that kernel"
                 )

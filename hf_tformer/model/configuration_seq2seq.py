@@ -108,16 +108,16 @@ class TformerSeq2SeqConfig(TformerConfig):
         ):
             raise ValueError(
                 f"source_vocab_size ({self.source_vocab_size}) differs from vocab_size "
-                f"({self.vocab_size}), so one "
-                "table cannot serve both: set share_encoder_decoder_embeddings=False"
+                f"({self.vocab_size}), so one table cannot serve both: set "
+                "share_encoder_decoder_embeddings=False"
             )
         if self.pad_token_id is not None and self.pad_token_id >= (
             self.source_vocab_size or self.vocab_size
         ):
             raise ValueError(
                 f"pad_token_id is {self.pad_token_id}, outside the source vocabulary of "
-                f"{self.source_vocab_size}: "
-                "source and target are padded with one id, choose it inside both"
+                f"{self.source_vocab_size}: source and target are padded with one id, choose it "
+                "inside both"
             )
 
     def approximate_parameter_count(self):

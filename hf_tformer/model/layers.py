@@ -1,70 +1,47 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
-"""The leaves of a layer: norms, MLPs, and the two orders of norm and residual branch."""
+"""One layer: self-attention and an MLP, each added to the hidden states that it reads.
 
-import torch
+    hidden_states [batch, seq, hidden] → the same shape
+
+What attention does stands in attention.py.
+"""
+
 from torch import nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
 
-
-class RMSNorm(nn.Module):
-    """Divides by the root mean square over the last dimension (Zhang and Sennrich 2019)."""
-
-    def __init__(self, size, eps):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
-
-    def forward(self, hidden_states):
-        # Under autocast the weight stays float32 while the input is narrower; the fused kernel
-        # wants one dtype.
-        weight = self.weight.to(hidden_states.dtype)
-        return nn.functional.rms_norm(hidden_states, weight.shape, weight, self.eps)
-
-    def extra_repr(self):
-        return f"{tuple(self.weight.shape)}, eps={self.eps}"
-
-
-def build_norm(config, size):
-    """Reads from config: norm_type, rms_norm_eps, layer_norm_eps."""
-    # CODEPATH: rmsnorm in Llama, Mistral and Qwen; layernorm in GPT-2, BART and Marian
-    if config.norm_type == "rmsnorm":
-        return RMSNorm(size, config.rms_norm_eps)
-    return nn.LayerNorm(size, eps=config.layer_norm_eps)
-
-
-def optional_norm(config, wanted):
-    """A norm over the hidden size where one is wanted, else nothing."""
-    return build_norm(config, config.hidden_size) if wanted else nn.Identity()
-
-
-def build_dropout(config):
-    """Reads from config: dropout. Nothing at all costs less than dropping nothing."""
-    # CODEPATH: BART and Marian train with dropout; Llama, Mistral and Qwen without
-    return nn.Dropout(config.dropout) if config.dropout else nn.Identity()
-
+from .attention import SelfAttention
+from .norms import build_norm
 
 # What transformers spells out in seven operations torch has as one.
 SPELLED_OUT = ("gelu_accurate", "gelu_fast", "gelu_new")
 
 
-def build_activation(config):
+def build_activation(config) -> nn.Module:
     """Reads from config: hidden_act."""
     # CODEPATH: gelu_new in GPT-2
     name = "gelu_pytorch_tanh" if config.hidden_act in SPELLED_OUT else config.hidden_act
     return ACT2FN[name]
 
 
+def build_dropout(config) -> nn.Module:
+    """Reads from config: dropout. Nothing at all costs less than dropping nothing."""
+    # CODEPATH: BART and Marian train with dropout; Llama, Mistral and Qwen without
+    return nn.Dropout(config.dropout) if config.dropout else nn.Identity()
+
+
 class MLP(nn.Module):
-    """Up, activation, down. Reads from config: hidden_size, intermediate_size, mlp_bias,
-    hidden_act."""
+    """Up, activation, down.
+
+    Reads from config: hidden_size, intermediate_size, mlp_bias, hidden_act.
+    """
 
     def __init__(self, config):
         super().__init__()
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
-        self.down_proj = nn.Linear(
-            config.intermediate_size, config.hidden_size, bias=config.mlp_bias
-        )
+        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        self.up_proj = nn.Linear(hidden, inner, bias=bias)
+        self.down_proj = nn.Linear(inner, hidden, bias=bias)
         self.act_fn = build_activation(config)
 
     def forward(self, hidden_states):
@@ -81,16 +58,15 @@ class GatedMLP(MLP):
         )
 
     def forward(self, hidden_states):
-        return self.down_proj(
-            self.act_fn(self.gate_proj(hidden_states)) * self.up_proj(hidden_states)
-        )
+        gate = self.act_fn(self.gate_proj(hidden_states))
+        return self.down_proj(gate * self.up_proj(hidden_states))
 
 
 MLPS = {"gated": GatedMLP, "plain": MLP}
 
 
 def pre_norm(hidden_states, norm, sublayer, dropout):
-    """The stream itself is never normalised, so gradients reach every layer undamped."""
+    """The hidden states that are passed on are never normalised: gradients reach every layer."""
     return hidden_states + dropout(sublayer(norm(hidden_states)))
 
 
@@ -102,6 +78,38 @@ def post_norm(hidden_states, norm, sublayer, dropout):
 RESIDUALS = {"pre": pre_norm, "post": post_norm}
 
 
+class Layer(GradientCheckpointingLayer):
+    """Self-attention, then an MLP. Each family has a subclass with a name of its own.
+
+    Reads from config: norm_position, mlp_type, dropout (+ the fields of attention, norm and MLP).
+    """
+
+    def __init__(self, config, layer_idx: int, is_causal: bool, sliding_window: int | None = None):
+        super().__init__()
+        self.self_attn = SelfAttention(config, layer_idx, is_causal, sliding_window)
+        self.mlp = MLPS[config.mlp_type](config)
+        self.self_attn_norm = build_norm(config, config.hidden_size)
+        self.mlp_norm = build_norm(config, config.hidden_size)
+        self.dropout = build_dropout(config)
+        self.residual = RESIDUALS[config.norm_position]
+
+    def forward(
+        self,
+        hidden_states,
+        attention_mask=None,
+        position_embeddings=None,
+        past_key_values=None,
+        **kwargs,
+    ):
+        def attend(states):
+            return self.self_attn(
+                states, attention_mask, position_embeddings, past_key_values, **kwargs
+            )[0]
+
+        hidden_states = self.residual(hidden_states, self.self_attn_norm, attend, self.dropout)
+        return self.residual(hidden_states, self.mlp_norm, self.mlp, self.dropout)
+
+
 def keep_positions(hidden_states, logits_to_keep):
     """The positions whose logits are wanted: all for 0, the last n for n, or the given indices."""
     if isinstance(logits_to_keep, int):
@@ -109,18 +117,15 @@ def keep_positions(hidden_states, logits_to_keep):
     return hidden_states[:, logits_to_keep]
 
 
-def initialise_projection(config, module):
+def initialise_projection(config, module: nn.Module) -> None:
     """Replaces the normal start that transformers gives a linear layer, where another is wanted."""
     # CODEPATH: the 2017 paper and its teaching models are Glorot-uniform; Llama and BART are normal
     if config.initializer == "xavier_uniform" and isinstance(module, nn.Linear):
         init.xavier_uniform_(module.weight)
 
 
-def plan_for(model, plan):
+def plan_for(model: nn.Module, plan: dict) -> dict:
     """The entries of a parallel plan that name a module of this model: a plain MLP has no gate."""
     real = (name for name, module in model.named_modules() if not isinstance(module, nn.Identity))
     names = {name.replace("layers.0.", "layers.*.") for name in real}
     return {pattern: style for pattern, style in plan.items() if pattern in names}
-
-
-__all__ = ["MLP", "GatedMLP", "RMSNorm"]

@@ -3,17 +3,14 @@
 same ones.
 
 Training never holds all logits: with a vocabulary of 32000 and more they are the largest tensor of
-a step, and only their gradient is wanted. `chunked_cross_entropy` makes a few rows of them at a
-time and turns each into gradients before the next.
+a step, and only their gradient is wanted. `chunked_cross_entropy` makes those of a few tokens at a
+time and turns them into gradients before the next.
 """
 
 import torch
 from torch import nn
 
-from .flat import flatten_linear
-from .runs import runs_flat
-
-CHUNK_ROWS = 512  # fewer slow the matrix products down, more only cost memory
+CHUNK_TOKENS = 512  # fewer slow the matrix products down, more only cost memory
 
 
 class Unprojected:
@@ -55,34 +52,21 @@ def causal_language_model_loss(logits, labels, shift_labels=None, ignore_index=-
     return language_model_loss(logits, shift_labels, ignore_index=ignore_index, **kwargs)
 
 
-def loss_and_logits(model, hidden_states, labels, return_logits, kwargs):
-    """What a language model's head returns; training gets no logits unless it asks for them.
+def needs_logits(model: nn.Module, labels, return_logits: bool | None) -> bool:
+    """Whether all logits have to be made; training needs none unless it asks for them.
 
-    `return_logits` is the caller's wish, None where it has none. The configuration adds its own
-    label smoothing and z-loss unless the call says otherwise.
+    `return_logits` is the caller's wish, None where it has none.
     """
-    config, head = model.config, model.lm_head
     if return_logits is None:
-        return_logits = not model.training or config.return_logits_in_training
-    if labels is None or return_logits or not is_readable(head) or not is_own(model.loss_function):
-        predictions = logits = project(model, hidden_states)
-    else:
-        predictions, logits = Unprojected(hidden_states, head), None
-    if labels is None:
-        return None, logits
+        return_logits = not model.training or model.config.return_logits_in_training
+    is_own = model.loss_function in (language_model_loss, causal_language_model_loss)
+    return labels is None or return_logits or not is_readable(model.lm_head) or not is_own
+
+
+def loss_arguments(config, kwargs: dict) -> dict:
+    """The configuration adds its own label smoothing and z-loss unless the call says otherwise."""
     settings = {"label_smoothing": config.label_smoothing, "z_loss": config.z_loss}
-    arguments = {"vocab_size": config.vocab_size, **settings, **kwargs}
-    return model.loss_function(logits=predictions, labels=labels, **arguments), logits
-
-
-def project(model, hidden_states):
-    """All logits, on a CPU by the product that is fastest for so many rows."""
-    head, shape = model.lm_head, hidden_states.shape[:-1]
-    rows = shape.numel()
-    if rows < 2 or not (is_readable(head) and runs_flat(model, hidden_states)):
-        return head(hidden_states)
-    logits = flatten_linear(head, rows)(hidden_states.flatten(0, -2))
-    return logits.contiguous().view(*shape, -1)
+    return {"vocab_size": config.vocab_size, **settings, **kwargs}
 
 
 def is_readable(head):
@@ -91,23 +75,19 @@ def is_readable(head):
     Adapters, quantisers, offloading and sharding put something in its place or around its call:
     then only calling it is right.
     """
-    is_called_plainly = not (
-        head._forward_hooks or head._forward_pre_hooks or "forward" in vars(head)
-    )
+    attributes = vars(head)
+    # torch has no public way to ask for hooks. Where these names are gone, the head is called.
+    hooks = ("_forward_hooks", "_forward_pre_hooks")
+    is_hooked = any(attributes.get(name, True) for name in hooks)
     is_plain = type(head) is nn.Linear and type(head.weight) in (nn.Parameter, torch.Tensor)
-    return is_plain and is_called_plainly
-
-
-def is_own(loss_function):
-    return loss_function in (language_model_loss, causal_language_model_loss)
+    return is_plain and not is_hooked and "forward" not in attributes
 
 
 def sum_logits(logits, labels, ignore_index, label_smoothing, z_loss):
     """The sum over the labels that count."""
     # In float32 at least: half precision would round away most of what a large vocabulary adds up.
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(
-        0, -2
-    )  # [batch, seq, vocab] → [tokens, vocab]
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = logits.flatten(0, -2)  # [batch, seq, vocab] → [tokens, vocab]
     labels = labels.to(logits.device).long()
     total = nn.functional.cross_entropy(
         logits, labels, ignore_index=ignore_index, reduction="sum", label_smoothing=label_smoothing
@@ -187,18 +167,21 @@ def chunked_cross_entropy(
     with torch.autocast(hidden_states.device.type, enabled=False):
         table = weight.to(dtype)
         offset = None if bias is None else bias.to(dtype)
-        buffer = hidden_states.new_empty(min(CHUNK_ROWS, len(labels)), len(table), dtype=exact)
-        for rows in chunks(labels, ignore_index):
-            states = hidden_states[rows].to(dtype)
-            slopes = project_into(states, table, offset, buffer[: len(states)])
-            total += slopes_in_place(slopes, labels[rows], ignore_index, label_smoothing, z_loss)
+        buffer = hidden_states.new_empty(min(CHUNK_TOKENS, len(labels)), len(table), dtype=exact)
+        for tokens in chunks(labels, ignore_index):
+            states = hidden_states[tokens].to(dtype)
+            logits = project_into(states, table, offset, buffer[: len(states)])
+            total += turn_into_gradients(
+                logits, labels[tokens], ignore_index, label_smoothing, z_loss
+            )
+            gradients = logits
             if needed[2]:
-                by_bias += slopes.sum(0)
-            slopes = slopes.to(dtype)
+                by_bias += gradients.sum(0)
+            gradients = gradients.to(dtype)
             if needed[0]:
-                by_states[rows] = (slopes @ table).to(exact)
+                by_states[tokens] = (gradients @ table).to(exact)
             if needed[1]:
-                add_product(by_weight, slopes.t(), states)
+                add_product(by_weight, gradients.t(), states)
     return total, *as_stored((by_states, by_weight, by_bias), (hidden_states, weight, bias))
 
 
@@ -228,14 +211,14 @@ def as_stored(gradients, tensors):
 
 
 def chunks(labels, ignore_index):
-    """Which rows to take together. Where asking costs no wait, ignored ones are not computed."""
+    """Which tokens to take together. Where asking costs no wait, ignored ones are not computed."""
     if labels.device.type == "cpu" and not (counted := labels != ignore_index).all():
-        return counted.nonzero().flatten().split(CHUNK_ROWS)
-    return [slice(start, start + CHUNK_ROWS) for start in range(0, len(labels), CHUNK_ROWS)]
+        return counted.nonzero().flatten().split(CHUNK_TOKENS)
+    return [slice(start, start + CHUNK_TOKENS) for start in range(0, len(labels), CHUNK_TOKENS)]
 
 
-def slopes_in_place(logits, labels, ignore_index, label_smoothing, z_loss):
-    """The summed loss of some rows, whose logits are overwritten with its gradient by them."""
+def turn_into_gradients(logits, labels, ignore_index, label_smoothing, z_loss):
+    """The summed loss of some tokens, whose logits are overwritten with its gradient by them."""
     counted = (labels != ignore_index)[:, None]
     labels = labels[:, None].where(counted, 0)
     losses = (label_smoothing - 1) * logits.gather(1, labels)
@@ -267,6 +250,3 @@ def add_product(total, left, right):
         total.addmm_(left, right)
     else:
         total += left @ right
-
-
-__all__ = ["causal_language_model_loss", "language_model_loss", "loss_and_logits"]

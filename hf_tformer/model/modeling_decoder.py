@@ -10,12 +10,12 @@ attends; a head projects.
 
 from torch import nn
 from transformers.cache_utils import Cache, DynamicCache
+from transformers.generation import GenerationMixin
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 from transformers.modeling_layers import (
     GenericForQuestionAnswering,
     GenericForSequenceClassification,
     GenericForTokenClassification,
-    GradientCheckpointingLayer,
 )
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.modeling_utils import PreTrainedModel
@@ -25,23 +25,13 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import SelfAttention, mask_unwritten_keys, unless_packed
-from .caching import write_in_place
+from .attention import SelfAttention
 from .configuration_decoder import TformerDecoderConfig
-from .generation import StepwiseGenerationMixin
-from .layers import (
-    MLPS,
-    RESIDUALS,
-    build_dropout,
-    build_norm,
-    initialise_projection,
-    keep_positions,
-    optional_norm,
-    plan_for,
-)
-from .losses import causal_language_model_loss, loss_and_logits
-from .positions import build_positions, build_rotation, count_positions, for_all_heads
-from .runs import known, run_next_tokens, run_whole_texts, steers_attention
+from .layers import Layer, build_dropout, initialise_projection, keep_positions, plan_for
+from .losses import Unprojected, causal_language_model_loss, loss_arguments, needs_logits
+from .masks import ignore_padding, mask_unwritten_keys, unless_packed
+from .norms import optional_norm
+from .positions import build_positions, build_rotation, count_positions
 
 MASK_MAKERS = {
     "full_attention": create_causal_mask,
@@ -49,37 +39,15 @@ MASK_MAKERS = {
 }
 
 
-@known
-class TformerDecoderLayer(GradientCheckpointingLayer):
-    """Self-attention and MLP, each on its own residual branch."""
+class TformerDecoderLayer(Layer):
+    """A layer that sees the tokens before it: all of them, or those within a window."""
 
-    def __init__(self, config, layer_idx):
-        super().__init__()
+    def __init__(self, config, layer_idx: int):
         layer_types = getattr(config, "layer_types", None)  # present only where some layer slides
-        self.attention_type = layer_types[layer_idx] if layer_types else "full_attention"
-        window = config.sliding_window if self.attention_type == "sliding_attention" else None
-        self.self_attn = SelfAttention(config, layer_idx, is_causal=True, sliding_window=window)
-        self.mlp = MLPS[config.mlp_type](config)
-        self.self_attn_norm = build_norm(config, config.hidden_size)
-        self.mlp_norm = build_norm(config, config.hidden_size)
-        self.dropout = build_dropout(config)
-        self.residual = RESIDUALS[config.norm_position]
-
-    def forward(
-        self,
-        hidden_states,
-        attention_mask=None,
-        position_embeddings=None,
-        past_key_values=None,
-        **kwargs,
-    ):
-        def attend(states):
-            return self.self_attn(
-                states, attention_mask, position_embeddings, past_key_values, **kwargs
-            )[0]
-
-        hidden_states = self.residual(hidden_states, self.self_attn_norm, attend, self.dropout)
-        return self.residual(hidden_states, self.mlp_norm, self.mlp, self.dropout)
+        attention_type = layer_types[layer_idx] if layer_types else "full_attention"
+        window = config.sliding_window if attention_type == "sliding_attention" else None
+        super().__init__(config, layer_idx, is_causal=True, sliding_window=window)
+        self.attention_type = attention_type
 
 
 class TformerDecoderPreTrainedModel(PreTrainedModel):
@@ -105,7 +73,6 @@ class TformerDecoderPreTrainedModel(PreTrainedModel):
         initialise_projection(self.config, module)
 
 
-@known
 class TformerDecoderModel(TformerDecoderPreTrainedModel):
     """Token ids to hidden states."""
 
@@ -114,7 +81,7 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
     def __init__(self, config: TformerDecoderConfig):
         super().__init__(config)
         # No padding_idx: masks keep padding out, and where padding shares the end token's id that
-        # row must train.
+        # embedding must train.
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         # CODEPATH: the 2017 paper and Marian scale; Llama, GPT-2 and BART-large do not
         self.embed_scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
@@ -160,40 +127,24 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
             position_ids = count_positions(
                 attention_mask, inputs_embeds.shape[1], past_length, inputs_embeds.device
             )
-        # Only after the masks: beside a cache, transformers no longer looks for packed sequences.
+        # Only after the masks: beside a cache, transformers no longer looks for packed texts.
         if use_cache and past_key_values is None and not self.training:
             past_key_values = DynamicCache(config=self.config)
-        write_in_place(past_key_values)
 
         hidden_states = self.positions(inputs_embeds * self.embed_scale, position_ids)
         hidden_states = self.dropout(self.embed_norm(hidden_states))
-        tables = for_all_heads(self.rotary_emb(hidden_states, position_ids))
-        last = self.run_flat(hidden_states, tables, attention_mask, masks, past_key_values, kwargs)
-        if last is None:
-            for layer in self.layers_in_use():
-                hidden_states = layer(
-                    hidden_states,
-                    attention_mask=masks[layer.attention_type],
-                    position_embeddings=tables,
-                    past_key_values=past_key_values,
-                    position_ids=position_ids,
-                    **kwargs,
-                )
-            last = self.norm(hidden_states)
-        return BaseModelOutputWithPast(last_hidden_state=last, past_key_values=past_key_values)
-
-    def run_flat(self, hidden_states, tables, attention_mask, masks, cache, kwargs):
-        """What layers and norm make of it, or None where their modules have to be called."""
-        if masks.keys() != {"full_attention"} or steers_attention(kwargs):
-            return None
-        mask = masks["full_attention"]
-        last = run_next_tokens(self, hidden_states, tables, cache, mask)
-        if last is None:
-            last = run_whole_texts(self, hidden_states, tables, attention_mask, mask, cache)
-        return last
-
-    def layers_in_use(self):
-        return self.layers[: self.config.num_hidden_layers]  # early exit lowers it for a draft
+        position_embeddings = self.rotary_emb(hidden_states, position_ids)
+        hidden_states = self.run_layers(
+            hidden_states,
+            masks,
+            position_embeddings,
+            past_key_values,
+            position_ids=position_ids,
+            **kwargs,
+        )
+        return BaseModelOutputWithPast(
+            last_hidden_state=hidden_states, past_key_values=past_key_values
+        )
 
     def prepare_masks(self, attention_mask, inputs_embeds, position_ids, past_key_values):
         """One finished mask per kind of layer; a dict has been prepared by generate already."""
@@ -210,9 +161,23 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
             for kind in {layer.attention_type for layer in self.layers}
         }
 
+    def run_layers(self, hidden_states, masks, position_embeddings, past_key_values, **kwargs):
+        """All layers and the final norm, [batch, seq, hidden] → the same shape."""
+        for layer in self.layers_in_use():
+            hidden_states = layer(
+                hidden_states,
+                attention_mask=masks[layer.attention_type],
+                position_embeddings=position_embeddings,
+                past_key_values=past_key_values,
+                **kwargs,
+            )
+        return self.norm(hidden_states)
 
-@known
-class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, StepwiseGenerationMixin):
+    def layers_in_use(self):
+        return self.layers[: self.config.num_hidden_layers]  # early exit lowers it for a draft
+
+
+class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
     """Hidden states to the logits of the next token."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
@@ -255,8 +220,17 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, StepwiseGeneratio
             **kwargs,
         )
         # Scaled before the projection: there are fewer hidden values than logits.
-        kept = keep_positions(outputs.last_hidden_state, logits_to_keep)
-        loss, logits = loss_and_logits(self, kept * self.logit_scale, labels, return_logits, kwargs)
+        hidden_states = keep_positions(outputs.last_hidden_state, logits_to_keep) * self.logit_scale
+        logits = loss = None
+        if needs_logits(self, labels, return_logits):
+            logits = self.lm_head(hidden_states)
+        if labels is not None:
+            ignore_index = kwargs.get("ignore_index", -100)
+            loss = self.loss_function(
+                logits=Unprojected(hidden_states, self.lm_head) if logits is None else logits,
+                labels=ignore_padding(labels, attention_mask, 1, ignore_index),
+                **loss_arguments(self.config, kwargs),
+            )
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
@@ -274,7 +248,7 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, StepwiseGeneratio
 class TformerDecoderForSequenceClassification(
     GenericForSequenceClassification, TformerDecoderPreTrainedModel
 ):
-    """The last real token of each row to the scores of its class."""
+    """The last real token of each text to the scores of its class."""
 
     accepts_loss_kwargs = False
 

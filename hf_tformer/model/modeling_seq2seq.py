@@ -11,15 +11,15 @@ The stacks prepare positions, masks and the cache; this file joins them.
 import torch
 from torch import nn
 from transformers.cache_utils import Cache
+from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .configuration_seq2seq import TformerSeq2SeqConfig
-from .generation import StepwiseGenerationMixin
 from .layers import keep_positions, plan_for
-from .losses import language_model_loss, loss_and_logits
-from .runs import known
+from .losses import Unprojected, language_model_loss, loss_arguments, needs_logits
+from .masks import ignore_padding
 from .stacks_seq2seq import (
     TformerSeq2SeqDecoder,
     TformerSeq2SeqEncoder,
@@ -37,7 +37,6 @@ ATTENTION_PLAN = {
 MLP_PLAN = {"gate_proj": "colwise", "up_proj": "colwise", "down_proj": "rowwise"}
 
 
-@known
 class TformerSeq2SeqModel(TformerSeq2SeqPreTrainedModel):
     """Encoder and decoder, with one table for both or one for each."""
 
@@ -139,10 +138,7 @@ class TformerSeq2SeqModel(TformerSeq2SeqPreTrainedModel):
         )
 
 
-@known
-class TformerSeq2SeqForConditionalGeneration(
-    TformerSeq2SeqPreTrainedModel, StepwiseGenerationMixin
-):
+class TformerSeq2SeqForConditionalGeneration(TformerSeq2SeqPreTrainedModel, GenerationMixin):
     """Decoder hidden states to the logits of the next target token."""
 
     _tied_weights_keys = {"lm_head.weight": "model.shared.weight"}
@@ -202,8 +198,17 @@ class TformerSeq2SeqForConditionalGeneration(
             **kwargs,
         )
         # Scaled before the projection: there are fewer hidden values than logits.
-        kept = keep_positions(outputs.last_hidden_state, logits_to_keep)
-        loss, logits = loss_and_logits(self, kept * self.logit_scale, labels, return_logits, kwargs)
+        hidden_states = keep_positions(outputs.last_hidden_state, logits_to_keep) * self.logit_scale
+        logits = loss = None
+        if needs_logits(self, labels, return_logits):
+            logits = self.lm_head(hidden_states)
+        if labels is not None:
+            ignore_index = kwargs.get("ignore_index", -100)
+            loss = self.loss_function(
+                logits=Unprojected(hidden_states, self.lm_head) if logits is None else logits,
+                labels=ignore_padding(labels, decoder_attention_mask, 0, ignore_index),
+                **loss_arguments(self.config, kwargs),
+            )
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,

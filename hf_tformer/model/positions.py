@@ -13,6 +13,8 @@ import torch
 from torch import nn
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
 
+from .masks import is_padding_mask
+
 
 def count_positions(attention_mask, seq_length, past_length, device):
     """Position of each new token: padding is not counted, whichever side it is on.
@@ -21,7 +23,7 @@ def count_positions(attention_mask, seq_length, past_length, device):
     is unknown. It may be wider, as the width of a static cache is.
     """
     new = torch.arange(seq_length, device=device) + past_length
-    if not (isinstance(attention_mask, torch.Tensor) and attention_mask.ndim == 2):
+    if not is_padding_mask(attention_mask):
         return new.unsqueeze(0)
     if isinstance(past_length, int) and attention_mask.shape[-1] < past_length + seq_length:
         raise ValueError(
@@ -65,9 +67,8 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, hidden_states, position_ids):
         dims = torch.arange(0, self.hidden_size, 2, device=position_ids.device, dtype=torch.float32)
-        angles = position_ids[..., None].float() * 10000.0 ** (
-            -dims / self.hidden_size
-        )  # [batch, seq, hidden / 2]
+        frequencies = 10000.0 ** (-dims / self.hidden_size)
+        angles = position_ids[..., None].float() * frequencies  # [batch, seq, hidden / 2]
         positions = self.arrange(angles.sin(), angles.cos())[..., : self.hidden_size]
         return hidden_states + positions.to(hidden_states.dtype)
 
@@ -86,8 +87,8 @@ class LearnedPositions(nn.Embedding):
         if last >= self.num_embeddings:
             raise ValueError(
                 f"a token stands at position {last}, but max_position_embeddings is "
-                f"{self.num_embeddings} and learned "
-                "positions end there: shorten the input, or train a model with more positions"
+                f"{self.num_embeddings} and learned positions end there: shorten the input, or "
+                "train a model with more positions"
             )
 
 
@@ -101,16 +102,6 @@ def build_positions(config):
     if config.position_embedding_type == "sinusoidal":
         return SinusoidalPositions(config.hidden_size, config.sinusoidal_layout)
     return NoPositions()
-
-
-def rotate(states, cos, signed_sin):
-    """Turns each pair (i, i + half) of the last dimension by its angle; dimensions beyond cos stay
-    as they are. The first of a pair takes the second's sine negative: its sign is in the table."""
-    size = cos.shape[-1]
-    if size < states.shape[-1]:
-        turned = rotate(states[..., :size], cos, signed_sin)
-        return torch.cat((turned, states[..., size:]), dim=-1)
-    return torch.addcmul(states * cos, states.roll(size // 2, dims=-1), signed_sin)
 
 
 class NoRotation(nn.Module):
@@ -147,8 +138,8 @@ class RotaryEmbedding(nn.Module):
         return 1.0 / rope["rope_theta"] ** (dims / size), 1.0
 
     def _apply(self, fn, recurse=True):
-        # `.half()` and `.to(torch.bfloat16)` would round the frequencies for good; they stay
-        # float32.
+        # `.half()` and `.to(bfloat16)` would round the frequencies for good: they stay float32. If
+        # torch ever calls another method for it, they are rounded, as Llama's are.
         exact = {name: getattr(self, name) for name in ("inv_freq", "original_inv_freq")}
         super()._apply(fn, recurse)
         for name, before in exact.items():
@@ -160,35 +151,11 @@ class RotaryEmbedding(nn.Module):
     @torch.no_grad()
     @dynamic_rope_update
     def forward(self, hidden_states, position_ids):
-        angles = position_ids[..., None].float() * self.inv_freq.to(
-            hidden_states.device, torch.float32
-        )
+        frequencies = self.inv_freq.to(hidden_states.device, torch.float32)
+        angles = position_ids[..., None].float() * frequencies
+        angles = torch.cat((angles, angles), dim=-1)  # one for each of a pair
         cos, sin = angles.cos() * self.attention_scaling, angles.sin() * self.attention_scaling
-        cos, signed_sin = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
-        return cos.to(hidden_states.dtype), signed_sin.to(hidden_states.dtype)
-
-
-def for_all_heads(tables):
-    """[batch, seq, dim] → [batch, 1, seq, dim], for each table there is."""
-    return tables and tuple(table.unsqueeze(1) for table in tables)
-
-
-def rotation_matrices(tables, head_dim):
-    """What `rotate` does to a head, as a matrix to multiply it by: one operation instead of three.
-
-    For each token of [batch or 1, 1, seq, rotated dims] one of [(batch,) head_dim, head_dim].
-    """
-    cos, signed_sin = (table[:, 0].squeeze(0) for table in tables)
-    size = cos.shape[-1]
-    same = torch.eye(size, dtype=cos.dtype, device=cos.device)
-    partner = same.roll(size // 2, dims=0)
-    turned = torch.addcmul(same * cos.unsqueeze(-2), partner, signed_sin.unsqueeze(-2))
-    if size == head_dim:
-        return turned.unbind(-3)
-    whole = torch.eye(head_dim, dtype=cos.dtype, device=cos.device)
-    whole = whole.repeat(*cos.shape[:-1], 1, 1)
-    whole[..., :size, :size] = turned
-    return whole.unbind(-3)
+        return cos.to(hidden_states.dtype), sin.to(hidden_states.dtype)
 
 
 def build_rotation(config):
@@ -196,6 +163,3 @@ def build_rotation(config):
     max_position_embeddings."""
     # CODEPATH: rotary in Llama, Mistral and Qwen; the others have nothing to rotate by
     return RotaryEmbedding(config) if config.position_embedding_type == "rotary" else NoRotation()
-
-
-__all__ = ["LearnedPositions", "RotaryEmbedding", "SinusoidalPositions"]

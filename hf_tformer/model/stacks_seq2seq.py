@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
@@ -20,65 +19,28 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import (
-    SELF_ATTENTION_ONLY,
-    CrossAttention,
-    PackedKeys,
-    SelfAttention,
-    mask_unwritten_keys,
-)
-from .caching import write_in_place
+from .attention import SELF_ATTENTION_ONLY, CrossAttention, PackedKeys, SelfAttention
 from .configuration_seq2seq import TformerSeq2SeqConfig
-from .layers import MLPS, RESIDUALS, build_dropout, build_norm, initialise_projection, optional_norm
-from .positions import (
-    build_positions,
-    build_rotation,
-    count_positions,
-    count_visible,
-    for_all_heads,
-)
-from .runs import known, run_next_tokens, run_whole_texts, steers_attention
+from .layers import Layer, build_dropout, initialise_projection
+from .masks import is_padding_mask, mask_unwritten_keys
+from .norms import build_norm, optional_norm
+from .positions import build_positions, build_rotation, count_positions, count_visible
 
 
-@known
-class TformerSeq2SeqEncoderLayer(GradientCheckpointingLayer):
-    """Self-attention over the whole source, and an MLP."""
+class TformerSeq2SeqEncoderLayer(Layer):
+    """A layer that sees the whole source."""
 
-    def __init__(self, config, layer_idx):
-        super().__init__()
-        self.self_attn = SelfAttention(
-            config, layer_idx, is_causal=False, value_head_dim=config.value_head_dim
-        )
-        self.mlp = MLPS[config.mlp_type](config)
-        self.self_attn_norm = build_norm(config, config.hidden_size)
-        self.mlp_norm = build_norm(config, config.hidden_size)
-        self.dropout = build_dropout(config)
-        self.residual = RESIDUALS[config.norm_position]
-
-    def forward(self, hidden_states, attention_mask=None, position_embeddings=None, **kwargs):
-        def attend(states):
-            return self.self_attn(states, attention_mask, position_embeddings, **kwargs)[0]
-
-        hidden_states = self.residual(hidden_states, self.self_attn_norm, attend, self.dropout)
-        return self.residual(hidden_states, self.mlp_norm, self.mlp, self.dropout)
+    def __init__(self, config, layer_idx: int):
+        super().__init__(config, layer_idx, is_causal=False)
 
 
-@known
-class TformerSeq2SeqDecoderLayer(GradientCheckpointingLayer):
-    """Self-attention over the target so far, cross-attention over the source, and an MLP."""
+class TformerSeq2SeqDecoderLayer(Layer):
+    """A layer that sees the target so far and, between self-attention and MLP, the source."""
 
-    def __init__(self, config, layer_idx):
-        super().__init__()
-        self.self_attn = SelfAttention(
-            config, layer_idx, is_causal=True, value_head_dim=config.value_head_dim
-        )
-        self.cross_attn = CrossAttention(config, layer_idx, value_head_dim=config.value_head_dim)
-        self.mlp = MLPS[config.mlp_type](config)
-        self.self_attn_norm = build_norm(config, config.hidden_size)
+    def __init__(self, config, layer_idx: int):
+        super().__init__(config, layer_idx, is_causal=True)
+        self.cross_attn = CrossAttention(config, layer_idx)
         self.cross_attn_norm = build_norm(config, config.hidden_size)
-        self.mlp_norm = build_norm(config, config.hidden_size)
-        self.dropout = build_dropout(config)
-        self.residual = RESIDUALS[config.norm_position]
 
     def forward(
         self,
@@ -126,29 +88,29 @@ class TformerSeq2SeqPreTrainedModel(PreTrainedModel):
         ids = torch.tensor([[3, 4, 5, 6], [3, 4, 5, 6]], device=self.device)
         return {"input_ids": ids, "decoder_input_ids": ids}
 
-    def _resize_token_embeddings(self, new_num_tokens, pad_to_multiple_of=None, mean_resizing=True):
+    def resize_token_embeddings(
+        self,
+        new_num_tokens: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        mean_resizing: bool = True,
+    ) -> nn.Embedding:
+        encoder, decoder = self.get_encoder(), self.get_decoder()
         # CODEPATH: as in TformerSeq2SeqModel
         if self.config.share_encoder_decoder_embeddings:
-            return super()._resize_token_embeddings(
+            return super().resize_token_embeddings(
                 new_num_tokens, pad_to_multiple_of, mean_resizing
             )
-        # vocab_size is the target's; a source with a vocabulary of its own keeps its table.
-        stacks = [self.get_decoder()]
+        # vocab_size is the target's, and so is the output projection: transformers resizes it with
+        # the table that it takes for the input's, which is the target's as long as this runs.
+        source = encoder.embed_tokens
+        encoder.embed_tokens = decoder.embed_tokens
+        super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        decoder.embed_tokens, encoder.embed_tokens = encoder.embed_tokens, source
         # CODEPATH: the teaching encoder-decoder has a source vocabulary of its own; Marian has not
         if self.config.source_vocab_size is None:
-            stacks.append(self.get_encoder())
-        for stack in stacks:
-            stack.embed_tokens = self._get_resized_embeddings(
-                stack.embed_tokens, new_num_tokens, pad_to_multiple_of, mean_resizing
-            )
-        table = self.get_decoder().embed_tokens
-        head = self.get_output_embeddings()
-        if head is not None:
-            size = table.num_embeddings
-            self.set_output_embeddings(
-                self._get_resized_lm_head(head, size, mean_resizing=mean_resizing)
-            )
-        return table
+            encoder.resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        self.tie_weights()
+        return decoder.embed_tokens
 
     def _init_weights(self, module):
         super()._init_weights(module)
@@ -156,12 +118,14 @@ class TformerSeq2SeqPreTrainedModel(PreTrainedModel):
 
 
 class Stack(TformerSeq2SeqPreTrainedModel):
-    """What encoder and decoder have in common: a table, positions, and how they are joined."""
+    """What encoder and decoder have in common: embeddings, positions, layers, the final norm."""
+
+    resize_token_embeddings = PreTrainedModel.resize_token_embeddings  # it has one table
 
     def __init__(self, config: TformerSeq2SeqConfig):
         super().__init__(config)
         # No padding_idx: masks keep padding out, and where decoding starts with the padding id, as
-        # in Marian, that row must train.
+        # in Marian, that embedding must train.
         self.embed_tokens = nn.Embedding(self.table_size(config), config.hidden_size)
         # CODEPATH: the 2017 paper and Marian scale; Llama, GPT-2 and BART-large do not
         self.embed_scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
@@ -176,14 +140,14 @@ class Stack(TformerSeq2SeqPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
-    def layers_in_use(self):
-        return self.layers
-
     def embed(self, inputs_embeds, position_ids):
-        """Scaled embeddings with their positions, and the angles for attention to rotate by."""
+        """Scaled embeddings with their positions, and what attention is to rotate by."""
         hidden_states = self.positions(inputs_embeds * self.embed_scale, position_ids)
         hidden_states = self.dropout(self.embed_norm(hidden_states))
-        return hidden_states, for_all_heads(self.rotary_emb(hidden_states, position_ids))
+        return hidden_states, self.rotary_emb(hidden_states, position_ids)
+
+    def layers_in_use(self):
+        return self.layers
 
 
 class TformerSeq2SeqEncoder(Stack):
@@ -226,17 +190,19 @@ class TformerSeq2SeqEncoder(Stack):
             for name, value in kwargs.items()
             if name not in (*SELF_ATTENTION_ONLY, "use_cache")
         }
-        last = run_whole_texts(self, hidden_states, position_embeddings, attention_mask, mask)
-        if last is None:
-            for layer in self.layers:
-                hidden_states = layer(
-                    hidden_states,
-                    attention_mask=mask,
-                    position_embeddings=position_embeddings,
-                    **kwargs,
-                )
-            last = self.norm(hidden_states)
-        return BaseModelOutput(last_hidden_state=last)
+        hidden_states = self.run_layers(hidden_states, mask, position_embeddings, **kwargs)
+        return BaseModelOutput(last_hidden_state=hidden_states)
+
+    def run_layers(self, hidden_states, mask, position_embeddings, **kwargs):
+        """All layers and the final norm, [batch, source, hidden] → the same shape."""
+        for layer in self.layers_in_use():
+            hidden_states = layer(
+                hidden_states,
+                attention_mask=mask,
+                position_embeddings=position_embeddings,
+                **kwargs,
+            )
+        return self.norm(hidden_states)
 
 
 DECODER_STATES = OutputRecorder(TformerSeq2SeqDecoderLayer)
@@ -245,7 +211,6 @@ DECODER_STATES = OutputRecorder(TformerSeq2SeqDecoderLayer)
 DECODER_STATES.num_hidden_layers_key = "decoder_layers"
 
 
-@known
 class TformerSeq2SeqDecoder(Stack):
     """Target ids and encoder hidden states to decoder hidden states."""
 
@@ -287,9 +252,7 @@ class TformerSeq2SeqDecoder(Stack):
         self_cache = None if past_key_values is None else past_key_values.self_attention_cache
         past_length = 0 if self_cache is None else self_cache.get_seq_length()
         attention_mask = mask_unwritten_keys(self.config, attention_mask, inputs_embeds, self_cache)
-        if (
-            attention_mask is not None and attention_mask.ndim == 4
-        ):  # as generate makes for a static cache
+        if attention_mask is not None and attention_mask.ndim == 4:  # made for a static cache
             position_ids = count_visible(attention_mask)
         else:
             position_ids = count_positions(
@@ -305,32 +268,41 @@ class TformerSeq2SeqDecoder(Stack):
             inputs_embeds, encoder_hidden_states, encoder_attention_mask
         )
         hidden_states, position_embeddings = self.embed(inputs_embeds, position_ids)
-        last = self.run_flat(
-            hidden_states, position_embeddings, past_key_values, self_mask, cross_mask, kwargs
+        hidden_states = self.run_layers(
+            hidden_states,
+            encoder_hidden_states,
+            self_mask,
+            cross_mask,
+            position_embeddings,
+            past_key_values,
+            **kwargs,
         )
-        if last is None:
-            for layer in self.layers:
-                hidden_states = layer(
-                    hidden_states,
-                    encoder_hidden_states,
-                    self_mask=self_mask,
-                    cross_mask=cross_mask,
-                    position_embeddings=position_embeddings,
-                    past_key_values=past_key_values,
-                    **kwargs,
-                )
-            last = self.norm(hidden_states)
         return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=last, past_key_values=past_key_values
+            last_hidden_state=hidden_states, past_key_values=past_key_values
         )
 
-    def run_flat(self, hidden_states, tables, caches, self_mask, cross_mask, kwargs):
-        """What layers and norm make of it, or None where their modules have to be called."""
-        has_read_source = caches is not None and caches.is_updated.get(0)
-        if not has_read_source or steers_attention(kwargs):
-            return None
-        own, source = caches.self_attention_cache, caches.cross_attention_cache
-        return run_next_tokens(self, hidden_states, tables, own, self_mask, source, cross_mask)
+    def run_layers(
+        self,
+        hidden_states,
+        encoder_hidden_states,
+        self_mask,
+        cross_mask,
+        position_embeddings,
+        past_key_values,
+        **kwargs,
+    ):
+        """All layers and the final norm, [batch, target, hidden] → the same shape."""
+        for layer in self.layers_in_use():
+            hidden_states = layer(
+                hidden_states,
+                encoder_hidden_states,
+                self_mask=self_mask,
+                cross_mask=cross_mask,
+                position_embeddings=position_embeddings,
+                past_key_values=past_key_values,
+                **kwargs,
+            )
+        return self.norm(hidden_states)
 
     def prepare_cache(self, past_key_values, use_cache):
         """A pair of caches, made where none is given; a single one serves self-attention."""
@@ -340,7 +312,6 @@ class TformerSeq2SeqDecoder(Stack):
             past_key_values = DynamicCache(config=self.config)
         if not isinstance(past_key_values, EncoderDecoderCache):
             past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
-        write_in_place(past_key_values)
         return past_key_values
 
     def prepare_cross_mask(self, inputs_embeds, encoder_hidden_states, encoder_attention_mask):
@@ -351,8 +322,7 @@ class TformerSeq2SeqDecoder(Stack):
             attention_mask=encoder_attention_mask,
             encoder_hidden_states=encoder_hidden_states,
         )
-        is_padding_mask = isinstance(mask, torch.Tensor) and mask.ndim == 2
-        return PackedKeys(mask) if is_padding_mask else mask
+        return PackedKeys(mask) if is_padding_mask(mask) else mask
 
 
 __all__ = ["TformerSeq2SeqDecoder", "TformerSeq2SeqEncoder", "TformerSeq2SeqPreTrainedModel"]

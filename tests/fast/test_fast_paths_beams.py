@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from counting import counted_passes, generated
 from families import DECODER, SEQ2SEQ, pad, random_rows
-from test_fast_paths import VARIANTS, generated
+from test_fast_paths import VARIANTS
 from transformers import (
     DynamicCache,
     EncoderDecoderCache,
@@ -11,13 +12,12 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from hf_tformer.model import beams, modeling_decoder
+from hf_tformer.fast import beams
 
 
-def searched(monkeypatch, model, together, **options):
-    """What is found, and the number of rows in each step of our own."""
-    denied = None if together else "can_lay_beams"
-    found, rows = generated(monkeypatch, model, denied, **{"num_beams": 4, **options})
+def searched(model, together, **options):
+    """What is found, and the number of beams in each step of our own."""
+    found, rows = generated(model, not together, **{"num_beams": 4, **options})
     return getattr(found, "sequences", found).tolist(), rows
 
 
@@ -45,34 +45,34 @@ SEARCHES = {
 
 @pytest.mark.parametrize("lengths", [[5], [7, 3, 5], [4] * 9], ids=["one", "three", "nine"])
 @pytest.mark.parametrize("search", SEARCHES)
-def test_beams_side_by_side_find_what_transformers_finds(family, search, lengths, monkeypatch):
+def test_beams_side_by_side_find_what_transformers_finds(family, search, lengths):
     model, inputs = family.build(), prompts(family, lengths) | SEARCHES[search]
-    ours, rows = searched(monkeypatch, model, True, **inputs)
-    theirs, none = searched(monkeypatch, model, False, **inputs)
+    ours, rows = searched(model, True, **inputs)
+    theirs, none = searched(model, False, **inputs)
     assert bool(rows) is (search != "one token")  # which comes with the prompt
     assert none == []
     assert ours == theirs
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_kind_of_model_finds_the_same(family, variant, monkeypatch):
+def test_every_kind_of_model_finds_the_same(family, variant):
     model, inputs = family.build(**VARIANTS[variant]), prompts(family, [7, 3])
-    ours, rows = searched(monkeypatch, model, True, **inputs, eos_token_id=MANY_ENDS)
-    theirs, _ = searched(monkeypatch, model, False, **inputs, eos_token_id=MANY_ENDS)
+    ours, rows = searched(model, True, **inputs, eos_token_id=MANY_ENDS)
+    theirs, _ = searched(model, False, **inputs, eos_token_id=MANY_ENDS)
     assert rows
     assert ours == theirs
 
 
-def test_a_text_that_cannot_improve_costs_nothing_more(family, monkeypatch):
+def test_a_text_that_cannot_improve_costs_nothing_more(family):
     model, inputs = family.build(), prompts(family, [7, 3, 5, 4, 6, 2, 9])
     inputs |= {"eos_token_id": list(range(3, 40)), "early_stopping": True, "min_new_tokens": 3}
-    ours, rows = searched(monkeypatch, model, True, **inputs)
-    theirs, _ = searched(monkeypatch, model, False, **inputs)
+    ours, rows = searched(model, True, **inputs)
+    theirs, _ = searched(model, False, **inputs)
     assert rows[0] == 4 * 7 > rows[-1]
     assert ours == theirs
 
 
-def test_who_counts_rows_sees_them_all(monkeypatch):
+def test_who_counts_rows_sees_them_all():
     """A processor or criterion of the user's may know a text by its place in the batch."""
 
     def by_place(ids, scores):
@@ -90,57 +90,62 @@ def test_who_counts_rows_sees_them_all(monkeypatch):
         "logits_processor": LogitsProcessorList([by_place]),
         "stopping_criteria": StoppingCriteriaList([some_end]),
     }
-    ours, rows = searched(monkeypatch, model, True, **inputs)
-    theirs, _ = searched(monkeypatch, model, False, **inputs)
+    ours, rows = searched(model, True, **inputs)
+    theirs, _ = searched(model, False, **inputs)
     assert set(rows) == {20}
     assert ours == theirs
 
 
-def test_a_translation_can_be_begun_with_a_padded_text(monkeypatch):
+@pytest.mark.parametrize("penalty", [{}, {"encoder_repetition_penalty": 1.3}], ids=["own", "both"])
+def test_a_processor_that_remembers_each_text_finds_it_in_its_place(family, penalty):
+    """A batch whose texts end at different steps, beside a penalty for what was said before."""
+    model, inputs = family.build(), prompts(family, [7, 3, 5, 4, 6, 2, 9])
+    inputs |= {"eos_token_id": list(range(3, 40)), "early_stopping": True, "min_new_tokens": 3}
+    inputs |= {"repetition_penalty": 1.3, **penalty}
+    ours, beams_of_steps = searched(model, True, **inputs)
+    theirs, _ = searched(model, False, **inputs)
+    assert beams_of_steps
+    assert ours == theirs
+
+
+def test_a_translation_can_be_begun_with_a_padded_text():
     model, inputs = SEQ2SEQ.build(), prompts(SEQ2SEQ, [7, 3])
     inputs["decoder_input_ids"] = torch.tensor([[0, 1, 8], [1, 9, 7]])
     inputs["decoder_attention_mask"] = torch.tensor([[0, 1, 1], [1, 1, 1]])
-    ours, rows = searched(monkeypatch, model, True, **inputs)
-    theirs, _ = searched(monkeypatch, model, False, **inputs)
+    ours, rows = searched(model, True, **inputs)
+    theirs, _ = searched(model, False, **inputs)
     assert rows
     assert ours == theirs
 
 
-def test_a_search_can_begin_with_embeddings_and_with_positions_of_its_own(monkeypatch):
+def test_a_search_can_begin_with_embeddings_and_with_positions_of_its_own():
     model, inputs = DECODER.build(), prompts(DECODER, [5, 5])
     for given in (
         {"inputs_embeds": model.get_input_embeddings()(inputs["input_ids"])},
         {**inputs, "position_ids": torch.arange(5, 10).repeat(2, 1)},
         {**inputs, "prefill_chunk_size": 3},
     ):
-        ours, rows = searched(monkeypatch, model, True, **given)
-        theirs, _ = searched(monkeypatch, model, False, **given)
+        ours, rows = searched(model, True, **given)
+        theirs, _ = searched(model, False, **given)
         assert rows
         assert ours == theirs
 
 
-def test_a_search_can_begin_with_encoded_sources(monkeypatch):
+def test_a_search_can_begin_with_encoded_sources():
     model, inputs, found = SEQ2SEQ.build(), prompts(SEQ2SEQ, [7, 3]), []
     for together in (True, False):
         encoded = model.get_encoder()(**inputs)  # generate() repeats it where it lies
         given = {"encoder_outputs": encoded, "attention_mask": inputs["attention_mask"]}
-        texts, rows = searched(monkeypatch, model, together, **given)
+        texts, rows = searched(model, together, **given)
         assert bool(rows) is together
         found.append(texts)
     assert found[0] == found[1]
 
 
-def test_a_prompt_is_read_once_for_all_beams(monkeypatch):
-    model, inputs, read = DECODER.build(), prompts(DECODER, [7, 3]), []
-    run = modeling_decoder.run_whole_texts
-
-    def counted(stack, hidden_states, *args):
-        read.append(hidden_states.shape[:2])
-        return run(stack, hidden_states, *args)
-
-    monkeypatch.setattr(modeling_decoder, "run_whole_texts", counted)
-    searched(monkeypatch, model, True, **inputs)
-    assert read == [(2, 7)]
+def test_a_prompt_is_read_once_for_all_beams():
+    with counted_passes("run_whole_texts") as read:
+        searched(DECODER.build(), True, **prompts(DECODER, [7, 3]))
+    assert [shape[:2] for shape in read] == [(2, 7)]
 
 
 @pytest.mark.parametrize(
@@ -154,18 +159,18 @@ def test_a_prompt_is_read_once_for_all_beams(monkeypatch):
     ],
     ids=lambda options: next(iter(options)),
 )
-def test_other_searches_are_left_to_transformers(family, options, monkeypatch):
+def test_other_searches_are_left_to_transformers(family, options):
     inputs = prompts(family, [5, 3]) | options
-    found, rows = searched(monkeypatch, family.build(), True, **inputs)
+    found, rows = searched(family.build(), True, **inputs)
     assert rows == []
     assert len(found) == 2
 
 
-def test_a_cache_of_the_users_own_is_left_to_transformers(monkeypatch):
+def test_a_cache_of_the_users_own_is_left_to_transformers():
     model, inputs = SEQ2SEQ.build(), prompts(SEQ2SEQ, [7, 3])
-    expected, _ = searched(monkeypatch, model, False, **inputs)
+    expected, _ = searched(model, False, **inputs)
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())  # layers are made as they go
-    found, rows = searched(monkeypatch, model, True, **inputs, past_key_values=cache)
+    found, rows = searched(model, True, **inputs, past_key_values=cache)
     assert rows == []
     assert found == expected
     assert cache.self_attention_cache.layers[0].keys.shape[0] == 4 * 2

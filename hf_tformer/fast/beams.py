@@ -1,4 +1,3 @@
-# Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
 """Beam search as transformers does it, without the work that changes nothing.
 
 A prompt is read once for all of its beams, no past is moved when beams change places, the many
@@ -7,33 +6,30 @@ scores of a step are looked at once, and a text whose beams cannot improve is no
 
 import torch
 
+from . import guards
 from .steps import pays_to_leave, read_prompt
 
 NEVER = -1e9  # the score of what must not be chosen, as in transformers
 BLOCK = 64  # scores that are compared by their largest
 
 
-def search_beams(
-    model, input_ids, processors, criteria, generation_config, model_kwargs, may_leave
-):
-    """The best texts, [texts · num_return_sequences, length].
-
-    Rows go when their text is done if they `may_leave`, which is if nobody counts them.
-    """
+def search_beams(model, input_ids, processors, criteria, generation_config, **model_kwargs):
+    """What transformers' beam search returns, [texts · num_return_sequences, length]."""
     beams = generation_config.num_beams
+    may_leave = guards.texts_may_leave(model, processors, criteria)
     model_kwargs = {name: one_of(value, beams) for name, value in model_kwargs.items()}
     step, logits = read_prompt(model, input_ids[::beams], generation_config, model_kwargs, beams)
     logits = logits.repeat_interleave(beams, 0)
     found = Beams(input_ids, generation_config)
     while True:
-        rows = found.choose(logits.float(), processors, criteria)
+        origins = found.choose(logits.float(), processors, criteria)
         if found.is_over():
             return found.best(generation_config.num_return_sequences)
         staying = found.leave() if may_leave else None
         if staying is None:
-            step.run.follow(rows)
+            step.run.follow(origins)
         else:
-            step.keep(rows.view(-1, beams)[staying].flatten())
+            step.keep(origins.view(-1, beams)[staying].flatten())
         logits = step(found.texts[..., -1].flatten())
 
 
@@ -74,7 +70,7 @@ class Beams:
         self.all_stop = False
 
     def choose(self, logits, processors, criteria):
-        """Lets every beam continue by a token; returns which row each of them was."""
+        """Lets every beam continue by a token; returns which beam each of them was."""
         scores, origins, tokens = self.continuations(logits, processors)
         texts = torch.cat((pick(self.texts, origins), tokens.unsqueeze(-1)), dim=-1)
         stops = criteria(texts.flatten(0, 1), None).view(scores.shape)
@@ -85,8 +81,8 @@ class Beams:
         self.collect(*(x[:, : self.beams] for x in (texts, scores, stops)))
         self.all_stop = bool(stops.all())
         self.look_forward()
-        first_rows = torch.arange(len(scores))[:, None] * self.beams
-        return (origins.gather(1, order) + first_rows).flatten()
+        first_beams = torch.arange(len(scores))[:, None] * self.beams
+        return (origins.gather(1, order) + first_beams).flatten()
 
     def continuations(self, logits, processors):
         """The best of each place: their scores, the beams they continue, and by which token."""
@@ -158,7 +154,7 @@ def pick(texts, order):
 
 
 def largest(scores, count):
-    """scores.topk(count) of long rows, most of which are only compared with their neighbours."""
+    """scores.topk(count) of long rows: most scores are only compared with their neighbours."""
     rows, size = scores.shape
     blocks = size // BLOCK
     if blocks <= count:
@@ -170,6 +166,3 @@ def largest(scores, count):
     rest = torch.arange(blocks * BLOCK, size).expand(rows, -1)
     scores, found = torch.cat((near, scores[:, blocks * BLOCK :]), dim=1).topk(count)
     return scores, torch.cat((tokens, rest), dim=1).gather(1, found)
-
-
-__all__ = ["search_beams"]

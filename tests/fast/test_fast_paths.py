@@ -4,14 +4,14 @@ import copy
 
 import pytest
 import torch
-from families import DECODER, SEQ2SEQ, pad, random_rows
+from counting import counted_passes, generated, left_padded, steps_taken, written
+from families import DECODER, SEQ2SEQ, random_rows
 from torch import nn
 from transformers import DynamicCache, StoppingCriteriaList
 from transformers.cache_utils import DynamicLayer
 
 from hf_tformer import TformerDecoderForCausalLM
-from hf_tformer.model import generation, modeling_decoder, runs, stacks_seq2seq, steps
-from hf_tformer.model.caching import RoomyLayer, SourceLayer
+from hf_tformer.fast.caches import append
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 VARIANTS = {
@@ -40,11 +40,11 @@ def random_states(length, batch=3, size=4):
 
 @torch.no_grad()
 def test_a_cache_written_in_place_holds_what_a_copied_one_holds():
-    roomy, plain = RoomyLayer(), DynamicLayer()
+    roomy, plain = DynamicLayer(), DynamicLayer()
     for length in (5, 1, 1, 150, 1, 64, 1):
         keys, values = random_states(length), random_states(length, size=5)
         for ours, theirs in zip(
-            roomy.update(keys, values), plain.update(keys, values), strict=True
+            append(roomy, keys, values), plain.update(keys, values), strict=True
         ):
             assert torch.equal(ours, theirs)
         for change in (
@@ -59,19 +59,19 @@ def test_a_cache_written_in_place_holds_what_a_copied_one_holds():
 
 @torch.no_grad()
 def test_a_step_writes_where_the_last_one_ended():
-    layer = RoomyLayer()
-    layer.update(random_states(20), random_states(20))
+    layer = DynamicLayer()
+    append(layer, random_states(20), random_states(20))
     place = layer.keys.data_ptr()
     for _ in range(20):
-        layer.update(random_states(1), random_states(1))
+        append(layer, random_states(1), random_states(1))
     assert layer.keys.data_ptr() == place
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("length", [256, 4000])
 def test_a_cache_has_little_room_behind_it(length):
-    layer = RoomyLayer()
-    layer.update(random_states(length), random_states(length))
+    layer = DynamicLayer()
+    append(layer, random_states(length), random_states(length))
     assert layer.keys.untyped_storage().nbytes() < 1.1 * layer.keys.nbytes
 
 
@@ -116,49 +116,14 @@ def test_gradients_reach_what_is_in_a_cache():
     assert all(parameter.grad is not None for parameter in model.model.layers[0].parameters())
 
 
-def test_beams_of_one_source_move_nothing_and_others_do():
-    layer = SourceLayer()
-    states = random_states(4, batch=2).repeat_interleave(3, dim=0)
-    layer.update(states, states)
-    place = layer.keys.data_ptr()
-    layer.reorder_cache(torch.tensor([2, 2, 0, 3, 5, 3]))
-    assert layer.keys.data_ptr() == place
-    layer.reorder_cache(torch.tensor([3, 4, 5, 0, 1, 2]))
-    assert torch.equal(layer.keys, states[[3, 4, 5, 0, 1, 2]])
-
-
-def count_runs(patch, name, wanted=True):
-    """A list that grows with every pass that one of the functions of runs.py makes."""
-    taken, run = [], getattr(runs, name)
-
-    def counted(*args):
-        result = run(*args) if wanted else None
-        if result is not None:
-            taken.append(name)
-        return result
-
-    for module in (modeling_decoder, stacks_seq2seq):
-        if hasattr(module, name):
-            patch.setattr(module, name, counted)
-    return taken
-
-
-def steps_taken(monkeypatch, family, model, flat_steps):
-    """The logits of a left-padded batch, token by token, and how often modules were left out."""
-    with monkeypatch.context() as patch, torch.no_grad():
-        count_runs(patch, "run_whole_texts", False)
-        taken = count_runs(patch, "run_next_tokens", flat_steps)
-        return family.steps(model, torch.tensor(random_rows([9, 9, 9])), 1), len(taken)
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_step_without_modules_computes_what_they_compute(family, variant, monkeypatch):
+def test_a_step_without_modules_computes_what_they_compute(family, variant):
     model = family.build(**VARIANTS[variant])
-    fast, taken = steps_taken(monkeypatch, family, model, True)
-    slow, none = steps_taken(monkeypatch, family, model, False)
+    quick, taken = steps_taken(family, model)
+    slow, none = steps_taken(family, model, plain=True)
     assert taken >= 8  # of nine: the first finds no cache of a source yet
     assert none == 0
-    torch.testing.assert_close(fast, slow, **CLOSE)
+    torch.testing.assert_close(quick, slow, **CLOSE)
 
 
 class Adapted(nn.Linear):
@@ -186,11 +151,11 @@ def ask_for_attention(model):
 
 
 @pytest.mark.parametrize("change", [adapted, watch, ask_for_attention])
-def test_modules_are_called_where_they_are_more_than_their_weights(family, change, monkeypatch):
+def test_modules_are_called_where_they_are_more_than_their_weights(family, change):
     model = family.build()
     change(model)
-    actual, taken = steps_taken(monkeypatch, family, model, True)
-    expected, _ = steps_taken(monkeypatch, family, model, False)
+    actual, taken = steps_taken(family, model)
+    expected, _ = steps_taken(family, model, plain=True)
     assert taken == 0
     torch.testing.assert_close(actual, expected, **CLOSE)
 
@@ -206,37 +171,36 @@ PADDINGS = {
 }
 
 
-def read_at_once(monkeypatch, family, model, mask, flat_run, **options):
+def read_at_once(family, model, mask, plain=False, **options):
     """The scores at real tokens, and how often modules were left out; the source is what is read
     by an encoder-decoder."""
     ids, decoder = torch.tensor(random_rows([9, 9, 9])), {}
     if family is SEQ2SEQ:
         decoder = {"decoder_input_ids": torch.tensor([[1, 5, 4]] * 3)}
-    with monkeypatch.context() as patch, torch.no_grad():
-        taken = count_runs(patch, "run_whole_texts", flat_run)
+    with counted_passes("run_whole_texts", plain) as taken, torch.no_grad():
         output = model(input_ids=ids, attention_mask=mask, **decoder, **options)
     real = mask.bool() if family is DECODER else mask.any(1)
     return output.logits[real], output, len(taken)
 
 
 @pytest.mark.parametrize("padding", PADDINGS)
-def test_texts_are_read_without_their_padding_as_with_it(family, padding, monkeypatch):
+def test_texts_are_read_without_their_padding_as_with_it(family, padding):
     model, mask = family.build(), torch.tensor(PADDINGS[padding])
-    fast, _, taken = read_at_once(monkeypatch, family, model, mask, True)
-    slow, _, none = read_at_once(monkeypatch, family, model, mask, False)
+    quick, _, taken = read_at_once(family, model, mask)
+    slow, _, none = read_at_once(family, model, mask, plain=True)
     # A text is written on from its last place, be it padding, and that must be as it would be.
     is_read_on = family is DECODER and not mask[:, -1].all()
     assert (taken, none) == (0 if is_read_on else 1, 0)
-    torch.testing.assert_close(fast, slow, **CLOSE)
+    torch.testing.assert_close(quick, slow, **CLOSE)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_kind_of_model_reads_without_modules_as_with_them(family, variant, monkeypatch):
+def test_every_kind_of_model_reads_without_modules_as_with_them(family, variant):
     model, mask = family.build(**VARIANTS[variant]), torch.tensor(PADDINGS["left"])
-    fast, _, taken = read_at_once(monkeypatch, family, model, mask, True)
-    slow, _, _ = read_at_once(monkeypatch, family, model, mask, False)
+    quick, _, taken = read_at_once(family, model, mask)
+    slow, _, _ = read_at_once(family, model, mask, plain=True)
     assert taken == 1
-    torch.testing.assert_close(fast, slow, **CLOSE)
+    torch.testing.assert_close(quick, slow, **CLOSE)
 
 
 @pytest.mark.parametrize("cache", [None, DynamicCache], ids=["made here", "given"])
@@ -245,9 +209,9 @@ def test_what_was_read_without_padding_lies_in_the_cache_as_if_it_had_been_there
 ):
     model, mask = DECODER.build(), torch.tensor(PADDINGS["left"])
     keys, states = [], []
-    for flat_run in (True, False):
+    for plain in (False, True):
         given = {"past_key_values": cache and cache(), "use_cache": True}
-        _, output, _ = read_at_once(monkeypatch, DECODER, model, mask, flat_run, **given)
+        _, output, _ = read_at_once(DECODER, model, mask, plain, **given)
         past = output.past_key_values
         keys.append([layer.keys.transpose(1, 2)[mask.bool()] for layer in past.layers])
         with torch.no_grad():
@@ -263,17 +227,15 @@ READINGS = {
     "packed documents": (PACKED, {}),
     "a mask of its own": (FINISHED_MASK, {}),
     "both directions": ({"is_causal": False}, {}),
-    "windows": ({}, {"sliding_window": 4}),
     "attention to be shown": ({"output_attentions": True}, {}),
 }
 
 
 @pytest.mark.parametrize("reading", READINGS)
-def test_texts_that_are_read_in_another_way_are_left_to_modules(reading, monkeypatch):
+def test_texts_that_are_read_in_another_way_are_left_to_modules(reading):
     options, settings = READINGS[reading]
     model = DECODER.build(**settings)
-    with monkeypatch.context() as patch, torch.no_grad():
-        taken = count_runs(patch, "run_whole_texts")
+    with counted_passes("run_whole_texts") as taken, torch.no_grad():
         model(torch.tensor(random_rows([9, 9, 9])), **options)
     assert taken == []
 
@@ -287,44 +249,13 @@ TEXTS = {
 }
 
 
-def generated(monkeypatch, model, denied, **options):
-    """What generate() writes, and the number of rows in each step of our own.
-
-    `denied` is the condition of such steps that is not met, or None.
-    """
-    rows, call = [], steps.Step.__call__
-
-    def counted(step, tokens):
-        rows.append(len(tokens))
-        return call(step, tokens)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(steps.Step, "__call__", counted)
-        if denied:
-            patch.setattr(generation, denied, lambda *args: False)
-        torch.manual_seed(3)
-        return model.generate(**{"max_new_tokens": 20, "pad_token_id": 0, **options}), rows
-
-
-def written(monkeypatch, model, own_steps, **options):
-    """What generate() writes, and how many steps were taken without transformers' loop."""
-    denied = None if own_steps else "writes_alone"
-    output, rows = generated(monkeypatch, model, denied, **options)
-    return output, len(rows)
-
-
-def left_padded(lengths):
-    ids, mask = pad(random_rows(lengths), "left")
-    return {"input_ids": ids, "attention_mask": mask}
-
-
 @pytest.mark.parametrize("lengths", [[5], [7, 3, 5], [4] * 9], ids=["one", "three", "nine"])
 @pytest.mark.parametrize("text", TEXTS)
-def test_steps_of_our_own_write_what_transformers_loop_writes(family, text, lengths, monkeypatch):
+def test_steps_of_our_own_write_what_transformers_loop_writes(family, text, lengths):
     model = family.build()
     inputs = left_padded(lengths)
-    ours, taken = written(monkeypatch, model, True, **inputs, **TEXTS[text])
-    theirs, none = written(monkeypatch, model, False, **inputs, **TEXTS[text])
+    ours, taken = written(model, **inputs, **TEXTS[text])
+    theirs, none = written(model, plain=True, **inputs, **TEXTS[text])
     assert ours.tolist() == theirs.tolist()
     prompt = inputs["input_ids"].shape[1] if family is DECODER else 1
     assert taken == ours.shape[1] - prompt - 1  # the first token comes with the prompt
@@ -332,16 +263,16 @@ def test_steps_of_our_own_write_what_transformers_loop_writes(family, text, leng
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_kind_of_model_writes_the_same_by_steps_of_our_own(family, variant, monkeypatch):
+def test_every_kind_of_model_writes_the_same_by_steps_of_our_own(family, variant):
     model, inputs = family.build(**VARIANTS[variant]), left_padded([7, 3, 5])
-    ours, taken = written(monkeypatch, model, True, **inputs)
-    theirs, _ = written(monkeypatch, model, False, **inputs)
+    ours, taken = written(model, **inputs)
+    theirs, _ = written(model, plain=True, **inputs)
     assert taken > 0
     assert ours.tolist() == theirs.tolist()
 
 
 @pytest.mark.parametrize("rope_type", ["dynamic", "longrope", "yarn", "llama3"])
-def test_rotations_that_change_with_the_length_are_not_made_ahead(rope_type, monkeypatch):
+def test_rotations_that_change_with_the_length_are_not_made_ahead(rope_type):
     rope = {
         "dynamic": {"factor": 4.0},
         "yarn": {"factor": 4.0},
@@ -350,26 +281,26 @@ def test_rotations_that_change_with_the_length_are_not_made_ahead(rope_type, mon
     }[rope_type]
     rope |= {"rope_type": rope_type, "original_max_position_embeddings": 16}
     model = DECODER.build(rope_parameters=rope, max_position_embeddings=16)
-    ours, taken = written(monkeypatch, model, True, **left_padded([7]), max_new_tokens=30)
-    theirs, _ = written(monkeypatch, model, False, **left_padded([7]), max_new_tokens=30)
+    ours, taken = written(model, **left_padded([7]), max_new_tokens=30)
+    theirs, _ = written(model, plain=True, **left_padded([7]), max_new_tokens=30)
     assert taken == 29
     assert ours.tolist() == theirs.tolist()
 
 
-def test_learned_positions_are_used_to_the_last(family, monkeypatch):
+def test_learned_positions_are_used_to_the_last(family):
     model = family.build(position_embedding_type="learned", max_position_embeddings=24)
     inputs = left_padded([4])
     length = 20 if family is DECODER else 23
-    ours, _ = written(monkeypatch, model, True, **inputs, max_new_tokens=length)
-    theirs, _ = written(monkeypatch, model, False, **inputs, max_new_tokens=length)
+    ours, _ = written(model, **inputs, max_new_tokens=length)
+    theirs, _ = written(model, plain=True, **inputs, max_new_tokens=length)
     assert ours.tolist() == theirs.tolist()
     with pytest.raises(ValueError, match="max_position_embeddings is 24"):
-        written(monkeypatch, model, True, **inputs, max_new_tokens=length + 2)
+        written(model, **inputs, max_new_tokens=length + 2)
 
 
-def end_of_a_row(model, inputs, monkeypatch):
+def end_of_a_row(model, inputs):
     """A token that ends one row before the last of them."""
-    free, _ = written(monkeypatch, model, True, **inputs)
+    free, _ = written(model, **inputs)
     rows = free[:, -19:].tolist()
     return next(
         token
@@ -378,43 +309,41 @@ def end_of_a_row(model, inputs, monkeypatch):
     )
 
 
-def test_a_row_that_has_ended_is_padded_while_others_go_on(family, monkeypatch):
+def test_a_row_that_has_ended_is_padded_while_others_go_on(family):
     model, inputs = family.build(), left_padded([7, 3, 5])
-    ends = end_of_a_row(model, inputs, monkeypatch)
-    ours, _ = written(monkeypatch, model, True, **inputs, eos_token_id=ends)
-    theirs, _ = written(monkeypatch, model, False, **inputs, eos_token_id=ends)
+    ends = end_of_a_row(model, inputs)
+    ours, _ = written(model, **inputs, eos_token_id=ends)
+    theirs, _ = written(model, plain=True, **inputs, eos_token_id=ends)
     assert ours.tolist() == theirs.tolist()
     assert (ours[:, -1] == 0).any()
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_rows_that_have_ended_cost_nothing_more(family, variant, monkeypatch):
+def test_rows_that_have_ended_cost_nothing_more(family, variant):
     model, inputs = family.build(**VARIANTS[variant]), left_padded([7, 3, 5, 4, 6, 2, 9, 8, 7])
     inputs |= {"do_sample": True, "temperature": 3.0, "min_new_tokens": 2}
     inputs |= {"eos_token_id": list(range(3, 20))}
-    ours, rows = generated(monkeypatch, model, None, **inputs)
-    theirs, _ = written(monkeypatch, model, False, **inputs)
+    ours, rows = generated(model, **inputs)
+    theirs, _ = written(model, plain=True, **inputs)
     assert rows[0] == 9
     assert len(set(rows)) > 2
     assert ours.tolist() == theirs.tolist()
 
 
-def test_the_last_row_goes_on_alone(monkeypatch):
+def test_the_last_row_goes_on_alone():
     model, inputs = DECODER.build(), left_padded([7, 5])
-    end = end_of_a_row(model, inputs, monkeypatch)
-    ours, rows = generated(monkeypatch, model, None, **inputs, eos_token_id=end)
-    theirs, _ = written(monkeypatch, model, False, **inputs, eos_token_id=end)
+    end = end_of_a_row(model, inputs)
+    ours, rows = generated(model, **inputs, eos_token_id=end)
+    theirs, _ = written(model, plain=True, **inputs, eos_token_id=end)
     assert set(rows) == {2, 1}
     assert ours.tolist() == theirs.tolist()
 
 
-def test_the_users_own_cache_keeps_the_rows_that_have_ended(monkeypatch):
+def test_the_users_own_cache_keeps_the_rows_that_have_ended():
     model, inputs = DECODER.build(), left_padded([7, 3, 5])
-    ends = end_of_a_row(model, inputs, monkeypatch)
+    ends = end_of_a_row(model, inputs)
     cache = DynamicCache(config=model.config)
-    ours, rows = generated(
-        monkeypatch, model, None, **inputs, past_key_values=cache, eos_token_id=ends
-    )
+    ours, rows = generated(model, **inputs, past_key_values=cache, eos_token_id=ends)
     assert set(rows) == {3}
     assert cache.layers[0].keys.shape[0] == 3
     assert cache.get_seq_length() == ours.shape[1] - 1
@@ -425,7 +354,7 @@ def test_a_past_that_is_no_cache_is_refused_as_everywhere(family):
         family.build().generate(torch.tensor([[5, 6]]), past_key_values=((1, 2),))
 
 
-def test_a_streamer_and_a_criterion_see_every_token(family, monkeypatch):
+def test_a_streamer_and_a_criterion_see_every_token(family):
     class Seen:
         def __init__(self):
             self.tokens, self.ended = [], False
@@ -443,9 +372,8 @@ def test_a_streamer_and_a_criterion_see_every_token(family, monkeypatch):
     for own_steps in (True, False):
         streamer = Seen()
         output, _ = written(
-            monkeypatch,
             model,
-            own_steps,
+            plain=not own_steps,
             **inputs,
             streamer=streamer,
             stopping_criteria=StoppingCriteriaList([after_eleven]),
@@ -455,34 +383,34 @@ def test_a_streamer_and_a_criterion_see_every_token(family, monkeypatch):
     assert seen[0] == seen[1]
 
 
-def test_a_conversation_goes_on_from_a_cache(monkeypatch):
+def test_a_conversation_goes_on_from_a_cache():
     model, answers = DECODER.build(), []
     for own_steps in (True, False):
         cache = DynamicCache(config=model.config)
-        first, _ = written(monkeypatch, model, own_steps, **left_padded([5]), past_key_values=cache)
+        first, _ = written(model, plain=not own_steps, **left_padded([5]), past_key_values=cache)
         more = torch.cat((first, torch.tensor([[7, 8, 9]])), dim=1)
-        last, _ = written(monkeypatch, model, own_steps, input_ids=more, past_key_values=cache)
+        last, _ = written(model, plain=not own_steps, input_ids=more, past_key_values=cache)
         answers.append(last.tolist())
     assert answers[0] == answers[1]
 
 
-def test_a_prompt_is_read_in_chunks_before_the_first_step(monkeypatch):
+def test_a_prompt_is_read_in_chunks_before_the_first_step():
     model, inputs = DECODER.build(), left_padded([7])
-    ours, taken = written(monkeypatch, model, True, **inputs, prefill_chunk_size=3)
-    theirs, _ = written(monkeypatch, model, False, **inputs)
+    ours, taken = written(model, **inputs, prefill_chunk_size=3)
+    theirs, _ = written(model, plain=True, **inputs)
     assert taken > 0
     assert ours.tolist() == theirs.tolist()
 
 
-def test_a_text_can_begin_with_embeddings_and_with_positions_of_its_own(monkeypatch):
+def test_a_text_can_begin_with_embeddings_and_with_positions_of_its_own():
     model, inputs = DECODER.build(), left_padded([5])
     embeddings = model.get_input_embeddings()(inputs["input_ids"])
     for given in (
         {"inputs_embeds": embeddings},
         {**inputs, "position_ids": torch.arange(5, 10)[None]},
     ):
-        ours, taken = written(monkeypatch, model, True, **given)
-        theirs, _ = written(monkeypatch, model, False, **given)
+        ours, taken = written(model, **given)
+        theirs, _ = written(model, plain=True, **given)
         assert taken > 0
         assert ours.tolist() == theirs.tolist()
 
@@ -558,15 +486,15 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_whoever_changes_a_model_is_asked_at_every_step(change, monkeypatch):
+def test_whoever_changes_a_model_is_asked_at_every_step(change):
     model = change(DECODER.build()).eval()
-    ours, taken = written(monkeypatch, model, True, **left_padded([5]))
-    theirs, _ = written(monkeypatch, model, False, **left_padded([5]))
+    ours, taken = written(model, **left_padded([5]))
+    theirs, _ = written(model, plain=True, **left_padded([5]))
     assert taken == 0
     assert ours.tolist() == theirs.tolist()
 
 
-def test_a_model_that_has_shown_its_attention_is_as_fast_as_before(family, monkeypatch):
+def test_a_model_that_has_shown_its_attention_is_as_fast_as_before(family):
     model = family.build()
     decoder = {"decoder_input_ids": torch.tensor([[1]])} if family is SEQ2SEQ else {}
     shown = model(**left_padded([5]), **decoder, output_hidden_states=True, use_cache=True)
@@ -576,7 +504,7 @@ def test_a_model_that_has_shown_its_attention_is_as_fast_as_before(family, monke
     with torch.no_grad():
         seen = model(**ids, **source, **again)
     assert len(seen.decoder_hidden_states if decoder else seen.hidden_states) == 3
-    _, taken = written(monkeypatch, model, True, **left_padded([5]))
+    _, taken = written(model, **left_padded([5]))
     assert taken > 0
 
 
@@ -584,8 +512,8 @@ def test_a_model_that_has_shown_its_attention_is_as_fast_as_before(family, monke
     "options",
     [{"use_cache": False}, {"cache_implementation": "static"}, {"return_dict_in_generate": True}],
 )
-def test_other_caches_and_outputs_are_left_to_transformers(family, options, monkeypatch):
-    output, taken = written(monkeypatch, family.build(), True, **left_padded([5]), **options)
+def test_other_caches_and_outputs_are_left_to_transformers(family, options):
+    output, taken = written(family.build(), **left_padded([5]), **options)
     assert taken == 0
     assert len(output) > 0
 

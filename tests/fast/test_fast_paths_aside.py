@@ -1,15 +1,19 @@
 """Where anything else takes part, what is fast steps aside, and what others hold stays theirs."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
+from counting import generated, left_padded, steps_taken, written
 from families import DECODER, SEQ2SEQ, random_rows
-from test_fast_paths import CLOSE, generated, left_padded, read_at_once, steps_taken, written
+from test_fast_paths import CLOSE, read_at_once
 from torch import nn
 from transformers import DynamicCache, LogitsProcessorList
+from transformers.cache_utils import DynamicLayer
 
-from hf_tformer import TformerDecoderForCausalLM, TformerDecoderModel
+from hf_tformer import TformerDecoderForCausalLM, TformerDecoderModel, fast
+from hf_tformer.fast.caches import append
 from hf_tformer.model.attention import SelfAttention
-from hf_tformer.model.caching import RoomyLayer
 from hf_tformer.model.modeling_decoder import TformerDecoderLayer
 
 
@@ -62,21 +66,21 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_whoever_changes_a_part_is_heard_at_every_step(change, monkeypatch):
+def test_whoever_changes_a_part_is_heard_at_every_step(change):
     model = CHANGES[change](DECODER.build(dropout=0.1).eval())
-    ours, taken = written(monkeypatch, model, True, **left_padded([5]))
-    theirs, _ = written(monkeypatch, model, False, **left_padded([5]))
+    ours, taken = written(model, **left_padded([5]))
+    theirs, _ = written(model, plain=True, **left_padded([5]))
     assert taken == 0
     assert ours.tolist() == theirs.tolist()
 
 
 @pytest.mark.parametrize("change", sorted({*CHANGES} - {"a model of a subclass"}))
-def test_whoever_changes_a_part_is_heard_in_a_forward_pass(change, monkeypatch):
+def test_whoever_changes_a_part_is_heard_in_a_forward_pass(change):
     model, mask = CHANGES[change](DECODER.build(dropout=0.1).eval()), torch.ones(3, 9)
     logits = []
-    for flat_run in (True, False):
+    for plain in (False, True):
         torch.manual_seed(5)
-        found, _, taken = read_at_once(monkeypatch, DECODER, model, mask.long(), flat_run)
+        found, _, taken = read_at_once(DECODER, model, mask.long(), plain)
         assert taken == 0
         logits.append(found)
     assert torch.equal(*logits)
@@ -94,25 +98,25 @@ def test_a_class_that_was_patched_is_called(kind, monkeypatch):
         return forward(module, *args, **kwargs)
 
     monkeypatch.setattr(kind, "forward", patched)
-    _, taken = written(monkeypatch, model, True, **left_padded([5]), max_new_tokens=4)
+    _, taken = written(model, **left_padded([5]), max_new_tokens=4)
     assert taken == 0
     assert len(calls) >= 4
 
 
-def test_a_hook_on_the_model_within_sees_every_step(family, monkeypatch):
+def test_a_hook_on_the_model_within_sees_every_step(family):
     model, seen = family.build(), []
     model.model.register_forward_hook(lambda *args: seen.append(1))
-    written(monkeypatch, model, True, **left_padded([5]), max_new_tokens=6)
+    written(model, **left_padded([5]), max_new_tokens=6)
     assert len(seen) == 6
 
 
-def test_a_hook_on_all_modules_sees_them_all(family, monkeypatch):
+def test_a_hook_on_all_modules_sees_them_all(family):
     model, seen = family.build(), set()
     handle = nn.modules.module.register_module_forward_hook(
         lambda module, *args: seen.add(type(module))
     )
     try:
-        written(monkeypatch, model, True, **left_padded([5]), max_new_tokens=2)
+        written(model, **left_padded([5]), max_new_tokens=2)
     finally:
         handle.remove()
     assert {SelfAttention, nn.Linear} <= seen
@@ -152,22 +156,22 @@ def test_a_quantised_model_writes(family):
 # What is given
 
 
-def test_a_prompt_that_fills_the_learned_positions_is_still_answered(monkeypatch):
+def test_a_prompt_that_fills_the_learned_positions_is_still_answered():
     model = DECODER.build(position_embedding_type="learned", max_position_embeddings=24)
     for beams in (1, 3):
         options = {**left_padded([24]), "num_beams": beams, "max_new_tokens": 1}
-        ours, _ = written(monkeypatch, model, True, **options)
-        theirs, _ = written(monkeypatch, model, False, **options)
+        ours, _ = written(model, **options)
+        theirs, _ = written(model, plain=True, **options)
         assert ours.tolist() == theirs.tolist()
 
 
-def test_a_prompt_padded_on_the_wrong_side_is_continued_as_in_transformers(monkeypatch):
+def test_a_prompt_padded_on_the_wrong_side_is_continued_as_in_transformers():
     model = DECODER.build()
     ids = torch.tensor(random_rows([6, 6]))
     mask = torch.tensor([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]])
     prompt = {"input_ids": ids, "attention_mask": mask}
-    ours, _ = written(monkeypatch, model, True, **prompt)
-    theirs, _ = written(monkeypatch, model, False, **prompt)
+    ours, _ = written(model, **prompt)
+    theirs, _ = written(model, plain=True, **prompt)
     assert ours.tolist() == theirs.tolist()
 
 
@@ -179,10 +183,10 @@ def test_labels_where_padding_is_cost_in_evaluation_what_they_cost_in_training()
         torch.testing.assert_close(model(ids, mask, labels=ids).loss, trained.detach(), **CLOSE)
 
 
-def test_positions_that_an_encoder_decoder_does_not_know_change_nothing(monkeypatch):
+def test_positions_that_an_encoder_decoder_does_not_know_change_nothing():
     model, prompt = SEQ2SEQ.build(), left_padded([5])
-    plain, _ = written(monkeypatch, model, True, **prompt)
-    given, _ = written(monkeypatch, model, True, **prompt, position_ids=torch.arange(30, 35)[None])
+    plain, _ = written(model, **prompt)
+    given, _ = written(model, **prompt, position_ids=torch.arange(30, 35)[None])
     assert plain.tolist() == given.tolist()
 
 
@@ -206,24 +210,24 @@ class Watcher:
         return scores + scores.mean(0, keepdim=True)
 
 
-def test_a_processor_that_mixes_rows_sees_true_scores_of_all(family, monkeypatch):
+def test_a_processor_that_mixes_rows_sees_true_scores_of_all(family):
     model, inputs, seen = family.build(), left_padded([7, 3, 5, 4]), []
     inputs |= {"eos_token_id": list(range(3, 30)), "min_new_tokens": 2}
     for own_steps in (True, False):
         watcher = Watcher()
         options = {**inputs, "logits_processor": LogitsProcessorList([watcher])}
-        output, _ = written(monkeypatch, model, own_steps, **options)
+        output, _ = written(model, plain=not own_steps, **options)
         seen.append((output.tolist(), torch.stack(watcher.seen)))
     assert seen[0][0] == seen[1][0]
     torch.testing.assert_close(seen[0][1], seen[1][1], **CLOSE)
 
 
-def test_rows_stay_where_the_longest_decides_how_all_are_rotated(monkeypatch):
+def test_rows_stay_where_the_longest_decides_how_all_are_rotated():
     rope = {"rope_type": "dynamic", "factor": 4.0, "original_max_position_embeddings": 16}
     model = DECODER.build(rope_parameters=rope, max_position_embeddings=16)
     inputs = {**left_padded([14, 3, 5]), "eos_token_id": list(range(3, 40)), "min_new_tokens": 2}
-    ours, rows = generated(monkeypatch, model, None, **inputs)
-    theirs, _ = written(monkeypatch, model, False, **inputs)
+    ours, rows = generated(model, **inputs)
+    theirs, _ = written(model, plain=True, **inputs)
     assert set(rows) == {3}
     assert ours.tolist() == theirs.tolist()
 
@@ -232,8 +236,8 @@ def test_rows_stay_where_the_longest_decides_how_all_are_rotated(monkeypatch):
 
 
 def layer_with(length):
-    layer = RoomyLayer()
-    layer.update(torch.randn(1, 2, length, 4), torch.randn(1, 2, length, 4))
+    layer = DynamicLayer()
+    append(layer, torch.randn(1, 2, length, 4), torch.randn(1, 2, length, 4))
     return layer
 
 
@@ -241,10 +245,10 @@ def layer_with(length):
 def test_a_snapshot_of_a_cache_stays_as_it_was():
     layer = layer_with(5)
     prefix = layer.keys, layer.values
-    first = layer.update(*torch.randn(2, 1, 2, 1, 4))
+    first = append(layer, *torch.randn(2, 1, 2, 1, 4))
     kept = [states.clone() for states in first]
     layer.keys, layer.values = prefix
-    layer.update(*torch.randn(2, 1, 2, 1, 4))
+    append(layer, *torch.randn(2, 1, 2, 1, 4))
     assert all(map(torch.equal, first, kept))
 
 
@@ -253,7 +257,7 @@ def test_a_prefix_can_be_shared_by_all_rows_without_a_copy():
     layer = layer_with(5)
     prefix = layer.keys
     layer.keys, layer.values = (x.expand(3, -1, -1, -1) for x in (layer.keys, layer.values))
-    keys, _ = layer.update(*torch.randn(2, 3, 2, 1, 4))
+    keys, _ = append(layer, *torch.randn(2, 3, 2, 1, 4))
     assert torch.equal(keys[:, :, :5], prefix.expand(3, -1, -1, -1))
 
 
@@ -277,6 +281,40 @@ def test_a_cache_made_in_inference_mode_serves_outside_of_it():
     assert written_on.tolist() == model.generate(ids, max_new_tokens=4).tolist()
 
 
+@torch.no_grad()
+def test_a_cache_that_was_written_in_place_holds_nothing_but_what_transformers_put_there(family):
+    """Exporters take every tensor of a cache for an input of the graph."""
+    model, cache = family.build(), None
+    family.steps(model, torch.tensor(random_rows([6])), 1, cache := DynamicCache())
+    layer = DynamicLayer()
+    layer.update(torch.zeros(1, 1, 1, 4), torch.zeros(1, 1, 1, 4))
+    assert all(type(kept) is DynamicLayer for kept in cache.layers)
+    assert all(vars(kept).keys() == vars(layer).keys() for kept in cache.layers)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("change", ["loaded", "assigned", "in place", "memory"])
+def test_weights_that_change_between_two_steps_count_from_then_on(change, family):
+    model, ids = family.build(), torch.tensor(random_rows([8, 8]))
+    other = {name: tensor * -1.3 + 0.1 for name, tensor in model.state_dict().items()}
+
+    def steps(plain):
+        model = family.build()
+        cache = DynamicCache(config=model.config.get_text_config(decoder=True))
+        with fast.disabled() if plain else nullcontext():
+            family.steps(model, ids[:, :4], 1, cache)
+            if change in ("loaded", "assigned"):
+                model.load_state_dict(other, assign=change == "assigned")
+            for name, parameter in model.named_parameters():
+                if change == "in place":
+                    parameter.copy_(other[name])
+                elif change == "memory":
+                    parameter.data = other[name].clone()
+            return family.steps(model, ids[:, 4:], 1, cache)
+
+    torch.testing.assert_close(steps(plain=False), steps(plain=True), **CLOSE)
+
+
 class CountingCache(DynamicCache):
     updates = 0
 
@@ -292,9 +330,9 @@ def test_a_cache_of_ones_own_is_updated_by_every_layer_of_every_step():
     assert output.tolist() == model.generate(ids, max_new_tokens=6).tolist()
 
 
-def test_what_is_left_aside_here_is_fast_elsewhere(family, monkeypatch):
+def test_what_is_left_aside_here_is_fast_elsewhere(family):
     """The other tests of this file would pass if nothing were ever fast."""
-    _, taken = written(monkeypatch, family.build(), True, **left_padded([5]))
-    _, steps = steps_taken(monkeypatch, family, family.build(), True)
+    _, taken = written(family.build(), **left_padded([5]))
+    _, steps = steps_taken(family, family.build())
     assert taken > 10
     assert steps >= 8

@@ -1,0 +1,340 @@
+"""Whether a fast path may be taken: every question, and nothing else.
+
+All functions here are pure: they look and answer. Whatever they do not know is answered with no,
+and then transformers' and the modules' own way is taken.
+"""
+
+import torch
+from torch import nn
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
+from transformers.cache_utils import (
+    DynamicCache,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    EncoderDecoderCache,
+)
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils.output_capturing import _active_collector
+
+from ..model.attention import SELF_ATTENTION_ONLY, CrossAttention, SelfAttention, eager_attention
+from ..model.layers import MLP, GatedMLP, post_norm, pre_norm
+from ..model.norms import RMSNorm
+from ..model.positions import LearnedPositions
+from .caches import own_part
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+# What may be read here instead of being called, and what calling it did when this was loaded.
+# Beside anything else, be it an adapter that looks like one of these, the modules are called.
+FORWARDS = {
+    kind: kind.forward
+    for kind in (
+        nn.Linear,
+        nn.Embedding,
+        nn.Dropout,
+        nn.Identity,
+        nn.LayerNorm,
+        RMSNorm,
+        SelfAttention,
+        CrossAttention,
+        MLP,
+        GatedMLP,
+    )
+}
+# What a model may be given beside its tokens; with anything else, transformers takes the steps.
+UNDERSTOOD = (
+    "attention_mask",
+    "decoder_attention_mask",
+    "encoder_outputs",
+    "inputs_embeds",
+    "logits_to_keep",
+    "past_key_values",
+    "position_ids",
+    "use_cache",
+)
+MOST_BEAMS = 16  # with more, to see what the others wrote costs more than to move it
+# transformers' processors and criteria that judge a text by itself and remember nothing of it.
+# Not RepetitionPenaltyLogitsProcessor: it may hold the length of each prompt, by its place.
+JUDGES_OF_ONE_TEXT = (
+    "EosTokenCriteria",
+    "EpsilonLogitsWarper",
+    "EtaLogitsWarper",
+    "ExponentialDecayLengthPenalty",
+    "ForcedBOSTokenLogitsProcessor",
+    "ForcedEOSTokenLogitsProcessor",
+    "InfNanRemoveLogitsProcessor",
+    "LogitNormalization",
+    "MaxLengthCriteria",
+    "MaxTimeCriteria",
+    "MinLengthLogitsProcessor",
+    "MinNewTokensLengthLogitsProcessor",
+    "MinPLogitsWarper",
+    "NoBadWordsLogitsProcessor",
+    "NoRepeatNGramLogitsProcessor",
+    "SequenceBiasLogitsProcessor",
+    "StopStringCriteria",
+    "SuppressTokensAtBeginLogitsProcessor",
+    "SuppressTokensLogitsProcessor",
+    "TemperatureLogitsWarper",
+    "TopKLogitsWarper",
+    "TopPLogitsWarper",
+    "TypicalLogitsWarper",
+)
+
+
+def trust(*kinds: type) -> None:
+    """From now on these may be read, too, as they stand."""
+    FORWARDS.update((kind, kind.forward) for kind in kinds)
+
+
+# The moment, the device, the backend
+
+
+def may_skip_modules(model, tensor) -> bool:
+    """Whether a pass with such tensors can be made without modules, here and now."""
+    return (
+        not torch.compiler.is_compiling()  # first: nothing below may be traced
+        and tensor.device.type == "cpu"
+        and tensor.dtype in DTYPES
+        and not (torch.is_grad_enabled() or model.training)
+        and not torch.jit.is_tracing()
+        and not torch.is_autocast_enabled("cpu")
+        and not _active_collector.get()  # nobody wants to see what the modules return
+        and not (_global_forward_hooks or _global_forward_pre_hooks)
+        and backend_of(model) is sdpa_attention_forward
+    )
+
+
+def backend_of(model):
+    return ALL_ATTENTION_FUNCTIONS.get_interface(model.config._attn_implementation, eager_attention)
+
+
+def steers_attention(options: dict) -> bool:
+    """Whether the caller tells attention what only a backend that is called could heed.
+
+    `position_ids` alone say nothing more than the mask and the rotation do.
+    """
+    names = (name for name in SELF_ATTENTION_ONLY if name != "position_ids")
+    return any(options.get(name) is not None for name in names)
+
+
+# Modules
+
+
+def is_as_written(kind: type) -> bool:
+    """Whether a class is known, and calling it still does what it did then."""
+    return FORWARDS.get(kind) is kind.forward
+
+
+def is_plain(module: nn.Module) -> bool:
+    """Whether calling it is its class's own forward, as in inference, on its own parameters."""
+    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    is_called_plainly = "forward" not in vars(module) and module._compiled_call_impl is None
+    tensors = [tensor for tensor in module._parameters.values() if tensor is not None]
+    holds_its_weights = all(type(t) is nn.Parameter and not t.is_inference() for t in tensors)
+    is_watched = any(map(is_watching, hooks))
+    return is_called_plainly and holds_its_weights and not (is_watched or module.training)
+
+
+def is_watching(hook) -> bool:
+    """The hooks by which transformers shows attention stay for ever after the first look."""
+    return getattr(hook, "__name__", "") != "output_capturing_hook"
+
+
+def is_known(module: nn.Module) -> bool:
+    return is_as_written(type(module)) and is_plain(module)
+
+
+def is_known_stack(stack) -> bool:
+    """Whether the layers, and the norm behind them, are what they were made to be."""
+    return is_known(stack.norm) and all(map(is_known_layer, stack.layers_in_use()))
+
+
+def is_known_layer(layer) -> bool:
+    if not is_known(layer) or layer.residual not in (pre_norm, post_norm):
+        return False
+    parts = (part for name, part in layer.named_modules() if name and not name.endswith(".act_fn"))
+    return all(map(is_known, parts)) and is_plain(layer.mlp.act_fn)
+
+
+class Weights:
+    """The parameters of some modules at one moment; what was derived of them holds while they do.
+
+    `load_state_dict` and optimisers write into a parameter, which counts its version up; others
+    replace it, or the memory that it names.
+    """
+
+    def __init__(self, modules):
+        self.seen = [
+            (inner._parameters, name, tensor, tensor._version, tensor.data_ptr())
+            for module in modules
+            for inner in module.modules()
+            for name, tensor in inner._parameters.items()
+            if tensor is not None
+        ]
+
+    def are_unchanged(self) -> bool:
+        return all(
+            parameters.get(name) is tensor
+            and tensor._version == version
+            and tensor.data_ptr() == address
+            for parameters, name, tensor, version, address in self.seen
+        )
+
+
+# Masks
+
+
+def real_tokens(stack, masks: dict, batch: int, length: int):
+    """Which tokens [batch, length] whole texts are made of: (True, None) if all of them.
+
+    `masks` are finished ones by kind of layer. (False, None) where one of them hides, or shows,
+    anything else than the texts, their padding and the layers' own windows do.
+    """
+    kinds = {
+        (getattr(layer, "attention_type", "full_attention"), layer.self_attn.sliding_window): layer
+        for layer in stack.layers_in_use()
+    }
+    found = None
+    for (kind, window), layer in kinds.items():
+        mask, attention = masks[kind], layer.self_attn
+        if mask is None:
+            if window is not None and window < length:
+                return False, None
+            continue
+        if mask.dtype != torch.bool or mask.shape != (batch, 1, length, length):
+            return False, None
+        real = mask[:, 0].diagonal(dim1=1, dim2=2)
+        if not torch.equal(mask[:, 0], visible_tokens(attention, real)):
+            return False, None
+        if found is not None and not torch.equal(found, real):
+            return False, None
+        found = real
+    return True, None if found is None or found.all() else found
+
+
+def visible_tokens(attention, real):
+    """[batch, query, key]: what attention sees of texts with these real tokens."""
+    length = real.shape[1]
+    seen = seen_by_place(attention, length)
+    return real[:, None].expand(-1, length, -1) if seen is None else real[:, None] & seen
+
+
+def seen_by_place(attention, length):
+    """[query, key] by their places alone; None if a token sees all others."""
+    if not attention.is_causal:
+        return None
+    seen = torch.ones(length, length, dtype=torch.bool).tril()
+    return seen if attention.sliding_window is None else seen.triu(1 - attention.sliding_window)
+
+
+def is_next_token(hidden_states, masks) -> bool:
+    """Whether each text gets one token, and masks are alike for all heads."""
+    alone = (1, 1)  # for all heads, of one query
+    return hidden_states.shape[1] == 1 and all(
+        mask is None or (isinstance(mask, torch.Tensor) and mask.shape[1:3] == alone)
+        for mask in masks
+    )
+
+
+# Caches
+
+
+def grows_plainly(cache) -> bool:
+    """Whether a cache is transformers' own growing one, and nothing is done to it on the way."""
+    if type(cache) is not DynamicCache or cache.offloading:
+        return False
+    kinds = {type(layer) for layer in cache.layers} or {cache.layer_class_to_replicate}
+    return kinds <= {DynamicLayer, DynamicSlidingWindowLayer}
+
+
+def keeps_all(cache) -> bool:
+    """Whether no layer lets go of what slid out of its window."""
+    return all(type(layer) is DynamicLayer for layer in cache.layers)
+
+
+def is_users_own(cache) -> bool:
+    return getattr(cache, "_is_user_defined", False)
+
+
+# Whole texts
+
+
+def may_write_texts(model, generation_config, model_kwargs: dict) -> bool:
+    """Whether a step is the model's weights, a growing cache, and nothing else."""
+    given = {name for name, value in model_kwargs.items() if value is not None}
+    return bool(
+        model_kwargs.get("use_cache")
+        and not generation_config.return_dict_in_generate
+        and not generation_config.is_assistant
+        and given.issubset(UNDERSTOOD)
+        and reads_what_it_knows(model)
+        and may_skip_modules(model, model.lm_head.weight)
+        and may_be_continued(model_kwargs)
+    )
+
+
+def may_be_continued(model_kwargs: dict) -> bool:
+    """Whether the cache grows plainly, and no prompt of a decoder ends in padding."""
+    cache = model_kwargs.get("past_key_values")
+    mask = model_kwargs.get(
+        "decoder_attention_mask" if isinstance(cache, EncoderDecoderCache) else "attention_mask"
+    )
+    return grows_plainly(own_part(cache)) and (mask is None or bool(mask[:, -1].all()))
+
+
+def reads_what_it_knows(model) -> bool:
+    """Whether all that a step reads, or would call, is what it was made to be."""
+    stack = model.get_decoder()
+    if not calls_its_own_class(model):
+        return False
+    if not all(map(is_known, (model.base_model, stack, model.lm_head))):
+        return False
+    read = (stack.embed_tokens, stack.embed_norm, stack.dropout)
+    called = (model, stack.positions, stack.rotary_emb)
+    return all(map(is_known, read)) and all(map(is_plain, called)) and is_known_stack(stack)
+
+
+def calls_its_own_class(model) -> bool:
+    """Whether no subclass, wrapper or adapter has put another function in the way of a step."""
+    ours = next((kind for kind in type(model).__mro__ if kind in FORWARDS), None)
+    steps = ("forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
+    return is_as_written(ours) and all(
+        getattr(getattr(model, step), "__func__", None) is getattr(ours, step) for step in steps
+    )
+
+
+def may_lay_beams(model, generation_config, model_kwargs: dict) -> bool:
+    """Whether beams can be written side by side in a cache that nobody else will read."""
+    cache = model_kwargs.get("past_key_values")
+    return (
+        generation_config.num_beams <= MOST_BEAMS
+        and not generation_config.do_sample
+        and not generation_config.low_memory  # refused by transformers
+        and not is_users_own(cache)
+        and may_write_texts(model, generation_config, model_kwargs)
+        and keeps_all(own_part(cache))
+    )
+
+
+def texts_may_leave(model, processors, criteria) -> bool:
+    """Whether no text depends on which others stand beside it, or on its place among them."""
+    are_by_text = all(judges_one_text(type(judge)) for judge in (*processors, *criteria))
+    return are_by_text and not turns_by_length(model.get_decoder())
+
+
+def judges_one_text(kind: type) -> bool:
+    is_theirs = kind.__module__.startswith("transformers.generation.")
+    return is_theirs and kind.__name__ in JUDGES_OF_ONE_TEXT
+
+
+def turns_by_length(stack) -> bool:
+    """Whether the longest text of a batch decides how the heads of all are rotated."""
+    rope_type = getattr(stack.rotary_emb, "rope_type", "default")
+    return "dynamic" in rope_type or rope_type == "longrope"
+
+
+def can_look_ahead(stack) -> bool:
+    """Whether positions can be prepared that the text may never reach."""
+    return not turns_by_length(stack) and not isinstance(stack.positions, LearnedPositions)

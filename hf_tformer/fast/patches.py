@@ -1,0 +1,175 @@
+"""All that is patched, in one table, and how to take it back.
+
+class                    method                           does what it did, but
+the stacks               run_layers                       without calling modules, if it may
+the heads that write     _sample, _beam_search            by loops of our own, if they may
+                         _prepare_cache_for_generation    remembers whose cache it is
+"""
+
+from collections.abc import Callable
+from functools import wraps
+
+from transformers.generation import GenerationMixin
+
+from . import guards
+from .passes import run_next_tokens, run_whole_texts
+from .texts import search_beams, write_texts
+
+ORIGINALS: dict[tuple[type, str], Callable | None] = {}  # None: the class only inherits it
+
+
+def decoder_patches(modeling) -> list[tuple[type, str, Callable]]:
+    """(class, method, function) for the decoder-only family."""
+    guards.trust(
+        modeling.TformerDecoderLayer,
+        modeling.TformerDecoderModel,
+        modeling.TformerDecoderForCausalLM,
+    )
+    stack, head = modeling.TformerDecoderModel, modeling.TformerDecoderForCausalLM
+    return [(stack, "run_layers", run_decoder_only(stack.run_layers)), *head_patches(head)]
+
+
+def seq2seq_patches(modeling) -> list[tuple[type, str, Callable]]:
+    """(class, method, function) for the encoder-decoder family."""
+    encoder, decoder = modeling.TformerSeq2SeqEncoder, modeling.TformerSeq2SeqDecoder
+    head = modeling.TformerSeq2SeqForConditionalGeneration
+    guards.trust(encoder.layer_class, decoder.layer_class, decoder)
+    guards.trust(modeling.TformerSeq2SeqModel, head)
+    return [
+        (encoder, "run_layers", run_encoder(encoder.run_layers)),
+        (decoder, "run_layers", run_decoder(decoder.run_layers)),
+        *head_patches(head),
+    ]
+
+
+def head_patches(head):
+    return [
+        (head, "_sample", write_or_leave(guards.may_write_texts, write_texts, "_sample")),
+        (head, "_beam_search", write_or_leave(guards.may_lay_beams, search_beams, "_beam_search")),
+        (head, "_prepare_cache_for_generation", remember_whose_cache),
+    ]
+
+
+def apply(patches) -> None:
+    for owner, name, function in patches:
+        if (owner, name) not in ORIGINALS:
+            ORIGINALS[owner, name] = vars(owner).get(name)
+            setattr(owner, name, function)
+
+
+def take_back() -> None:
+    while ORIGINALS:
+        (owner, name), original = ORIGINALS.popitem()
+        if original is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, original)
+
+
+def run_decoder_only(plainly):
+    @wraps(plainly)
+    def run_layers(stack, hidden_states, masks, position_embeddings, past_key_values, **kwargs):
+        last = None
+        if not guards.steers_attention(kwargs):
+            tensors = hidden_states, masks, position_embeddings, past_key_values
+            last = run_text_of_decoder(stack, *tensors)
+        if last is not None:
+            return last
+        return plainly(stack, hidden_states, masks, position_embeddings, past_key_values, **kwargs)
+
+    return run_layers
+
+
+def run_text_of_decoder(stack, hidden_states, masks, position_embeddings, cache):
+    by_window = masks.get("full_attention"), masks.get("sliding_attention")
+    last = None
+    if cache is not None and hidden_states.shape[1] == 1:
+        last = run_next_tokens(stack, hidden_states, by_window, position_embeddings, cache)
+    if last is None:
+        last = run_whole_texts(stack, hidden_states, masks, position_embeddings, cache)
+    return last
+
+
+def run_encoder(plainly):
+    @wraps(plainly)
+    def run_layers(stack, hidden_states, mask, position_embeddings, **kwargs):
+        masks = {"full_attention": mask}
+        last = run_whole_texts(stack, hidden_states, masks, position_embeddings)
+        if last is not None:
+            return last
+        return plainly(stack, hidden_states, mask, position_embeddings, **kwargs)
+
+    return run_layers
+
+
+def run_decoder(plainly):
+    @wraps(plainly)
+    def run_layers(
+        stack,
+        hidden_states,
+        encoder_hidden_states,
+        self_mask,
+        cross_mask,
+        position_embeddings,
+        past_key_values,
+        **kwargs,
+    ):
+        last = None
+        has_read_source = past_key_values is not None and past_key_values.is_updated.get(0)
+        if has_read_source and not guards.steers_attention(kwargs):
+            last = run_next_tokens(
+                stack,
+                hidden_states,
+                (self_mask, None),
+                position_embeddings,
+                past_key_values.self_attention_cache,
+                past_key_values.cross_attention_cache,
+                cross_mask,
+            )
+        if last is not None:
+            return last
+        return plainly(
+            stack,
+            hidden_states,
+            encoder_hidden_states,
+            self_mask,
+            cross_mask,
+            position_embeddings,
+            past_key_values,
+            **kwargs,
+        )
+
+    return run_layers
+
+
+def write_or_leave(may, write, name):
+    """transformers' decoding method of that name, or a loop of our own where that may be."""
+
+    @wraps(getattr(GenerationMixin, name))
+    def decode(
+        model,
+        input_ids,
+        logits_processor,
+        stopping_criteria,
+        generation_config,
+        synced_gpus=False,
+        streamer=None,
+        **model_kwargs,
+    ):
+        arguments = model, input_ids, logits_processor, stopping_criteria, generation_config
+        options = {} if streamer is None else {"streamer": streamer}
+        if synced_gpus or not may(model, generation_config, model_kwargs):
+            theirs = getattr(GenerationMixin, name)
+            return theirs(*arguments, synced_gpus=synced_gpus, **options, **model_kwargs)
+        return write(*arguments, **options, **model_kwargs)
+
+    return decode
+
+
+def remember_whose_cache(model, generation_config, model_kwargs, *args, **kwargs):
+    """Marks a cache that was given, as later versions of transformers do: it is not ours."""
+    given = model_kwargs.get("past_key_values")
+    theirs = GenerationMixin._prepare_cache_for_generation
+    theirs(model, generation_config, model_kwargs, *args, **kwargs)
+    if given is not None:
+        given._is_user_defined = True
