@@ -1,21 +1,28 @@
 """From a folder of another format to one of ours and back, whole or not at all."""
 
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
+from typing import Literal
 
 import torch
+from torch import nn
 from tqdm.auto import tqdm
 
 from . import proof
 from .card import write_card
-from .checkpoints import write_checkpoint
+from .checkpoints import Checkpoint, write_checkpoint
 from .companions import Companions
 from .destination import appearing
-from .models import translate
+from .formats import Format
+from .models import Library, translate
+from .plain import PlainFormat
 from .registry import detect, exportable, refuse_others_family
 from .rules import (
     ConversionError,
+    Rule,
     Side,
     check_shape,
     check_targets,
@@ -26,6 +33,7 @@ from .rules import (
 )
 from .user_rules import read_rules
 
+Tensors = Iterator[tuple[str, torch.Tensor]]  # name, tensor
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -33,30 +41,58 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 class Conversion:
     """What was done: where it lies, how many tensors, and how far the logits are apart.
 
-    `disagreements` holds a sentence for each special id that configuration, generation and
-    tokenizer do not agree on.
+    `difference` is None where nobody has compared them. `disagreements` holds a sentence for each
+    special id that configuration, generation and tokenizer do not agree on, `assumed` the defaults
+    for what nobody said.
     """
 
     folder: Path
     format: str
     tensors: int
-    difference: float | None  # None: not verified
+    difference: float | None
     disagreements: tuple[str, ...] = ()
-    assumed: dict[str, object] = field(default_factory=dict)  # defaults for what nobody said
+    assumed: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be converted, from where to where, and how."""
+
+    src: str | os.PathLike
+    dst: str | os.PathLike
+    form: Format | PlainFormat
+    direction: Literal["import", "export"]
+    dtype: torch.dtype | None = None
+    verify: bool = True
+    tokenizer: str | os.PathLike | None = None
+    progress: bool = False
+    settings: dict[str, object] | None = None
+
+    @property
+    def to_ours(self) -> bool:
+        return self.direction == "import"
+
+    @property
+    def source_side(self) -> Library | PlainFormat:
+        return self.form.theirs if self.to_ours else self.form.our_classes
+
+    @property
+    def target_side(self) -> Library | PlainFormat:
+        return self.form.our_classes if self.to_ours else self.form.theirs
 
 
 def import_checkpoint(
-    src,
-    dst,
-    format=None,
-    dtype=None,
-    verify=True,
-    tokenizer=None,
-    progress=False,
+    src: str | os.PathLike,
+    dst: str | os.PathLike,
+    format: str | None = None,
+    dtype: str | torch.dtype | None = None,
+    verify: bool = True,
+    tokenizer: str | os.PathLike | None = None,
+    progress: bool = False,
     *,
-    settings=None,
-    rules=None,
-):
+    settings: dict[str, object] | None = None,
+    rules: str | os.PathLike | None = None,
+) -> Conversion:
     """Makes the folder `dst` of ours from `src`, a folder or file of another format.
 
     `tokenizer` (a folder, a tokenizer.json, a repository on the Hub) takes the place of the one in
@@ -69,17 +105,48 @@ def import_checkpoint(
             "rules say all about a file: give no format and no settings with them"
         )
     form = read_rules(rules, verify) if rules else detect(src, format)
-    return transfer(src, dst, form, True, as_dtype(dtype), verify, tokenizer, progress, settings)
+    return transfer(
+        Request(
+            src,
+            dst,
+            form,
+            direction="import",
+            dtype=as_dtype(dtype),
+            verify=verify,
+            tokenizer=tokenizer,
+            progress=progress,
+            settings=settings,
+        )
+    )
 
 
-def export_checkpoint(src, dst, to, dtype=None, verify=True, tokenizer=None, progress=False):
+def export_checkpoint(
+    src: str | os.PathLike,
+    dst: str | os.PathLike,
+    to: str,
+    dtype: str | torch.dtype | None = None,
+    verify: bool = True,
+    tokenizer: str | os.PathLike | None = None,
+    progress: bool = False,
+) -> Conversion:
     """Makes the folder `dst` of the format `to` from the folder `src` of ours."""
     form = exportable(to)
     refuse_others_family(src, form)
-    return transfer(src, dst, form, False, as_dtype(dtype), verify, tokenizer, progress)
+    return transfer(
+        Request(
+            src,
+            dst,
+            form,
+            direction="export",
+            dtype=as_dtype(dtype),
+            verify=verify,
+            tokenizer=tokenizer,
+            progress=progress,
+        )
+    )
 
 
-def as_dtype(dtype):
+def as_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
     if dtype is None or isinstance(dtype, torch.dtype):
         return dtype
     if dtype not in DTYPES:
@@ -87,38 +154,55 @@ def as_dtype(dtype):
     return DTYPES[dtype]
 
 
-def transfer(src, dst, form, to_ours, dtype, verify, tokenizer, progress, settings=None):
-    sides = (form.theirs, form.our_classes) if to_ours else (form.our_classes, form.theirs)
-    source_side, target_side = sides
-    config = source_side.load_config(src, settings)
-    target_config = translate(config, form, to_ours, dtype)
-    target = target_side.build(target_config)
-    source = source_side.build(config)
+def transfer(request: Request) -> Conversion:
+    source_side, target_side = request.source_side, request.target_side
+    config = source_side.load_config(request.src, request.settings)
+    target_config = translate(config, request.form, request.to_ours, request.dtype)
+    source, target = source_side.build(config), target_side.build(target_config)
     # A plain module says nothing about ids and generation; what was made of its settings does.
-    companions = Companions(
-        src, source if hasattr(source, "generation_config") else target, tokenizer
-    )
-    rules = form.table(config if to_ours else target_config)
+    described = source if hasattr(source, "generation_config") else target
+    companions = Companions(request.src, described, request.tokenizer)
+    rules = request.form.table(config if request.to_ours else target_config)
+    # Nothing here keeps the checkpoint: its tensors must be gone when the logits are compared.
     tensors, count, size = converted_tensors(
-        source_side.checkpoint(src), source, target, form, to_ours, dtype, rules
+        request, rules, source_side.checkpoint(request.src), source, target
     )
-    with appearing(dst, src, size) as folder:
-        write_checkpoint(folder, counted(tensors, count, progress))
+    with appearing(request.dst, request.src, size) as folder:
+        write_checkpoint(folder, counted(tensors, count, request.progress))
         target_side.save_description(target, folder)
         disagreements = tuple(companions.save(folder))
-        models = (source_side, src, settings), (target_side, folder, None)
-        difference = proof.compare(*models, dtype) if verify else None
-        assumed = getattr(config, "assumed", {})
-        done = Conversion(Path(dst), form.name, count, difference, disagreements, assumed)
-        write_card(folder, form, to_ours, done, src)
+        done = Conversion(
+            Path(request.dst),
+            request.form.name,
+            count,
+            logits_difference(request, folder),
+            disagreements,
+            getattr(config, "assumed", {}),
+        )
+        write_card(folder, request.form, request.to_ours, done, request.src)
     return done
 
 
-def converted_tensors(checkpoint, source, target, form, to_ours, dtype, rules):
+def logits_difference(request: Request, folder: Path) -> float | None:
+    """How far the logits of source and target are apart; None where nobody asked."""
+    if not request.verify:
+        return None
+    source = request.source_side, request.src, request.settings
+    return proof.compare(source, (request.target_side, folder, None), request.dtype)
+
+
+def converted_tensors(
+    request: Request,
+    rules: Sequence[Rule],
+    checkpoint: Checkpoint,
+    source: nn.Module,
+    target: nn.Module,
+) -> tuple[Tensors, int, int]:
     """The tensors of the target, one after the other; how many there are, and of how many bytes.
 
     Names and shapes of the whole file are checked before the first tensor is read.
     """
+    form, to_ours, dtype = request.form, request.to_ours, request.dtype
     source_side, target_side = Side.of(source), Side.of(target)
     steps = plan(rules, (target_side if to_ours else source_side).shapes)
     source_ignored, target_ignored = (form.ignored, {}) if to_ours else ({}, form.ignored)
@@ -147,7 +231,7 @@ def converted_tensors(checkpoint, source, target, form, to_ours, dtype, rules):
     return rounded(tensors, dtype), len(produced), size
 
 
-def under_all_names(tensors, side):
+def under_all_names(tensors: Tensors, side: Side) -> Tensors:
     """Plain PyTorch looks for a tied tensor under each of its names."""
     for name, tensor in tensors:
         yield name, tensor
@@ -156,7 +240,7 @@ def under_all_names(tensors, side):
                 yield alias, tensor.clone()
 
 
-def fitting(tensors, side):
+def fitting(tensors: Tensors, side: Side) -> Tensors:
     """The tensors themselves, as long as they suit the model that is to read them."""
     for name, tensor in tensors:
         check_shape(name, tensor.shape, side)
@@ -169,13 +253,13 @@ def fitting(tensors, side):
         del tensor  # before the next one is read
 
 
-def rounded(tensors, dtype):
+def rounded(tensors: Tensors, dtype: torch.dtype | None) -> Tensors:
     for name, tensor in tensors:
         yield name, tensor if dtype is None else tensor.to(dtype)
         del tensor  # before the next one is read
 
 
-def counted(tensors, total, progress):
+def counted(tensors: Tensors, total: int, progress: bool) -> Tensors:
     """The tensors behind a bar, where a terminal looks."""
     with tqdm(total=total, unit=" tensors", disable=None if progress else True) as bar:
         for name, tensor in tensors:
