@@ -4,7 +4,7 @@
     import_checkpoint("Qwen3-0.6B", "mine")
     export_checkpoint("mine", "back", to="qwen3")
 
-The same as a command: `python -m conversion import Qwen3-0.6B mine`.
+The same as a command: `tformer convert import Qwen3-0.6B mine`.
 """
 
 from .convert import export_checkpoint, import_checkpoint

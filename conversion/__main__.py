@@ -1,4 +1,4 @@
-"""The command `tformer-convert`, also `python -m conversion`."""
+"""The command `tformer convert`, also `tformer-convert` and `python -m conversion`."""
 
 import argparse
 import sys
@@ -6,28 +6,30 @@ import sys
 from huggingface_hub import constants
 from transformers.utils import logging
 
-from .convert import DTYPES, export_checkpoint, import_checkpoint
+from hf_tformer.command_line import Parser
+
+from .convert import DTYPES, Conversion, export_checkpoint, import_checkpoint
 from .plain import parse_settings
 from .proof import verify
 from .registry import FORMATS
 from .rules import ConversionError
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None, prog: str = "tformer-convert") -> int:
     """Runs one command; a failure is one sentence on stderr and the exit status 1."""
-    options = build_parser().parse_args(arguments)
+    options = build_parser(prog).parse_args(arguments)
     options.progress = not constants.HF_HUB_DISABLE_PROGRESS_BARS
     logging.disable_progress_bar()  # those of loading, in the comparison
     try:
         print(options.run(options))
     except (ConversionError, OSError) as error:
-        print(" ".join(f"tformer-convert: {error}".split()), file=sys.stderr)
+        print(" ".join(f"{prog}: {error}".split()), file=sys.stderr)
         return 1
     return 0
 
 
-def build_parser():
-    parser = argparse.ArgumentParser(prog="tformer-convert", description=__doc__)
+def build_parser(prog: str) -> Parser:
+    parser = Parser(prog=prog, description="Between our folders and the formats of others.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     importing = commands.add_parser("import", help="a folder of another format becomes one of ours")
@@ -70,7 +72,7 @@ def build_parser():
     return parser
 
 
-def run_import(options):
+def run_import(options: argparse.Namespace) -> str:
     return describe(
         import_checkpoint(
             options.src,
@@ -83,13 +85,13 @@ def run_import(options):
     )
 
 
-def run_export(options):
+def run_export(options: argparse.Namespace) -> str:
     return describe(
         export_checkpoint(options.src, options.dst, options.to, **shared_options(options))
     )
 
 
-def shared_options(options):
+def shared_options(options: argparse.Namespace) -> dict[str, object]:
     return {
         "dtype": options.dtype,
         "verify": not options.no_verify,
@@ -98,7 +100,7 @@ def shared_options(options):
     }
 
 
-def describe(done):
+def describe(done: Conversion) -> str:
     proof = (
         "not verified: nobody has compared the logits of both models"
         if done.difference is None
@@ -109,12 +111,12 @@ def describe(done):
     return "\n".join((told, *(f"does not agree: {words}" for words in done.disagreements)))
 
 
-def run_verify(options):
+def run_verify(options: argparse.Namespace) -> str:
     difference = verify(options.first, options.second, settings=parse_settings(options.settings))
     return f"largest difference of the logits: {difference:.1e}"
 
 
-def list_formats(options):
+def list_formats(options: argparse.Namespace) -> str:
     lines = [f"{'format':25} import export"]
     for form in FORMATS.values():
         can_export = "yes" if form.config_to_theirs else "-"

@@ -17,9 +17,10 @@ from pathlib import Path
 
 import train_translation
 from dates import date_pairs
+from program import run
 
 from hf_tformer import attention_maps, last_complete_checkpoint
-from hf_tformer.programs import open_model, run
+from hf_tformer.opening import open_model
 
 TRAINING = {"eval_strategy": "steps", "eval_steps": "100", "save_strategy": "steps"}
 SHOWN = 10
@@ -64,7 +65,7 @@ def main():
         f"how the loss fell                       {args.output / 'loss.png'}\n"
         f"where it looks when it writes a date    {args.output / 'attention.png'}\n\n"
         f"Done in {time.time() - started:.0f} s. Next: examples/train_translation.py on sentences "
-        f"of your own (--help), `python -m hf_tformer check {folder}`, and README.md."
+        f"of your own (--help), `tformer check {folder}`, and README.md."
     )
 
 

@@ -11,20 +11,11 @@ per cent of the model's size; with it a model like the one before, that needs no
 import argparse
 from pathlib import Path
 
-from hf_tformer.programs import (
-    ProgramError,
-    at_least,
-    checkpoint_to_resume,
-    open_model,
-    output_folder,
-    positive,
-    publish_folder,
-    read_dataset,
-    read_pairs,
-    read_text,
-    run,
-    save_whole,
-)
+from data import read_dataset, read_pairs, read_text
+from folders import checkpoint_to_resume, output_folder, publish_folder, save_whole
+from program import ProgramError, at_least, positive, run
+
+from hf_tformer.opening import open_model
 
 ADAPTERS = """\
 saved: {folder}, the adapters of {base}; to load them:

@@ -12,15 +12,10 @@ this package installed no code of a repository runs, so there is nothing to trus
 import argparse
 import sys
 
-from hf_tformer.programs import (
-    ProgramError,
-    at_least,
-    open_model,
-    positive,
-    read_text,
-    run,
-    share,
-)
+from data import read_text
+from program import ProgramError, at_least, positive, run, share
+
+from hf_tformer.opening import open_model
 
 
 def main():

@@ -13,20 +13,11 @@ import argparse
 import math
 from pathlib import Path
 
-from hf_tformer.programs import (
-    ProgramError,
-    at_least,
-    checkpoint_to_resume,
-    open_pretrained,
-    output_folder,
-    positive,
-    publish_folder,
-    read_dataset,
-    read_text,
-    run,
-    save_whole,
-    share,
-)
+from data import read_dataset, read_text
+from folders import checkpoint_to_resume, output_folder, publish_folder, save_whole
+from program import ProgramError, at_least, positive, run, share
+
+from hf_tformer.opening import open_pretrained
 
 END = "<|endoftext|>"
 SMALLEST_VOCABULARY = 257  # every byte, and the end

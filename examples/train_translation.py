@@ -19,12 +19,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from data import read_text
 from dates import Pair, date_pairs
+from program import ProgramError, run
 from sacrebleu import corpus_bleu
 from transformers import HfArgumentParser, Seq2SeqTrainingArguments
 
 from hf_tformer import last_complete_checkpoint, paper_training_arguments
-from hf_tformer.programs import ProgramError, first_line, open_pretrained, read_text, run
+from hf_tformer.opening import first_line, open_pretrained
 from hf_tformer.training import is_complete
 
 SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}

@@ -6,6 +6,8 @@ and yet both families answer to `AutoConfig`, `AutoModel` and the other Auto cla
 """
 
 import importlib
+import sys
+from types import ModuleType
 
 from .registration import register_when_needed
 
@@ -24,17 +26,32 @@ NAMES = {
     "TformerSeq2SeqForConditionalGeneration": "model.modeling_seq2seq",
     "TformerSeq2SeqModel": "model.modeling_seq2seq",
     "TformerSeq2SeqPreTrainedModel": "model.stacks_seq2seq",
-    "attention_maps": "attention_view",
-    "check": "checking",
+    "attention_maps": "view",
+    "check": "check",
     "last_complete_checkpoint": "training",
     "noam_learning_rate": "training",
     "paper_training_arguments": "training",
-    "publish": "publishing",
+    "publish": "publish",
 }
 __all__ = sorted(NAMES)
 
 
-def __getattr__(name):
+class Package(ModuleType):
+    """Its public names win over rooms that are called alike: `hf_tformer.check` is the function.
+
+    Python, on importing a room, would put its module there. `from hf_tformer.check import x` finds
+    the room all the same; `import hf_tformer.check.x as y` does not.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in NAMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = Package
+
+
+def __getattr__(name: str) -> object:
     if name not in NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f".{NAMES[name]}", __name__), name)
@@ -42,7 +59,7 @@ def __getattr__(name):
     return value
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted({*globals(), *NAMES})
 
 

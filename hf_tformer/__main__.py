@@ -1,67 +1,50 @@
-"""python -m hf_tformer check FOLDER_OR_REPO | publish FOLDER REPO_ID"""
+"""The command `tformer`, also `python -m hf_tformer`.
 
-import argparse
+It knows the commands by name alone: what a command needs is imported when it is called.
+"""
+
+import importlib
 import sys
+from typing import NamedTuple
 
-from . import checking
-
-
-def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m hf_tformer", description="Model folders.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    add_check(commands)
-    add_publish(commands)
-    args = parser.parse_args(arguments)
-    return args.run_command(args)
+from . import __version__
+from .command_line import Parser
 
 
-def add_check(commands):
-    parser = commands.add_parser(
-        "check", help="say what is wrong with a folder or repository that brings its own code"
+class Command(NamedTuple):
+    """The module whose `main(arguments, prog)` returns the exit status, and what it is for."""
+
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "check": Command("hf_tformer.check.command", "say what is wrong with a folder or repository"),
+    "publish": Command("hf_tformer.publish.command", "send a folder to the Hub, with a card"),
+    "view": Command("hf_tformer.view.command", "show which token looks at which"),
+    "convert": Command("conversion.__main__", "from another format, and back"),
+}
+
+
+def main(arguments: list[str] | None = None, prog: str = "tformer") -> int:
+    """Runs one command; returns the exit status."""
+    words = sys.argv[1:] if arguments is None else arguments
+    chosen = build_parser(prog).parse_args(words[:1]).command
+    command = importlib.import_module(COMMANDS[chosen].module)
+    return command.main(words[1:], prog=f"{prog} {chosen}")
+
+
+def build_parser(prog: str) -> Parser:
+    parser = Parser(
+        prog=prog,
+        description="Models that bring their own code: look at them, publish them, convert them.",
+        epilog=f"`{prog} COMMAND --help` says what a command takes.",
     )
-    checking.add_arguments(parser)
-    parser.set_defaults(run_command=checking.main)
-
-
-def add_publish(commands):
-    parser = commands.add_parser("publish", help="publish a saved folder with its code and a card")
-    parser.add_argument("folder", help="what save_pretrained wrote")
-    parser.add_argument("repo_id", help="user/name on the Hub")
-    parser.add_argument("--private", action="store_true", help="a repository only you can see")
-    parser.add_argument("--revision", default="main", help="the branch, made where it is missing")
-    parser.add_argument("--message", help="the commit's message")
-    parser.add_argument("--license", default="apache-2.0", help="for the card")
-    parser.add_argument("--description", help="for the card: a sentence on what it is for")
-    parser.add_argument("--dry-run", action="store_true", help="list the files, send nothing")
-    parser.add_argument("--no-verify", action="store_true", help="do not load it back")
-    parser.set_defaults(run_command=run_publish)
-
-
-def run_publish(args):
-    from .publishing import PublishError, publish
-
-    try:
-        published = publish(
-            args.folder,
-            args.repo_id,
-            private=args.private,
-            revision=args.revision,
-            message=args.message,
-            dry_run=args.dry_run,
-            verify=not args.no_verify,
-            license=args.license,
-            description=args.description,
-        )
-    except PublishError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print("\n".join(published.files))
-    if args.dry_run:
-        print(f"{len(published.files)} files would go to {args.repo_id}; nothing was sent")
-    else:
-        checked = "not verified" if args.no_verify else "loaded back"
-        print(f"commit {published.commit} ({checked})\n{published.url}")
-    return 0
+    parser.add_argument("--version", action="version", version=f"hf_tformer {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        commands.add_parser(name, help=command.help, add_help=False)
+    return parser
 
 
 if __name__ == "__main__":

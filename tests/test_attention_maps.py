@@ -1,13 +1,16 @@
 """Seeing attention: the weights are those that the model works with, under their tokens."""
 
 import builtins
+from pathlib import Path
 
 import pytest
 import torch
 from families import DECODER, SEQ2SEQ, random_rows
 from test_training import tokenizer
+from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from hf_tformer import attention_maps
+from hf_tformer.__main__ import main
 
 IDS = torch.tensor(random_rows([6]))
 TARGET = torch.tensor([[1, *random_rows([4], seed=1)[0]]])
@@ -125,3 +128,72 @@ def test_a_picture_without_matplotlib_says_what_to_install(monkeypatch):
     with pytest.raises(ImportError, match=r"pip install 'hf-tformer\[viz\]'"):
         one.draw()
     assert one.as_text()
+
+
+# The command
+
+
+def folder_of(family, tmp_path, monkeypatch):
+    """A saved model and its tokenizer, in the folder where the command is called."""
+    monkeypatch.chdir(tmp_path)
+    family.build().save_pretrained("model")
+    words = tokenizer()
+    words.backend_tokenizer.pre_tokenizer = WhitespaceSplit()
+    words.save_pretrained("model")
+    return "model"
+
+
+@pytest.fixture
+def folder(family, tmp_path, monkeypatch):
+    return folder_of(family, tmp_path, monkeypatch)
+
+
+def test_the_command_prints_the_weights_under_the_words_of_the_text(folder, family, capsys):
+    assert main(["view", folder, "5", "6", "7 8", "--layers", "1", "--heads", "2", "4"]) == 0
+    one, other = capsys.readouterr().out.split("\n\n")
+    kind = "decoder" if family is DECODER else "cross"
+    assert one.splitlines()[0] == f"{kind} attention, layer 1, head 2"
+    assert one.splitlines()[1].split() == ["5", "6", "7", "8"]
+    assert other.startswith(f"{kind} attention, layer 1, head 4")
+
+
+def test_the_command_shows_an_encoder_decoder_writing_the_target(tmp_path, monkeypatch, capsys):
+    folder_of(SEQ2SEQ, tmp_path, monkeypatch)
+    flags = ["--target", "9 7", "--kind", "decoder", "--layers", "0", "--heads", "0"]
+    assert main(["view", "model", "5 6", *flags]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["1", "9"]
+    assert main(["view", "model", "5 6", "--kind", "encoder"]) == 0
+    assert capsys.readouterr().out.count("encoder attention, layer 0") == 6
+
+
+def test_the_command_draws_into_a_file(folder, capsys):
+    assert main(["view", folder, "5 6", "--heads", "0", "--output", "heads.png"]) == 0
+    assert capsys.readouterr().out == "heads.png\n"
+    assert Path("heads.png").read_bytes().startswith(b"\x89PNG")
+
+
+REFUSED = {
+    "model 5 --layers 2": "there is no layer 2 in the decoder attention: it has 2",
+    "model 5 --heads 6": "there is no head 6",
+    "model 5 --kind cross": "--kind cross: this model has decoder",
+    "./gone 5": "there is no folder ./gone",
+    "model 5 --output no/where.png": "there is no folder no",
+    "model 5 --output a.nonsense": "cannot be written",
+    "model 5 --output .": "--output . is a folder",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_the_command_cannot_show_is_one_sentence(line, tmp_path, monkeypatch, capsys):
+    folder_of(DECODER, tmp_path, monkeypatch)
+    assert main(["view", *line.split()]) == 1
+    sentence = capsys.readouterr().err.splitlines()[-1]
+    assert sentence.startswith("error: ")
+    assert REFUSED[line] in sentence
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_an_empty_text_is_refused(tmp_path, monkeypatch, capsys):
+    folder_of(DECODER, tmp_path, monkeypatch)
+    assert main(["view", "model", ""]) == 1
+    assert "error: the text is empty" in capsys.readouterr().err

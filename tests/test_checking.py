@@ -1,7 +1,6 @@
-"""`python -m hf_tformer check` names the fault of every folder that is broken on purpose, and finds
+"""`tformer check` names the fault of every folder that is broken on purpose, and finds
 none in a good one."""
 
-import argparse
 import json
 import shutil
 from pathlib import Path
@@ -26,8 +25,8 @@ from huggingface_hub import errors
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from hf_tformer import checking
-from hf_tformer.checking import CheckError, check
+from hf_tformer.check import CheckError, check
+from hf_tformer.check.command import main
 
 
 def faults(findings):
@@ -273,9 +272,7 @@ def test_what_is_no_model_folder_is_one_sentence(tmp_path, foreign):
 
 
 def command(*arguments):
-    parser = argparse.ArgumentParser()
-    checking.add_arguments(parser)
-    return checking.main(parser.parse_args([str(argument) for argument in arguments]))
+    return main([str(argument) for argument in arguments])
 
 
 def test_the_command_prints_a_line_each_and_a_summary(foreign, capsys):

@@ -219,8 +219,8 @@ def test_a_scaled_rotation_asks_by_how_much(tmp_path):
 
 def commands_of_the_page():
     page = (Path(__file__).parents[1] / "README.md").read_text()
-    lines = re.findall(r"^tformer-convert import .*$", page, re.M)
-    return [line.split("#")[0].split()[1:] for line in lines]
+    lines = re.findall(r"^tformer convert import .*$", page, re.M)
+    return [line.split("#")[0].split()[2:] for line in lines]
 
 
 def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):

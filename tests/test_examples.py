@@ -14,10 +14,10 @@ import pytest
 import torch
 import train_translation
 from hub_server import HubServer, online
+from program import ProgramError
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_tformer
-from hf_tformer.programs import ProgramError
 
 EXAMPLES = Path(train_translation.__file__).parent
 SIZES = {

@@ -109,6 +109,31 @@ def test_importing_a_configuration_alone_does_not_need_the_models():
     assert run_python(code).stdout.strip() == "32000"
 
 
+ROOMS = [
+    "import hf_tformer.check.reading, hf_tformer.publish.card",
+    "import hf_tformer.publish, hf_tformer.check; import hf_tformer.view",
+    "from hf_tformer.check import reading; from hf_tformer.publish.card import table",
+    "from hf_tformer import check, publish; import hf_tformer.check.report, hf_tformer.publish",
+    "import hf_tformer; hf_tformer.publish; import hf_tformer.publish.card, hf_tformer.check",
+    "import conversion, hf_tformer.check.command, hf_tformer.publish.command, hf_tformer",
+]
+
+
+def test_a_function_is_found_under_its_name_beside_a_folder_called_alike():
+    code = """
+import hf_tformer, types
+from hf_tformer import check, publish
+for function in (hf_tformer.check, hf_tformer.publish, check, publish):
+    assert isinstance(function, types.FunctionType), function
+from hf_tformer.check import reading
+from hf_tformer.publish import card
+assert isinstance(reading, types.ModuleType) and isinstance(card, types.ModuleType)
+hf_tformer.check = "replaced, as a test would"
+print(hf_tformer.check == "replaced, as a test would")
+"""
+    assert print_each(order + code for order in ROOMS) == ["True"] * len(ROOMS)
+
+
 def test_every_registered_name_is_public_and_every_public_name_exists():
     for config_name, models in FAMILIES.values():
         assert {config_name, *models.values()} <= set(hf_tformer.__all__)

@@ -12,10 +12,10 @@ from cards import each_prints, one_after_another, programs_of
 from families import DECODER, SEQ2SEQ
 from hub_server import TOKEN, HubServer, environment, online
 
-import hf_tformer.publishing
+import hf_tformer
 from hf_tformer import publish
 from hf_tformer.__main__ import main
-from hf_tformer.publishing import PublishError
+from hf_tformer.publish import PublishError, publishing
 
 ME = "user/tiny"
 
@@ -307,7 +307,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_left(hub, monkeypatch, tmp_p
 
     monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
     (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr(hf_tformer.publishing.tempfile, "tempdir", str(tmp_path / "scratch"))
+    monkeypatch.setattr(publishing.tempfile, "tempdir", str(tmp_path / "scratch"))
     model = DECODER.build()
     monkeypatch.setattr(type(model), "save_pretrained", no_room)
     with pytest.raises(PublishError, match=r"No space left on device.*nothing was changed"):

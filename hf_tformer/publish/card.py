@@ -1,12 +1,14 @@
 """The model card: what the model is, how to load it, and what its code files hash to."""
 
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from huggingface_hub import ModelCard, ModelCardData
 
-from . import __version__
-from .checking import digest
-from .registration import FAMILIES
+from .. import __version__
+from ..check.folder import digest
+from ..registration import FAMILIES
 
 # model_type → what it is called, the task it is filed under, the Auto class of its usual head
 ABOUT = {
@@ -74,7 +76,7 @@ Or install the package that the code comes from, and trust nothing:
 
 {trained}{results}## Files of code
 
-`python -m hf_tformer check {repo_id}` says whether they equal those of the installed package.
+`tformer check {repo_id}` says whether they equal those of the installed package.
 
 | file | SHA-256 |
 |---|---|
@@ -83,18 +85,18 @@ Or install the package that the code comes from, and trust nothing:
 
 
 def write_card(
-    folder,
-    repo_id,
+    folder: str | os.PathLike,
+    repo_id: str,
     *,
-    parameters,
-    revision=None,
-    description=None,
-    training=None,
-    metrics=None,
-    license="apache-2.0",
-    language=None,
-    tags=(),
-):
+    parameters: int,
+    revision: str | None = None,
+    description: str | None = None,
+    training: str | None = None,
+    metrics: dict[str, object] | None = None,
+    license: str | None = "apache-2.0",
+    language: str | list[str] | None = None,
+    tags: Sequence[str] = (),
+) -> ModelCard:
     """Writes README.md into a saved folder; `revision` is the commit that its snippets pin."""
     config = read_config(folder)
     what, task, _ = ABOUT[config["model_type"]]
@@ -124,24 +126,24 @@ def write_card(
     return card
 
 
-def table(rows):
+def table(rows: Iterable[tuple[str, object]]) -> str:
     return "\n".join(f"| {name} | {value} |" for name, value in rows if value is not None)
 
 
-def read_config(folder):
+def read_config(folder: str | os.PathLike) -> dict:
     """The configuration of a saved folder as transformers reads it, without running its code."""
     from transformers import PreTrainedConfig
 
     return PreTrainedConfig.get_config_dict(folder)[0]
 
 
-def code_hashes(folder):
+def code_hashes(folder: str | os.PathLike) -> dict[str, str]:
     """File name → SHA-256 of every Python file of a folder."""
     files = sorted(Path(folder).glob("*.py"))
     return {path.name: digest(path) for path in files}
 
 
-def snippet(folder, repo_id, revision, installed):
+def snippet(folder: str | os.PathLike, repo_id: str, revision: str | None, installed: bool) -> str:
     """A program that loads the model as it was published and runs it once."""
     auto_class = auto_class_of(read_config(folder))
     has_tokenizer = (Path(folder) / "tokenizer_config.json").exists()
@@ -158,7 +160,7 @@ def snippet(folder, repo_id, revision, installed):
     )
 
 
-def auto_class_of(config):
+def auto_class_of(config: dict) -> str:
     """The Auto class that opens a checkpoint with the head it was saved from."""
     saved = (config.get("architectures") or [None])[0]
     heads = FAMILIES[config["model_type"]][1]

@@ -4,58 +4,17 @@ Each check takes the `Folder` and yields (verdict, detail): nothing, or one line
 that finds no fault says in one line what it looked at.
 """
 
-import json
 from collections import defaultdict
-from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
-from .source_checks import COME_ALONG, KINDS, import_fault, is_foreign, reached
+from .folder import Folder
+from .source_code import COME_ALONG, KINDS, import_fault, is_foreign, syntax_fault
 
-CODE_MAPS = ("config.json", "tokenizer_config.json", "processor_config.json")
-CUSTOM_GENERATE = "custom_generate/generate.py"  # runs as soon as the model is loaded
 PICKLES = (".bin", ".ckpt", ".pkl", ".pt", ".pth")
 SPECIAL_TOKENS = ("pad_token", "bos_token", "eos_token")
 
 
-@dataclass
-class Folder:
-    """A model folder as its files describe it."""
-
-    path: Path
-    config: dict = field(default_factory=dict)
-
-    def read_json(self, name):
-        """The content of a JSON file, {} where there is none or it is no object."""
-        try:
-            content = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return content if isinstance(content, dict) else {}
-
-    @cached_property
-    def references(self):
-        """(file, Auto class, "module.Class") of every entry of every auto_map."""
-        found = []
-        for name in CODE_MAPS:
-            auto_map = self.read_json(name).get("auto_map") or {}
-            for auto, value in auto_map.items() if isinstance(auto_map, dict) else ():
-                values = value if isinstance(value, list) else [value]
-                found += [(name, auto, reference) for reference in values if reference]
-        return found
-
-    @cached_property
-    def sources(self):
-        """The files of code that loading this folder runs."""
-        entries = {f"{str(reference).rpartition('.')[0]}.py" for *_, reference in self.references}
-        return reached(self.path, {*entries, CUSTOM_GENERATE})
-
-    @cached_property
-    def parsed(self):
-        return [source for source in self.sources if not syntax_fault(source)]
-
-
-def check_auto_map(folder):
+def check_auto_map(folder: Folder) -> Iterator[tuple[str, str]]:
     """Every Auto class of the map leads to a class in a file of this folder."""
     if not isinstance(folder.config.get("auto_map"), dict):
         has_code = any(folder.path.glob("*.py"))
@@ -104,16 +63,7 @@ def defines(tree, name):
     return False
 
 
-def syntax_fault(source):
-    try:
-        source.tree  # noqa: B018 (parses)
-    except SyntaxError as error:
-        return f"{source.path.name}:{error.lineno}: {error.msg}"
-    except ValueError as error:
-        return f"{source.path.name}: {error}"
-
-
-def check_syntax(folder):
+def check_syntax(folder: Folder) -> Iterator[tuple[str, str]]:
     """The code can be read."""
     for source in folder.sources:
         if fault := syntax_fault(source):
@@ -127,7 +77,7 @@ def check_syntax(folder):
     yield "ok", f"{few(sorted(loaded))}{aside}"
 
 
-def check_relative_imports(folder):
+def check_relative_imports(folder: Folder) -> Iterator[tuple[str, str]]:
     """Every sibling that is imported lies beside its reader, where transformers looks for it."""
     count = 0
     for source in folder.parsed:
@@ -138,7 +88,7 @@ def check_relative_imports(folder):
     yield "ok", f"{count}, all in this folder"
 
 
-def check_absolute_imports(folder):
+def check_absolute_imports(folder: Folder) -> Iterator[tuple[str, str]]:
     """Nothing has to be installed beyond torch and transformers."""
     places = defaultdict(list)
     for source in folder.parsed:
@@ -155,7 +105,7 @@ def check_absolute_imports(folder):
     yield "ok", "the standard library, torch and transformers"
 
 
-def check_safety(folder):
+def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
     """The code does nothing that someone who loads a model would not expect."""
     places = defaultdict(set)
     for source in folder.parsed:
@@ -167,7 +117,7 @@ def check_safety(folder):
     yield "ok", "no network, subprocess, eval, pickle, environment or file writes, global flags"
 
 
-def check_attention_kernel(folder):
+def check_attention_kernel(folder: Folder) -> Iterator[tuple[str, str]]:
     """The configuration does not choose code to download."""
     for key, value in attention_choices(folder.config):
         if "/" in value or ":" in value:
@@ -191,7 +141,7 @@ def attention_choices(node, key=""):
         yield key, node
 
 
-def check_weights(folder):
+def check_weights(folder: Folder) -> Iterator[tuple[str, str]]:
     """Weights are safetensors, all of them, and no pickle lies where one is loaded by mistake."""
     tensors = sorted(path.name for path in folder.path.glob("*.safetensors"))
     pickles = sorted(path.name for path in folder.path.iterdir() if path.suffix in PICKLES)
@@ -222,7 +172,7 @@ def safetensors_fault(path):
         return str(error).splitlines()[0]
 
 
-def check_tokenizer(folder):
+def check_tokenizer(folder: Folder) -> Iterator[tuple[str, str]]:
     """The tokenizer needs no trust, and its special ids are the configuration's."""
     tokenizer = folder.read_json("tokenizer_config.json")
     if not tokenizer:
@@ -269,7 +219,7 @@ CHECKS = {
 }
 
 
-def static_findings(folder):
+def static_findings(folder: Folder) -> Iterator[tuple[str, str, str]]:
     """(name, verdict, detail) of every check; its closing `ok` only where it found no fault."""
     for name, check in CHECKS.items():
         lines = list(check(folder))
@@ -277,7 +227,7 @@ def static_findings(folder):
         yield from ((name, *line) for line in faults or lines)
 
 
-def few(names, limit=5):
+def few(names: Iterable[str], limit: int = 5) -> str:
     """The first names of many, as text."""
     names = list(names)
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""

@@ -6,9 +6,15 @@ Fast backends never form the weights, so the forward pass runs with eager attent
 model is set to; afterwards it is set as before.
 """
 
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+    from matplotlib.figure import Figure
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # name here → field of the model's output, and whose tokens are its rows and its columns
 KINDS = {
@@ -30,11 +36,11 @@ class AttentionMap:
     """
 
     name: str
-    weights: Any
-    rows: list
-    columns: list
+    weights: "torch.Tensor"
+    rows: list[str]
+    columns: list[str]
 
-    def choose(self, kind, wanted):
+    def choose(self, kind: str, wanted: Iterable[int] | None) -> list[int]:
         """Indices of layers or heads, counted from 0; all where none are named."""
         count = self.weights.shape[{"layer": 0, "head": 1}[kind]]
         wanted = range(count) if wanted is None else list(wanted)
@@ -46,7 +52,9 @@ class AttentionMap:
             )
         return list(wanted)
 
-    def as_text(self, layers=None, heads=None):
+    def as_text(
+        self, layers: Iterable[int] | None = None, heads: Iterable[int] | None = None
+    ) -> str:
         """One table per head."""
         tables = [
             self.table(layer, head)
@@ -55,7 +63,7 @@ class AttentionMap:
         ]
         return "\n\n".join(tables)
 
-    def table(self, layer, head):
+    def table(self, layer: int, head: int) -> str:
         weights = self.weights[layer, head].tolist()
         margin = max(len(label) for label in self.rows)
         widths = [max(len(label), 4) for label in self.columns]
@@ -68,7 +76,9 @@ class AttentionMap:
             lines.append(f"{label:>{margin}} {' '.join(numbers)}")
         return "\n".join(lines)
 
-    def draw(self, layers=None, heads=None):
+    def draw(
+        self, layers: Iterable[int] | None = None, heads: Iterable[int] | None = None
+    ) -> "Figure":
         """A matplotlib figure, layers downwards and heads across; `.savefig(path)` writes it."""
         layers, heads = self.choose("layer", layers), self.choose("head", heads)
         figure_class, fonts = import_matplotlib()
@@ -89,7 +99,7 @@ class AttentionMap:
         return figure
 
 
-def import_matplotlib():
+def import_matplotlib() -> "tuple[type[Figure], list[str]]":
     """The class of figures, and the fonts to write tokens in."""
     try:
         from matplotlib.figure import Figure
@@ -102,7 +112,11 @@ def import_matplotlib():
     return Figure, ["DejaVu Sans", *(font for font in MORE_FONTS if font in installed)]
 
 
-def attention_maps(model, inputs, tokenizer=None):
+def attention_maps(
+    model: "PreTrainedModel",
+    inputs: "Mapping[str, torch.Tensor]",
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+) -> dict[str, AttentionMap]:
     """The attention of one row of `inputs`, by name: `decoder`, and `encoder` and `cross` where the
     model has an encoder.
 
@@ -117,7 +131,7 @@ def attention_maps(model, inputs, tokenizer=None):
         raise ValueError("an encoder-decoder also looks from its target: give decoder_input_ids")
     if len(ids["source"]) != 1:
         raise ValueError(f"input_ids has {len(ids['source'])} rows: give one at a time")
-    with eager_attention(model), torch.no_grad():
+    with set_to_eager(model), torch.no_grad():
         output = model(**inputs, output_attentions=True, use_cache=False)
     labels = {
         side: read_tokens(row[0].tolist(), tokenizer)
@@ -131,7 +145,7 @@ def attention_maps(model, inputs, tokenizer=None):
 
 
 @contextmanager
-def eager_attention(model):
+def set_to_eager(model: "PreTrainedModel") -> Iterator[None]:
     """Eager attention without dropout, and at the end what was set before."""
     backend, was_training = model.config._attn_implementation, model.training
     model.config._attn_implementation = "eager"
@@ -143,14 +157,14 @@ def eager_attention(model):
         model.train(was_training)
 
 
-def stack(attentions):
+def stack(attentions: "Iterable[torch.Tensor]") -> "torch.Tensor":
     """One tensor [1, heads, rows, columns] per layer → [layers, heads, rows, columns]."""
     import torch
 
     return torch.cat([layer.float().cpu() for layer in attentions])
 
 
-def read_tokens(ids, tokenizer):
+def read_tokens(ids: list[int], tokenizer: "PreTrainedTokenizerBase | None") -> list[str]:
     """How each token reads; blanks that would be lost in a label are shown."""
     if tokenizer is None:
         return [str(token) for token in ids]

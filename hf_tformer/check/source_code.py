@@ -9,6 +9,7 @@ without thinking of its readers, and what a dishonest one does in plain sight.
 import ast
 import re
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -47,11 +48,8 @@ FILE_WRITES = (
 WRITING_METHODS = {"mkdir", "rmdir", "touch", "unlink", "write_bytes", "write_text"}
 GLOBAL_FLAGS = (
     *("numpy.random.seed", "random.seed", "torch.manual_seed", "torch.set_default_*"),
-    *(
-        "torch.set_float32_matmul_precision",
-        "torch.set_num_*",
-        "torch.use_deterministic_algorithms",
-    ),
+    *("torch.set_float32_matmul_precision", "torch.set_num_*"),
+    "torch.use_deterministic_algorithms",
     *("torch.backends.*.enable_*", "torch.backends.*.set_*", "torch.set_flush_denormal"),
 )
 BUILTINS = {"__import__", "compile", "eval", "exec"}
@@ -87,15 +85,15 @@ class Source:
     path: Path
 
     @cached_property
-    def text(self):
+    def text(self) -> str:
         return self.path.read_text(encoding="utf-8")
 
     @cached_property
-    def tree(self):
+    def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
     @cached_property
-    def aliases(self):
+    def aliases(self) -> dict[str, str]:
         """name in this file → dotted name of what was imported under it"""
         names = {}
         for node in ast.walk(self.tree):
@@ -108,7 +106,7 @@ class Source:
                     names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
         return names
 
-    def dotted(self, node):
+    def dotted(self, node: ast.expr) -> str:
         """The full name of what an expression refers to, "" where it is no plain name."""
         if isinstance(node, ast.Name):
             return self.aliases.get(node.id, node.id)
@@ -122,7 +120,7 @@ class Source:
             node = node.value
         return getattr(node, "id", None)
 
-    def relative_imports(self):
+    def relative_imports(self) -> list[tuple[int, str]]:
         """(line, module as written after `from`) of each, as Python sees them and as transformers'
         line scanner does, which also reads docstrings."""
         found = set()
@@ -133,7 +131,9 @@ class Source:
             found.add((self.text.count("\n", 0, line.start()) + 1, line[1]))
         return sorted(found)
 
-    def absolute_imports(self, node=None, guarded=False):
+    def absolute_imports(
+        self, node: ast.AST | None = None, guarded: bool = False
+    ) -> Iterator[tuple[int, str, bool]]:
         """(line, top module, guarded) of each; transformers demands those that are not guarded by
         `try:` or by one of its own is_..._available()."""
         node = node or self.tree
@@ -147,7 +147,7 @@ class Source:
         for child in ast.iter_child_nodes(node):
             yield from self.absolute_imports(child, guarded)
 
-    def unsafe(self):
+    def unsafe(self) -> Iterator[tuple[str, int, str]]:
         """(kind, line, what) of everything that a reader should know of before running it."""
         for node in ast.walk(self.tree):
             for name in self.imported(node):
@@ -189,26 +189,26 @@ class Source:
                 yield kind, node.lineno, name
 
 
-def covers(pattern, name):
+def covers(pattern: str, name: str) -> bool:
     if "*" in pattern:
         return re.fullmatch(re.escape(pattern).replace(r"\*", "[^.]*"), name) is not None
     return name == pattern or name.startswith(f"{pattern}.")
 
 
-def is_of(name, modules):
+def is_of(name: str, modules: set[str]) -> bool:
     return name.split(".")[0] in modules
 
 
-def asks_available(test):
+def asks_available(test: ast.expr) -> bool:
     calls = (node for node in ast.walk(test) if isinstance(node, ast.Call))
     return any(getattr(call.func, "id", "").endswith("available") for call in calls)
 
 
-def is_true(node):
+def is_true(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
 
 
-def opens_to_write(call):
+def opens_to_write(call: ast.Call) -> bool:
     mode = [k.value for k in call.keywords if k.arg == "mode"]
     mode = mode or (call.args[:1] if isinstance(call.func, ast.Attribute) else call.args[1:2])
     return any(
@@ -217,7 +217,7 @@ def opens_to_write(call):
     )
 
 
-def reached(folder, entries):
+def reached(folder: Path, entries: Iterable[str]) -> list[Source]:
     """The files that loading would run: the entries, and the flat siblings that they import."""
     waiting, found = sorted(entries), {}
     while waiting:
@@ -225,15 +225,13 @@ def reached(folder, entries):
         if name in found or not (folder / name).is_file():
             continue
         found[name] = Source(folder / name)
-        try:
+        if not syntax_fault(found[name]):  # which a check of its own reports
             imports = found[name].relative_imports()
-        except (SyntaxError, ValueError):
-            continue  # reported by the check that reads every file
-        waiting += [f"{module[1:]}.py" for _, module in imports]
+            waiting += [f"{module[1:]}.py" for _, module in imports]
     return list(found.values())
 
 
-def import_fault(folder, module):
+def import_fault(folder: Path, module: str) -> str | None:
     """What is wrong with a relative import, None where nothing is."""
     if module == ".":
         return "transformers does not copy what `from . import` names: use `from .module import`"
@@ -245,5 +243,15 @@ def import_fault(folder, module):
     return None
 
 
-def is_foreign(module):
+def syntax_fault(source: Source) -> str | None:
+    """Where a file cannot be read as Python, and why."""
+    try:
+        source.tree  # noqa: B018 (parses)
+    except SyntaxError as error:
+        return f"{source.path.name}:{error.lineno}: {error.msg}"
+    except ValueError as error:
+        return f"{source.path.name}: {error}"
+
+
+def is_foreign(module: str) -> bool:
     return module not in WELCOME and module not in sys.stdlib_module_names

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from huggingface_hub import (
     CommitOperationAdd,
@@ -26,6 +27,9 @@ from huggingface_hub.utils import filter_repo_objects
 from safetensors import SafetensorError, safe_open
 
 from .card import ABOUT, auto_class_of, read_config, write_card
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # What belongs into a repository. Optimizer states and pickles beside a checkpoint stay behind.
 PUBLISHED = ("*.json", "*.safetensors", "*.py", "*.model", "*.txt", "*.jinja", "README.md")
@@ -51,25 +55,27 @@ class PublishError(Exception):
 
 @dataclass
 class Published:
+    """Where it is; `commit` holds everything, and is the one that was verified."""
+
     repo_id: str
-    commit: str  # holds everything, and is the one that was verified
+    commit: str
     url: str
-    files: list
+    files: list[str]
 
 
 def publish(
-    model,
-    repo_id,
-    tokenizer=None,
+    model: "PreTrainedModel | str | os.PathLike",
+    repo_id: str,
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
     *,
-    private=False,
-    revision="main",
-    token=None,
-    message=None,
-    dry_run=False,
-    verify=True,
-    **about,
-):
+    private: bool = False,
+    revision: str = "main",
+    token: str | bool | None = None,
+    message: str | None = None,
+    dry_run: bool = False,
+    verify: bool = True,
+    **about: object,
+) -> Published:
     """Publishes a model (or a folder that one was saved to) with its code, tokenizer and card.
 
     `about` goes into the card: description, training, metrics (a dict), license, language, tags. A
@@ -97,7 +103,11 @@ def publish(
         return Published(repo_id, commit, f"{api.endpoint}/{repo_id}/tree/{commit}", files)
 
 
-def stage(model, tokenizer, folder):
+def stage(
+    model: "PreTrainedModel | str | os.PathLike",
+    tokenizer: "PreTrainedTokenizerBase | None",
+    folder: Path,
+) -> None:
     """Puts what is to be published into an empty folder."""
     if isinstance(model, (str, os.PathLike)):
         source = Path(model)
@@ -114,7 +124,7 @@ def stage(model, tokenizer, folder):
         tokenizer.save_pretrained(folder)
 
 
-def refuse_incomplete(folder):
+def refuse_incomplete(folder: Path) -> None:
     """Better here than at the first reader: no code, no weights, or ids that clash."""
     if not (folder / "config.json").exists():
         raise PublishError("there is no config.json: give a folder that save_pretrained wrote")
@@ -133,7 +143,7 @@ def refuse_incomplete(folder):
     refuse_clashing_ids(folder, config)
 
 
-def refuse_clashing_ids(folder, config):
+def refuse_clashing_ids(folder: Path, config: dict) -> None:
     if not (folder / "tokenizer_config.json").exists():
         return
     from transformers import AutoTokenizer
@@ -154,7 +164,7 @@ def refuse_clashing_ids(folder, config):
         )
 
 
-def count_parameters(folder):
+def count_parameters(folder: Path) -> int:
     total = 0
     for path in folder.glob("*.safetensors"):
         with safe_open(path, "pt") as tensors:
@@ -166,7 +176,9 @@ def count_parameters(folder):
     return total
 
 
-def upload(api, folder, repo_id, private, revision, message):
+def upload(
+    api: HfApi, folder: Path, repo_id: str, private: bool, revision: str, message: str | None
+) -> str:
     """One commit with everything; its name."""
     api.create_repo(repo_id, private=private, exist_ok=True)
     if revision != "main":
@@ -186,7 +198,9 @@ def upload(api, folder, repo_id, private, revision, message):
     return info.oid
 
 
-def pin(api, folder, repo_id, revision, commit, about):
+def pin(
+    api: HfApi, folder: Path, repo_id: str, revision: str, commit: str, about: dict[str, object]
+) -> None:
     """A second commit, of the card alone: its snippets name the first one."""
     write_card(folder, repo_id, parameters=count_parameters(folder), revision=commit, **about)
     api.upload_file(
@@ -198,7 +212,7 @@ def pin(api, folder, repo_id, revision, commit, about):
     )
 
 
-def verify_arrival(folder, repo_id, commit, token):
+def verify_arrival(folder: Path, repo_id: str, commit: str, token: str | bool | None) -> None:
     """Downloads the commit into an empty cache, compares it, and loads it in a fresh process."""
     with tempfile.TemporaryDirectory() as cache:
         arrived = Path(snapshot_download(repo_id, revision=commit, cache_dir=cache, token=token))

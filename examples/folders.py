@@ -1,0 +1,70 @@
+"""The folder that a program of this folder writes: made, continued, filled at once and whole."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from program import ProgramError
+
+from hf_tformer import last_complete_checkpoint
+from hf_tformer.publish import Published, PublishError, publish
+
+# What marks a folder as a model; moved into place after everything else.
+MARKS = ("config.json", "adapter_config.json")
+
+
+@contextmanager
+def output_folder(folder: Path, resume: bool = False) -> Iterator[None]:
+    """Makes the folder, and removes it if the program fails before anything is written.
+
+    Refuses one that holds something already, unless it is to be continued.
+    """
+    if not resume and any((folder / mark).exists() for mark in MARKS):
+        raise ProgramError(f"{folder} holds a model already: choose another --output")
+    if not resume and list(folder.glob("checkpoint-*")):
+        raise ProgramError(
+            f"{folder} holds an unfinished run: --resume continues it, or choose another --output"
+        )
+    is_new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ProgramError(
+            f"{folder} cannot be written to ({error.strerror}): choose another --output"
+        ) from error
+    try:
+        yield
+    except BaseException:
+        if is_new and not any(folder.iterdir()):
+            folder.rmdir()
+        raise
+
+
+def checkpoint_to_resume(folder: Path) -> str:
+    """The last complete checkpoint of a run that was interrupted."""
+    checkpoint = last_complete_checkpoint(folder)
+    if checkpoint is None:
+        raise ProgramError(
+            f"{folder} has no complete checkpoint to resume from: leave --resume away"
+        )
+    return str(checkpoint)
+
+
+def save_whole(folder: str | Path, *parts) -> None:
+    """Saves beside and moves at the end: the folder shows a whole model or none."""
+    folder = Path(folder)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as saving:
+        for part in parts:
+            part.save_pretrained(saving)
+        for path in sorted(Path(saving).iterdir(), key=lambda path: path.name in MARKS):
+            path.replace(folder / path.name)
+
+
+def publish_folder(folder: Path, repo_id: str) -> Published:
+    """`hf_tformer.publish`, with its refusal as a program's."""
+    try:
+        return publish(folder, repo_id)
+    except PublishError as error:
+        raise ProgramError(str(error)) from error

@@ -1,0 +1,73 @@
+"""Opening a folder or a repository as commands and programs do: none of its code runs, and what is
+wrong is one sentence.
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class OpeningError(Exception):
+    """Why something cannot be opened, in one sentence."""
+
+
+def open_model(
+    source: str, revision: str | None = None, **options: object
+) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+    """A decoder or an encoder-decoder with its head, and its tokenizer; adapters on top of it."""
+    from transformers import (
+        AutoConfig,
+        AutoModelForCausalLM,
+        AutoModelForSeq2SeqLM,
+        AutoTokenizer,
+    )
+
+    base, its_revision = find_base(source, revision)
+    config = open_pretrained(AutoConfig, base, revision=its_revision)
+    auto_class = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    model = open_pretrained(auto_class, source, revision=revision, **options)
+    return model, open_pretrained(AutoTokenizer, source, revision=revision)
+
+
+def open_pretrained(auto_class: type, source: str, **options: object) -> Any:
+    """`auto_class.from_pretrained`, for a folder or a repository, without running its code."""
+    from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
+
+    refuse_missing_folder(source)
+    try:
+        return auto_class.from_pretrained(source, trust_remote_code=False, **options)
+    except (OSError, ValueError, KeyError, StrictDataclassError, SafetensorError) as error:
+        what = auto_class.__name__.removeprefix("Auto").lower()
+        raise OpeningError(f"{source} cannot be opened as a {what}: {first_line(error)}") from error
+
+
+def find_base(source: str, revision: str | None) -> tuple[str, str | None]:
+    """The model whose configuration counts: for adapters the one that they were trained on."""
+    from transformers.utils import find_adapter_config_file
+
+    refuse_missing_folder(source)
+    try:
+        adapters = find_adapter_config_file(source, revision=revision)
+        if adapters is None:
+            return source, revision
+        config = json.loads(Path(adapters).read_text(encoding="utf-8"))
+        return config["base_model_name_or_path"], config.get("revision")
+    except (OSError, ValueError, KeyError) as error:
+        raise OpeningError(f"{source} cannot be opened as a model: {first_line(error)}") from error
+
+
+def refuse_missing_folder(source: str) -> None:
+    """A path that does not exist would be looked up on the Hub, and the answer would mislead."""
+    is_path = source.startswith((".", "/", "~")) or source.count("/") > 1
+    if is_path and not Path(source).expanduser().is_dir():
+        raise OpeningError(f"there is no folder {source}: give one that save_pretrained wrote")
+
+
+def first_line(error: Exception) -> str:
+    """The first sentence of someone else's error; what follows is usually advice on other cases."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,10 @@
+"""To the Hub and back.
+
+publishing.py  `hf_tformer.publish`: one commit, loaded back, pinned
+card.py        the model card
+command.py     `tformer publish`
+"""
+
+from .publishing import Published, PublishError, publish
+
+__all__ = ["PublishError", "Published", "publish"]
