@@ -1,7 +1,12 @@
 """attention-is-all-you-need-pytorch's .chkpt: the weights, and the command line it was trained
 with."""
 
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+from .checkpoints import Checkpoint
 from .formats import SEQ2SEQ, choose, require
+from .models import Fields
 from .plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
 from .references.attention_is_all_you_need import Transformer
 from .rules import ConversionError, Rule, linear
@@ -11,7 +16,7 @@ BLOCKS = {"encoder": {"self_attn": "slf_attn"}}
 BLOCKS["decoder"] = {**BLOCKS["encoder"], "cross_attn": "enc_attn"}
 
 
-def stack_rules(stack, blocks):
+def stack_rules(stack: str, blocks: dict[str, str]) -> Iterator[Rule]:
     ours, theirs = f"model.{stack}.layers.{{i}}", f"{stack}.layer_stack.{{i}}"
     yield from linear(f"model.{stack}.embed_norm", f"{stack}.layer_norm")
     for our_block, their_block in blocks.items():
@@ -40,7 +45,7 @@ IGNORED = {
 }
 
 
-def sizes(checkpoint, settings):
+def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
     source, width = checkpoint.shape("encoder.src_word_emb.weight")
     target = checkpoint.shape("decoder.trg_word_emb.weight")[0]
     first = "encoder.layer_stack.0"
@@ -67,7 +72,7 @@ def sizes(checkpoint, settings):
     }
 
 
-def to_ours(theirs):
+def to_ours(theirs: SimpleNamespace) -> Fields:
     require(theirs, "hf_tformer", trg_pad_idx=theirs.src_pad_idx)
     shared = theirs.embs_share_weight
     return {

@@ -2,6 +2,7 @@
 
 from .formats import SEQ2SEQ, Format, require
 from .marian import LAYERS_AND_HEAD, ZERO_IF_ABSENT, shared_fields_to_ours, shared_fields_to_theirs
+from .models import Config, Fields
 from .rules import Rule, linear
 from .transforms import DropRows, FirstOfTwo
 
@@ -29,7 +30,7 @@ IGNORED = {
 EMBEDDINGS = {"position_embedding_type": "learned", "embedding_norm": True}
 
 
-def to_ours(theirs):
+def to_ours(theirs: Config) -> Fields:
     return {
         **shared_fields_to_ours(theirs),
         **EMBEDDINGS,
@@ -38,7 +39,7 @@ def to_ours(theirs):
     }
 
 
-def to_theirs(ours):
+def to_theirs(ours: Config) -> Fields:
     fields = shared_fields_to_theirs(ours, "BART", **EMBEDDINGS)
     require(ours, "BART", share_encoder_decoder_embeddings=ours.tie_word_embeddings)
     if ours.source_vocab_size != ours.vocab_size:

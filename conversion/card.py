@@ -1,6 +1,7 @@
 """The model card of a conversion: what it was made from, who compared them, how it is used."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 from huggingface_hub import ModelCard, ModelCardData, metadata_load
@@ -10,6 +11,11 @@ from hf_tformer.publish import card as our_card
 from hf_tformer.publish.publishing import count_parameters
 
 from .formats import OURS
+
+if TYPE_CHECKING:
+    from .convert import Conversion
+    from .formats import Format
+    from .plain import PlainFormat
 
 TEXT = """\
 # {name}
@@ -32,7 +38,9 @@ weights = load_file("{}/model.safetensors")  # config.json says what no shape te
 OF_OURS = ("hf_tformer", "custom_code")  # tags of a folder that brings our code
 
 
-def write_card(folder, form, to_ours, done, src):
+def write_card(
+    folder: Path, form: "Format | PlainFormat", to_ours: bool, done: "Conversion", src: str | Path
+) -> None:
     """Writes README.md into `folder`, with what the card of `src` says about licence and origin."""
     source = Path(src).resolve()
     metadata = metadata_of(source / "README.md")
@@ -45,7 +53,7 @@ def write_card(folder, form, to_ours, done, src):
     ModelCard(f"---\n{data.to_yaml()}\n---\n\n{card.text}").save(folder / "README.md")
 
 
-def metadata_of(path):
+def metadata_of(path: Path) -> dict:
     """What stands before the text of a card; one that cannot be read says nothing."""
     try:
         return (metadata_load(path) or {}) if path.is_file() else {}
@@ -53,7 +61,9 @@ def metadata_of(path):
         return {}
 
 
-def about(done, form, to_ours, source, metadata):
+def about(
+    done: "Conversion", form: "Format | PlainFormat", to_ours: bool, source: Path, metadata: dict
+) -> str:
     proof = (
         "Nobody has compared the logits of the two."
         if done.difference is None
@@ -67,7 +77,9 @@ def about(done, form, to_ours, source, metadata):
     return f"{text} {kept}" if metadata else text
 
 
-def write_ours(folder, form, done, description):
+def write_ours(
+    folder: Path, form: "Format | PlainFormat", done: "Conversion", description: str
+) -> ModelCard:
     return our_card.write_card(
         folder,
         done.folder.absolute().name,
@@ -77,7 +89,9 @@ def write_ours(folder, form, done, description):
     )
 
 
-def write_theirs(folder, form, done, description):
+def write_theirs(
+    folder: Path, form: "Format | PlainFormat", done: "Conversion", description: str
+) -> ModelCard:
     model_type = next(name for name, classes in OURS.items() if classes == form.our_classes)
     what, task, auto = our_card.ABOUT[model_type]
     name = done.folder.absolute().name
@@ -95,21 +109,21 @@ def write_theirs(folder, form, done, description):
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
 
 
-def is_of_transformers(form):
+def is_of_transformers(form: "Format | PlainFormat") -> bool:
     return hasattr(form, "classes")
 
 
-def library_of(form, to_ours):
+def library_of(form: "Format | PlainFormat", to_ours: bool) -> str:
     return "transformers" if to_ours or is_of_transformers(form) else "pytorch"
 
 
-def reader_of(form):
+def reader_of(form: "Format | PlainFormat") -> str:
     if is_of_transformers(form):
         return f"which transformers reads as {form.classes[1]}"
     return f"for {form.remark}"
 
 
-def snippet(folder, name, auto):
+def snippet(folder: Path, name: str, auto: str) -> str:
     has_tokenizer = (folder / "tokenizer_config.json").exists()
     loading = our_card.WITH_TOKENIZER if has_tokenizer else our_card.WITHOUT_TOKENIZER
     showing = our_card.SHOW_TEXT if has_tokenizer else our_card.SHOW

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import re
+from collections.abc import Iterable
 from math import prod
 from pathlib import Path
 
@@ -22,12 +23,13 @@ READ_BEFORE_REOPENING = 4 * 2**20
 TOUCHED = 2**16  # bytes that Linux maps around a page which is read; a write maps one by one
 # In this order: what needs no pickle comes first.
 FILES = (INDEX, "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin")
-
 # Where training programs put the weights, and what they know about them, in the dict they save.
 WEIGHTS = ("model", "state_dict", "model_state_dict")
 DESCRIPTIONS = ("config", "settings", "model_args")  # the last one is the most trusted
 # Added to each name by torch.compile and by DistributedDataParallel.
 WRAPPERS = ("_orig_mod.", "module.")
+Tensors = Iterable[tuple[str, torch.Tensor]]  # by name
+Written = tuple[Path, dict[str, int]]  # a shard, and the bytes of each tensor in it
 # The only class besides tensors and Python's own values: settings of attention-is-all-you-need.
 ALLOWED = (argparse.Namespace,)
 
@@ -35,7 +37,7 @@ ALLOWED = (argparse.Namespace,)
 class SafeShard:
     """A safetensors file; opening it reads the header alone."""
 
-    def __init__(self, path):
+    def __init__(self, path: str | Path):
         self.path = path
         self.file, self.read_so_far = None, 0
         try:
@@ -48,17 +50,17 @@ class SafeShard:
                 f"{path} is truncated or no safetensors file ({error}): fetch it again"
             ) from error
 
-    def names(self):
+    def names(self) -> list[str]:
         return list(self.shapes)
 
-    def shape(self, name):
+    def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.shapes[name])
 
-    def nbytes(self, name):
+    def nbytes(self, name: str) -> int:
         bits = re.search(r"\d+", self.types[name])  # F32, BF16, I8, F8_E4M3, BOOL
         return prod(self.shapes[name]) * (int(bits[0]) if bits else 8) // 8
 
-    def read(self, name):
+    def read(self, name: str) -> torch.Tensor:
         if self.read_so_far + self.nbytes(name) > READ_BEFORE_REOPENING:
             self.close()  # what is large never shares a mapping, which a small tensor would keep
         if self.file is None:
@@ -66,14 +68,14 @@ class SafeShard:
         self.read_so_far += self.nbytes(name)
         return self.file.get_tensor(name)
 
-    def close(self):
+    def close(self) -> None:
         self.file, self.read_so_far = None, 0
 
 
 class PickledShard:
     """A dict of tensors from torch.save; they stay on the disk until they are used."""
 
-    def __init__(self, path, tensors=None):
+    def __init__(self, path: str | Path, tensors: dict[str, torch.Tensor] | None = None):
         tensors = read_pickle(path) if tensors is None else tensors
         if not is_state_dict(tensors):
             raise ConversionError(
@@ -81,29 +83,29 @@ class PickledShard:
             )
         self.tensors = tensors
 
-    def names(self):
+    def names(self) -> list[str]:
         return list(self.tensors)
 
-    def shape(self, name):
+    def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.tensors[name].shape)
 
-    def nbytes(self, name):
+    def nbytes(self, name: str) -> int:
         return self.tensors[name].nbytes
 
-    def read(self, name):
+    def read(self, name: str) -> torch.Tensor:
         return self.tensors[name]
 
-    def close(self):
+    def close(self) -> None:
         """Nothing to do: the system takes its pages back when it needs them."""
 
 
-def is_state_dict(content):
+def is_state_dict(content: object) -> bool:
     return isinstance(content, dict) and all(
         isinstance(name, str) and torch.is_tensor(tensor) for name, tensor in content.items()
     )
 
 
-def read_pickle(path):
+def read_pickle(path: str | Path) -> object:
     """What torch.save wrote, as long as it is tensors and plain values; nothing of it runs."""
     if Version(torch.__version__) < Version("2.6"):
         raise ConversionError(
@@ -131,13 +133,16 @@ DAMAGE = (
 )
 
 
+Shard = SafeShard | PickledShard
+
+
 class Checkpoint:
     """The tensors of all shards by name, each read when it is asked for.
 
     `description` is what the files say about the model besides; `prefix` stands before each name.
     """
 
-    def __init__(self, shards, description=None, prefix=""):
+    def __init__(self, shards: Iterable[Shard], description: dict | None = None, prefix: str = ""):
         self.places, self.description, self.prefix = {}, description or {}, prefix
         self.last_read = None
         for shard in shards:
@@ -147,29 +152,29 @@ class Checkpoint:
                     raise ConversionError(f"{name} stands in two shards: fetch the folder again")
                 self.places[name] = shard
 
-    def names(self):
+    def names(self) -> list[str]:
         return sorted(self.places)
 
-    def shape(self, name):
+    def shape(self, name: str) -> tuple[int, ...]:
         return self.place(name).shape(self.prefix + name)
 
-    def nbytes(self, name):
+    def nbytes(self, name: str) -> int:
         return self.place(name).nbytes(self.prefix + name)
 
-    def read(self, name):
+    def read(self, name: str) -> torch.Tensor:
         shard = self.place(name)
         if self.last_read not in (None, shard):
             self.last_read.close()
         self.last_read = shard
         return shard.read(self.prefix + name)
 
-    def place(self, name):
+    def place(self, name: str) -> Shard:
         if name not in self.places:
             raise ConversionError(f"tensors are missing: {name}; fetch the file again")
         return self.places[name]
 
 
-def open_file(path):
+def open_file(path: str | Path) -> Checkpoint:
     """The weights in one file, taken out of what training programs put around them."""
     path = Path(path)
     if path.suffix == ".safetensors":
@@ -180,13 +185,13 @@ def open_file(path):
     return Checkpoint([shard], description, common_prefix(shard.names()))
 
 
-def weights_in(content):
+def weights_in(content: object) -> object:
     inner = content if isinstance(content, dict) else {}
     found = [inner[key] for key in WEIGHTS if isinstance(inner.get(key), dict)]
     return found[0] if found else content
 
 
-def description_in(content):
+def description_in(content: object) -> dict[str, object]:
     """The settings that were saved with the weights, as one dict."""
     merged = {}
     for key in DESCRIPTIONS if isinstance(content, dict) else ():
@@ -196,7 +201,7 @@ def description_in(content):
     return merged
 
 
-def common_prefix(names):
+def common_prefix(names: list[str]) -> str:
     """What wrappers around the model have put before every name."""
     prefix = ""
     while added := [w for w in WRAPPERS if names and all(n.startswith(prefix + w) for n in names)]:
@@ -204,7 +209,7 @@ def common_prefix(names):
     return prefix
 
 
-def open_checkpoint(folder):
+def open_checkpoint(folder: str | Path) -> Checkpoint:
     """The weights in a folder, whichever way they were saved."""
     for file in FILES:
         path = Path(folder) / file
@@ -215,7 +220,7 @@ def open_checkpoint(folder):
     raise ConversionError(f"{folder} holds no weights: one of {', '.join(FILES)} is needed")
 
 
-def shard_paths(index):
+def shard_paths(index: Path) -> list[Path]:
     """The files that an index names; they lie beside it and all of them are there."""
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
@@ -231,7 +236,7 @@ def shard_paths(index):
     return paths
 
 
-def read_json(path):
+def read_json(path: str | Path) -> dict:
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -245,7 +250,7 @@ def read_json(path):
     return content
 
 
-def write_checkpoint(folder, tensors, shard_bytes=SHARD_BYTES):
+def write_checkpoint(folder: Path, tensors: Tensors, shard_bytes: int = SHARD_BYTES) -> None:
     """Writes (name, tensor) pairs as they come; never more than one shard is in memory."""
     shards, shard, size = [], {}, 0
     for name, tensor in tensors:
@@ -259,14 +264,14 @@ def write_checkpoint(folder, tensors, shard_bytes=SHARD_BYTES):
     name_shards(folder, shards)
 
 
-def own_memory(tensor):
+def own_memory(tensor: torch.Tensor) -> torch.Tensor:
     """A contiguous tensor that keeps nothing alive but itself, as safetensors asks."""
     tensor = tensor.detach().contiguous()
     is_part = tensor.untyped_storage().nbytes() != tensor.nbytes
     return tensor.clone() if is_part else tensor
 
 
-def write_shard(folder, number, tensors):
+def write_shard(folder: Path, number: int, tensors: dict[str, torch.Tensor]) -> Written:
     path = folder / f"shard-{number}.safetensors"
     for tensor in tensors.values():  # brings in what lies in a file still, many pages at a touch
         tensor.flatten().view(torch.uint8)[::TOUCHED].sum()
@@ -280,7 +285,7 @@ def write_shard(folder, number, tensors):
     return path, {name: tensor.nbytes for name, tensor in tensors.items()}
 
 
-def name_shards(folder, shards):
+def name_shards(folder: Path, shards: list[Written]) -> None:
     """Gives the files the names that transformers looks for, now that their number is known."""
     if len(shards) == 1:
         shards[0][0].rename(folder / "model.safetensors")

@@ -8,11 +8,13 @@ generation_config.json lacks. config.json is never touched. What does not agree 
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from transformers import (
     AutoTokenizer,
     GenerationConfig,
+    PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
@@ -43,7 +45,9 @@ CONFIG, HABITS, TOKENIZER = "config.json", "generation_config.json", "the tokeni
 ROLES = ("pad", "bos", "eos")
 
 
-def given_tokenizer(tokenizer):
+def given_tokenizer(
+    tokenizer: PreTrainedTokenizerBase | str | Path | None,
+) -> PreTrainedTokenizerBase | None:
     """The tokenizer that the user names: a folder, a tokenizer.json, a repository, or itself."""
     if tokenizer is None or isinstance(tokenizer, PreTrainedTokenizerBase):
         return tokenizer
@@ -60,7 +64,7 @@ def given_tokenizer(tokenizer):
         ) from error
 
 
-def own_tokenizer(folder):
+def own_tokenizer(folder: str | Path) -> tuple[PreTrainedTokenizerBase | None, str | None]:
     """The tokenizer of a folder, None if it has none, and why one that is there was not read."""
     if not any((Path(folder) / name).is_file() for name in TOKENIZER_FILES):
         return None, None
@@ -70,11 +74,11 @@ def own_tokenizer(folder):
         return None, first_line(error)
 
 
-def first_line(error):
+def first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
 
 
-def refuse_too_many_tokens(tokenizer, model):
+def refuse_too_many_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
     """Ids without a row stop a model in the middle of its work; rows without an id do no harm."""
     needed = max(tokenizer.get_vocab().values(), default=-1) + 1
     rows = model.get_input_embeddings().num_embeddings
@@ -88,7 +92,12 @@ def refuse_too_many_tokens(tokenizer, model):
 class Companions:
     """The tokenizer that will stand beside the weights, refused before anything is written."""
 
-    def __init__(self, src, source, tokenizer):
+    def __init__(
+        self,
+        src: str | Path,
+        source: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | str | Path | None,
+    ):
         self.src, self.source = Path(src), source
         self.given = given_tokenizer(tokenizer)
         self.own, self.unread = (None, None) if self.given else own_tokenizer(src)
@@ -96,7 +105,7 @@ class Companions:
         if self.tokenizer is not None:
             refuse_too_many_tokens(self.tokenizer, source)
 
-    def save(self, folder):
+    def save(self, folder: Path) -> list[str]:
         """Writes everything beside the weights and says what does not agree there."""
         self.save_habits(folder)
         if self.given is not None:
@@ -108,7 +117,7 @@ class Companions:
             self.copy_tokenizer(folder)
         return [*self.told_about_reading(), *disagreements(folder, self.tokenizer, self.source)]
 
-    def save_habits(self, folder):
+    def save_habits(self, folder: Path) -> None:
         """The habits of generation, which old folders keep in config.json.
 
         There they are read from the file: a configuration object has let go of them.
@@ -122,7 +131,7 @@ class Companions:
         # Not save_pretrained, which refuses what some of these folders say.
         GenerationConfig.from_model_config(fields).to_json_file(folder / HABITS)
 
-    def copy_tokenizer(self, folder):
+    def copy_tokenizer(self, folder: Path) -> None:
         for name in TOKENIZER_FILES:
             if (self.src / name).is_file():
                 shutil.copyfile(self.src / name, folder / name)
@@ -132,7 +141,7 @@ class Companions:
         if self.own is not None and not are_alike(self.own, own_tokenizer(folder)[0]):
             save(self.own, folder)
 
-    def told_about_reading(self):
+    def told_about_reading(self) -> Iterator[str]:
         if self.unread:
             yield (
                 f"the tokenizer beside the weights was copied but could not be read "
@@ -140,24 +149,24 @@ class Companions:
             )
 
 
-def are_alike(first, second):
+def are_alike(first: PreTrainedTokenizerBase, second: PreTrainedTokenizerBase | None) -> bool:
     return type(first) is type(second) and state(first) == state(second)
 
 
-def state(tokenizer):
+def state(tokenizer: PreTrainedTokenizerBase) -> tuple:
     fast = getattr(tokenizer, "backend_tokenizer", None)
     content = fast.to_str() if fast is not None else tokenizer.get_vocab()
     return content, tokenizer.special_tokens_map, tokenizer.chat_template
 
 
-def save(tokenizer, folder):
+def save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     """With the class that reads it, and without a word on where it was read from."""
     for name in ("is_local", "local_files_only"):
         tokenizer.init_kwargs.pop(name, None)
     tokenizer.save_pretrained(folder)
 
 
-def name_roles(tokenizer, config):
+def name_roles(tokenizer: PreTrainedTokenizerBase, config: dict) -> None:
     """Gives a token its role where the model knows its id and the tokenizer calls it special."""
     for role in ROLES:
         token = tokenizer.added_tokens_decoder.get(as_id(config.get(f"{role}_token_id")))
@@ -165,7 +174,7 @@ def name_roles(tokenizer, config):
             setattr(tokenizer, f"{role}_token", str(token))
 
 
-def fill_habits(path, config, tokenizer):
+def fill_habits(path: Path, config: dict, tokenizer: PreTrainedTokenizerBase) -> None:
     """Adds the ids that generation lacks, where configuration and tokenizer do not contradict."""
     habits = read_json(path)
     for role in ROLES:
@@ -176,11 +185,13 @@ def fill_habits(path, config, tokenizer):
     path.write_text(json.dumps(habits, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def as_id(value):
+def as_id(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def disagreements(folder, tokenizer, source):
+def disagreements(
+    folder: Path, tokenizer: PreTrainedTokenizerBase | None, source: PreTrainedModel
+) -> Iterator[str]:
     """A sentence for each special id that the files beside the weights do not agree on."""
     told = {name: read_json(folder / name) for name in (CONFIG, HABITS)}
     rows = source.get_output_embeddings().out_features
@@ -198,11 +209,11 @@ def disagreements(folder, tokenizer, source):
             yield f"{name} is {value} in {HABITS}, but there are {rows} logits: choose a lower id"
 
 
-def ids(value):
+def ids(value: object) -> list[int]:
     """A configuration names one id, several or none."""
     values = value if isinstance(value, list) else [value]
     return [number for number in values if isinstance(number, int)]
 
 
-def shown(found):
+def shown(found: list[int]) -> int | list[int]:
     return found[0] if len(found) == 1 else found

@@ -1,7 +1,7 @@
 """From a folder of another format to one of ours and back, whole or not at all."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 
 from . import proof
 from .card import write_card
-from .checkpoints import Checkpoint, write_checkpoint
+from .checkpoints import Checkpoint, Tensors, write_checkpoint
 from .companions import Companions
 from .destination import appearing
 from .formats import Format
@@ -33,7 +33,6 @@ from .rules import (
 )
 from .user_rules import read_rules
 
-Tensors = Iterator[tuple[str, torch.Tensor]]  # name, tensor
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 

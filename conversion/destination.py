@@ -4,6 +4,7 @@ import contextlib
 import errno
 import shutil
 import uuid
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tqdm.auto import tqdm
@@ -14,7 +15,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextlib.contextmanager
-def appearing(folder, source, needed):
+def appearing(folder: str | Path, source: str | Path, needed: int) -> Iterator[Path]:
     """A folder beside `folder` to write into, which takes its name if nothing fails.
 
     `needed` is how many bytes of weights will be written. A folder above it that had to be made is
@@ -40,7 +41,7 @@ def appearing(folder, source, needed):
         raise
 
 
-def refuse_place(folder, source):
+def refuse_place(folder: Path, source: str | Path) -> None:
     source, place = Path(source).resolve(), folder.resolve()
     if place == source:
         raise ConversionError(f"{folder} is what is to be converted: choose another name for it")
@@ -50,14 +51,14 @@ def refuse_place(folder, source):
         raise ConversionError(f"{folder} exists: choose another name, or remove it first")
 
 
-def existing_parent(folder):
+def existing_parent(folder: Path) -> Path:
     above = next(parent for parent in folder.parents if parent.exists())
     if not above.is_dir():
         raise ConversionError(f"{above} is a file: choose a place for {folder.name} in a folder")
     return above
 
 
-def refuse_too_little_room(above, needed):
+def refuse_too_little_room(above: Path, needed: int) -> None:
     free = shutil.disk_usage(above).free
     if free < needed:
         raise ConversionError(
@@ -66,14 +67,14 @@ def refuse_too_little_room(above, needed):
         )
 
 
-def is_about(error, places):
+def is_about(error: OSError, places: Iterable[Path]) -> bool:
     """Whether it was the writing that failed; what is read has its own sentences."""
     if error.errno in FULL or error.filename is None:
         return error.errno in FULL
     return any(Path(error.filename).is_relative_to(place) for place in places)
 
 
-def sentence(error, folder, above, needed):
+def sentence(error: OSError, folder: Path, above: Path, needed: int) -> str:
     if error.errno in FULL:
         return (
             f"the disk was full before all of {folder} was written, whose weights need "
@@ -85,5 +86,5 @@ def sentence(error, folder, above, needed):
     )
 
 
-def in_words(size):
+def in_words(size: int) -> str:
     return tqdm.format_sizeof(size, "B")

@@ -5,14 +5,14 @@ over where both sides have a name for it and left out otherwise. What changes a 
 over or refused.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import transformers
 
 import hf_tformer
 
-from .models import Library
+from .models import Config, Fields, Library
 from .rules import ConversionError, Rule
 
 
@@ -35,14 +35,14 @@ class Format:
     zero_if_absent: tuple[str, ...] = ()  # theirs, which transformers fills with zeros too
 
     @property
-    def theirs(self):
+    def theirs(self) -> Library:
         return Library(transformers, *self.classes)
 
     @property
-    def remark(self):
+    def remark(self) -> str:
         return f"{self.classes[1]} of transformers"
 
-    def table(self, theirs):
+    def table(self, theirs: Config) -> tuple[Rule, ...]:
         """The rules; a plain layout may have others for other configurations."""
         return self.rules
 
@@ -52,7 +52,7 @@ SEQ2SEQ = Library(hf_tformer, "TformerSeq2SeqConfig", "TformerSeq2SeqForConditio
 OURS = {"tformer_decoder": DECODER, "tformer_seq2seq": SEQ2SEQ}  # by model_type
 
 
-def require(config, reader, **needed):
+def require(config: Config, reader: str, **needed: object) -> None:
     """Refuses a configuration whose fields have other values than the other side stands for."""
     for name, value in needed.items():
         actual = getattr(config, name, None)
@@ -62,7 +62,7 @@ def require(config, reader, **needed):
             )
 
 
-def choose(config, reader, **choices):
+def choose(config: Config, reader: str, **choices: Iterable[object]) -> None:
     """Refuses a configuration whose fields have other values than these."""
     for name, values in choices.items():
         if getattr(config, name) not in values:
@@ -72,23 +72,23 @@ def choose(config, reader, **choices):
             )
 
 
-def carry(config, names):
+def carry(config: Config, names: Iterable[str] | dict[str, str]) -> Fields:
     """Fields under the same or another name: ours → theirs, or the other way round."""
     pairs = names.items() if isinstance(names, dict) else ((name, name) for name in names)
     return {new: getattr(config, old) for old, new in pairs}
 
 
-def inverted(names):
+def inverted(names: dict[str, str]) -> dict[str, str]:
     return {new: old for old, new in names.items()}
 
 
-def plain_attention_scale(config, reader):
+def plain_attention_scale(config: Config, reader: str) -> None:
     """Refuses any scale but the usual one, however it is said."""
     if config.attention_scale not in (None, config.head_dim**-0.5):
         require(config, reader, attention_scale=None)
 
 
-def whole_heads(config, reader):
+def whole_heads(config: Config, reader: str) -> None:
     """Refuses heads that do not share the hidden size among themselves, or share their keys."""
     require(
         config,

@@ -1,6 +1,7 @@
 """GPT-2: its projections lie transposed, and query, key and value in one tensor."""
 
 from .formats import DECODER, Format, carry, inverted, plain_attention_scale, require, whole_heads
+from .models import Config, Fields
 from .rules import Rule, linear
 from .transforms import Split, Transpose
 
@@ -65,7 +66,7 @@ FIXED = {
 }
 
 
-def to_ours(theirs):
+def to_ours(theirs: Config) -> Fields:
     require(theirs, "hf_tformer", scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
     return {
         **carry(theirs, FIELDS),
@@ -76,7 +77,7 @@ def to_ours(theirs):
     }
 
 
-def to_theirs(ours):
+def to_theirs(ours: Config) -> Fields:
     require(ours, "GPT-2", **FIXED)
     whole_heads(ours, "GPT-2")
     is_unscaled = ours.attention_scale == 1.0

@@ -4,6 +4,7 @@ from copy import deepcopy
 from functools import partial
 
 from .formats import DECODER, Format, carry, plain_attention_scale, require
+from .models import Config, Fields
 from .rules import ConversionError, Rule, linear
 
 ATTENTION = "model.layers.{i}.self_attn"
@@ -73,7 +74,7 @@ FIXED = {
 ONE_BIAS_FOR_FOUR = ("llama", "qwen3")  # their attention_bias is of q, k, v and o
 
 
-def to_ours(theirs, name):
+def to_ours(theirs: Config, name: str) -> Fields:
     fields = {**carry(theirs, SAME_FIELDS), **FIXED[name]}
     fields["head_dim"] = (
         getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads
@@ -91,7 +92,7 @@ def to_ours(theirs, name):
     return fields
 
 
-def to_theirs(ours, name):
+def to_theirs(ours: Config, name: str) -> Fields:
     reader = name.capitalize()
     require(ours, reader, **ALL_OF_THEM, **FIXED[name])
     plain_attention_scale(ours, reader)
@@ -110,7 +111,7 @@ def to_theirs(ours, name):
     return fields
 
 
-def full_rotation(config, reader):
+def full_rotation(config: Config, reader: str) -> Fields:
     """Their rotation covers whole heads; a default one ignores partial_rotary_factor, ours does
     not."""
     rope = deepcopy(config.rope_parameters)
@@ -123,7 +124,7 @@ def full_rotation(config, reader):
     return rope
 
 
-def require_one_kind_of_layer(ours, reader):
+def require_one_kind_of_layer(ours: Config, reader: str) -> None:
     kinds = set(getattr(ours, "layer_types", ()))
     if len(kinds) > 1:
         raise ConversionError(
@@ -132,7 +133,7 @@ def require_one_kind_of_layer(ours, reader):
         )
 
 
-def windows_of_qwen(ours):
+def windows_of_qwen(ours: Config) -> Fields:
     layer_types = getattr(ours, "layer_types", ["full_attention"] * ours.num_hidden_layers)
     slides = "sliding_attention" in layer_types
     return {

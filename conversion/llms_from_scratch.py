@@ -1,9 +1,13 @@
 """The GPT and the Llama of LLMs-from-scratch: a state dict that says neither heads nor rotation."""
 
+from types import SimpleNamespace
+
 from . import gpt2
+from .checkpoints import Checkpoint
 from .formats import DECODER
 from .llama import ALL_OF_THEM
 from .llama import FIXED as FIXED_OF_NAMES
+from .models import Fields
 from .plain import TOKEN_IDS, Needed, PlainFormat, count, head_size, is_same
 from .references.llms_from_scratch import GPT, Llama
 from .rules import ConversionError, Rule, linear
@@ -56,7 +60,7 @@ IGNORED = {
 }
 
 
-def shared_sizes(checkpoint):
+def shared_sizes(checkpoint: Checkpoint) -> Fields:
     vocab_size, width = checkpoint.shape("tok_emb.weight")
     return {
         "vocab_size": vocab_size,
@@ -66,7 +70,7 @@ def shared_sizes(checkpoint):
     }
 
 
-def gpt_sizes(checkpoint, settings):
+def gpt_sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
     sizes = shared_sizes(checkpoint)
     head_size(sizes["emb_dim"], settings.n_heads, "n_heads")
     return {
@@ -77,7 +81,7 @@ def gpt_sizes(checkpoint, settings):
     }
 
 
-def llama_sizes(checkpoint, settings):
+def llama_sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
     kv_dim, width = checkpoint.shape("trf_blocks.0.att.W_key.weight")
     size = head_size(width, settings.n_heads, "n_heads")
     return {
@@ -88,7 +92,7 @@ def llama_sizes(checkpoint, settings):
     }
 
 
-def shared_fields(theirs):
+def shared_fields(theirs: SimpleNamespace) -> Fields:
     return {
         "vocab_size": theirs.vocab_size,
         "hidden_size": theirs.emb_dim,
@@ -102,7 +106,7 @@ def shared_fields(theirs):
     }
 
 
-def gpt_to_ours(theirs):
+def gpt_to_ours(theirs: SimpleNamespace) -> Fields:
     return {
         **gpt2.FIXED,
         **shared_fields(theirs),
@@ -112,7 +116,7 @@ def gpt_to_ours(theirs):
     }
 
 
-def llama_to_ours(theirs):
+def llama_to_ours(theirs: SimpleNamespace) -> Fields:
     return {
         **ALL_OF_THEM,
         **FIXED_OF_NAMES["llama"],
@@ -123,7 +127,7 @@ def llama_to_ours(theirs):
     }
 
 
-def rope_of(theirs):
+def rope_of(theirs: SimpleNamespace) -> Fields:
     rope = {"rope_type": "default", "rope_theta": float(theirs.rope_base)}
     if theirs.rope_freq:
         if not isinstance(theirs.rope_freq, dict) or theirs.rope_freq.keys() != ROPE_FREQ.keys():

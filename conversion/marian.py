@@ -1,6 +1,7 @@
 """Marian, and what it has in common with BART: the layers and most of the configuration."""
 
 from .formats import SEQ2SEQ, Format, carry, inverted, plain_attention_scale, require, whole_heads
+from .models import Config, Fields
 from .rules import ConversionError, Rule, linear
 from .transforms import Flatten
 
@@ -20,7 +21,7 @@ DECODER_MODULES = {
 }
 
 
-def layer_rules(stack, modules):
+def layer_rules(stack: str, modules: dict[str, str]) -> tuple[Rule, ...]:
     layer = f"model.{stack}.layers.{{i}}"
     return tuple(
         rule
@@ -88,7 +89,7 @@ POSITIONS = {
 }
 
 
-def shared_fields_to_ours(theirs):
+def shared_fields_to_ours(theirs: Config) -> Fields:
     """What holds for Marian and BART; our two stacks have one width and one number of heads."""
     require(
         theirs,
@@ -99,7 +100,7 @@ def shared_fields_to_ours(theirs):
     return {**carry(theirs, FIELDS), **FIXED, "initializer": "normal"}
 
 
-def shared_fields_to_theirs(ours, reader, **fixed):
+def shared_fields_to_theirs(ours: Config, reader: str, **fixed: object) -> Fields:
     require(ours, reader, **FIXED, **fixed)
     whole_heads(ours, reader)
     require(ours, reader, value_head_dim=ours.head_dim)
@@ -113,7 +114,7 @@ def shared_fields_to_theirs(ours, reader, **fixed):
     }
 
 
-def refuse_one_table_of_two(ours, reader):
+def refuse_one_table_of_two(ours: Config, reader: str) -> None:
     if ours.share_encoder_decoder_embeddings and not ours.tie_word_embeddings:
         raise ConversionError(
             "share_encoder_decoder_embeddings is True with tie_word_embeddings False, which "
@@ -121,7 +122,7 @@ def refuse_one_table_of_two(ours, reader):
         )
 
 
-def to_ours(theirs):
+def to_ours(theirs: Config) -> Fields:
     fields = shared_fields_to_ours(theirs)
     has_two = not theirs.share_encoder_decoder_embeddings
     if not has_two:
@@ -136,7 +137,7 @@ def to_ours(theirs):
     }
 
 
-def to_theirs(ours):
+def to_theirs(ours: Config) -> Fields:
     return {
         **shared_fields_to_theirs(ours, "Marian", **POSITIONS),
         "vocab_size": ours.source_vocab_size or ours.vocab_size,

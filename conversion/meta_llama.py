@@ -1,13 +1,15 @@
 """Llama as Meta ships it: params.json, and one consolidated.*.pth per model-parallel rank."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 
-from .checkpoints import PickledShard, read_json
+from .checkpoints import Checkpoint, PickledShard, read_json
 from .formats import DECODER
 from .llama import ALL_OF_THEM
 from .llama import FIXED as FIXED_OF_NAMES
+from .models import Fields
 from .plain import TOKEN_IDS, Needed, PlainFormat, count, head_size, is_same
 from .references.meta_llama import MetaLlama
 from .rules import ConversionError, Rule, matches
@@ -54,10 +56,10 @@ class Ranks:
         if len({frozenset(shard.names()) for shard in shards}) > 1:
             raise ConversionError("the files of the ranks hold different tensors: fetch them again")
 
-    def names(self):
+    def names(self) -> list[str]:
         return sorted(self.shards[0].names())
 
-    def shape(self, name):
+    def shape(self, name: str) -> tuple[int, ...]:
         if name not in self.shards[0].names():
             raise ConversionError(f"tensors are missing: {name}; fetch the folder again")
         shape, dim = list(self.shards[0].shape(name)), self.dim(name)
@@ -65,10 +67,10 @@ class Ranks:
             shape[dim] = sum(shard.shape(name)[dim] for shard in self.shards)
         return tuple(shape)
 
-    def nbytes(self, name):
+    def nbytes(self, name: str) -> int:
         return sum(shard.nbytes(name) for shard in self.shards)
 
-    def read(self, name):
+    def read(self, name: str) -> torch.Tensor:
         parts, dim = [shard.read(name) for shard in self.shards], self.dim(name)
         if dim is not None:
             return torch.cat(parts, dim) if len(parts) > 1 else parts[0]
@@ -76,13 +78,13 @@ class Ranks:
             raise ConversionError(f"the ranks have different {name}: fetch the folder again")
         return parts[0]
 
-    def dim(self, name):
+    def dim(self, name: str) -> int | None:
         if name == "tok_embeddings.weight":  # Llama 2 split its width, Llama 3 its vocabulary
             return 0 if self.shards[0].shape(name)[1] == self.description["dim"] else 1
         return next((dim for pattern, dim in SPLIT.items() if matches(pattern, name)), None)
 
 
-def open_ranks(folder):
+def open_ranks(folder: str | Path) -> Ranks:
     paths = sorted(Path(folder).glob("consolidated.*.pth"))
     if not paths:
         raise ConversionError(f"{folder} holds params.json but no consolidated.*.pth: fetch them")
@@ -123,7 +125,7 @@ SETTINGS = {
 }
 
 
-def sizes(checkpoint, settings):
+def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
     if settings.use_scaled_rope and not settings.rope_scaling_factor:
         raise ConversionError(
             "use_scaled_rope is true in params.json, which does not say by how much: give it with "
@@ -141,7 +143,7 @@ def sizes(checkpoint, settings):
     }
 
 
-def to_ours(theirs):
+def to_ours(theirs: SimpleNamespace) -> Fields:
     return {
         **ALL_OF_THEM,
         **FIXED_OF_NAMES["llama"],
@@ -159,7 +161,7 @@ def to_ours(theirs):
     }
 
 
-def rope_of(theirs):
+def rope_of(theirs: SimpleNamespace) -> Fields:
     rope = {"rope_type": "default", "rope_theta": float(theirs.rope_theta)}
     if theirs.use_scaled_rope:
         rope |= {

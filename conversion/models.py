@@ -7,17 +7,27 @@ load a model to be asked for its logits.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.initialization import no_init_weights
 
-from .checkpoints import open_checkpoint
+from .checkpoints import Checkpoint, open_checkpoint
 from .rules import ConversionError
 
+if TYPE_CHECKING:
+    from .formats import Format
+    from .plain import PlainFormat
+
+# Of a configuration; and the configurations themselves, of a library or of a plain layout.
+Fields = dict[str, object]
+Config = PreTrainedConfig | SimpleNamespace
 WRONG_VALUES = (ValueError, TypeError, KeyError, ArithmeticError, StrictDataclassError)
 
 
@@ -43,14 +53,14 @@ class Library:
     model_name: str
 
     @property
-    def config_class(self):
+    def config_class(self) -> type[PreTrainedConfig]:
         return getattr(self.library, self.config_name)
 
     @property
-    def model_class(self):
+    def model_class(self) -> type[PreTrainedModel]:
         return getattr(self.library, self.model_name)
 
-    def load_config(self, folder, settings=None):
+    def load_config(self, folder: str | Path, settings: Fields | None = None) -> PreTrainedConfig:
         if settings:
             raise ConversionError(
                 f"{', '.join(settings)} cannot be set: config.json in {folder} says all of it"
@@ -61,30 +71,30 @@ class Library:
         except WRONG_VALUES as error:
             raise ConversionError(f"{folder}/config.json: {first_cause(error)}") from error
 
-    def make_config(self, fields, dtype):
+    def make_config(self, fields: Fields, dtype: torch.dtype | None) -> PreTrainedConfig:
         try:
             return self.config_class(**fields, dtype=dtype)
         except WRONG_VALUES as error:
             raise ConversionError(f"{self.config_name} refuses: {first_cause(error)}") from error
 
-    def build(self, config):
+    def build(self, config: PreTrainedConfig) -> PreTrainedModel:
         try:
             with no_init_weights(), torch.device("meta"):
                 return self.model_class(config)
         except WRONG_VALUES as error:
             raise ConversionError(f"{type(config).__name__}: {first_cause(error)}") from error
 
-    def checkpoint(self, folder):
+    def checkpoint(self, folder: str | Path) -> Checkpoint:
         return open_checkpoint(folder)
 
-    def save_description(self, model, folder):
+    def save_description(self, model: PreTrainedModel, folder: Path) -> None:
         """Everything that save_pretrained writes except the weights."""
         model.config.architectures = [type(model).__name__]
         if model._auto_class is not None:  # our code travels with the checkpoint
             custom_object_save(model, folder, config=model.config)
         model.config.save_pretrained(folder)
 
-    def load(self, folder, settings=None):
+    def load(self, folder: str | Path, settings: Fields | None = None) -> Reader:
         """The model of a folder in float32, every weight of it from there."""
         self.load_config(folder, settings)
         model, report = self.model_class.from_pretrained(
@@ -110,13 +120,15 @@ class Library:
         )
 
 
-def ask(model, batch):
+def ask(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     """The logits at real tokens; what stands at padding is nobody's answer."""
     logits = model(**batch, use_cache=False).logits
     return logits[batch.get("decoder_attention_mask", batch["attention_mask"]).bool()]
 
 
-def translate(config, form, to_ours, dtype):
+def translate(
+    config: Config, form: "Format | PlainFormat", to_ours: bool, dtype: torch.dtype | None
+) -> Config:
     """The configuration of the other side, or a refusal that names the field."""
     try:
         fields = (form.config_to_ours if to_ours else form.config_to_theirs)(config)
@@ -128,7 +140,7 @@ def translate(config, form, to_ours, dtype):
     return side.make_config(fields, dtype or config.dtype)
 
 
-def first_cause(error):
+def first_cause(error: BaseException) -> str:
     """The words of whoever complained first, without the frames that validators put around."""
     while isinstance(error, StrictDataclassError) and error.__cause__ is not None:
         error = error.__cause__

@@ -1,7 +1,11 @@
 """nanoGPT's ckpt.pt: GPT-2's names, but Linear layers, and biases everywhere or nowhere."""
 
+from types import SimpleNamespace
+
+from .checkpoints import Checkpoint
 from .formats import DECODER, choose
 from .gpt2 import FIXED, IGNORED, OURS, THEIRS
+from .models import Fields
 from .plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
 from .references.nanogpt import NanoGPT
 from .rules import Rule
@@ -19,7 +23,7 @@ LINEARS = {
 }
 
 
-def both(kind):
+def both(kind: str) -> tuple[Rule, ...]:
     """The rules for all weights, or for all biases, of a layer and the last norm."""
     return (
         Rule(
@@ -42,11 +46,11 @@ WEIGHTS = (
 NO_BIASES = tuple(Rule(f"{ours}.bias", (), Zeros("hidden_size")) for ours in NORMS)
 
 
-def rules(theirs):
+def rules(theirs: SimpleNamespace) -> tuple[Rule, ...]:
     return (*WEIGHTS, *(both("bias") if theirs.bias else NO_BIASES))
 
 
-def sizes(checkpoint, settings):
+def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
     vocab_size, width = checkpoint.shape("transformer.wte.weight")
     head_size(width, settings.n_head, "n_head")
     return {
@@ -59,7 +63,7 @@ def sizes(checkpoint, settings):
     }
 
 
-def to_ours(theirs):
+def to_ours(theirs: SimpleNamespace) -> Fields:
     choose(theirs, "hf_tformer", activation=("gelu", "gelu_new"))
     return {
         **FIXED,

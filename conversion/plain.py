@@ -8,15 +8,17 @@ gives the names and shapes to convert from, and the logits that prove the conver
 
 import json
 from ast import literal_eval
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
+from torch import nn
+from transformers import PreTrainedConfig
 
-from .checkpoints import open_checkpoint, open_file, read_json
-from .models import WRONG_VALUES, Library, Reader, first_cause
+from .checkpoints import Checkpoint, open_checkpoint, open_file, read_json
+from .models import WRONG_VALUES, Config, Fields, Library, Reader, first_cause
 from .rules import ConversionError, Rule, is_ignored, matches, shared_names
 
 # What no plain file says about its vocabulary; in our words, as most programs have none of their
@@ -59,16 +61,16 @@ class PlainFormat:
     zero_if_absent = ()
 
     @property
-    def theirs(self):
+    def theirs(self) -> "PlainFormat":
         return self
 
-    def table(self, theirs):
+    def table(self, theirs: Config) -> tuple[Rule, ...]:
         return self.rules(theirs) if callable(self.rules) else self.rules
 
-    def first_marks(self):
+    def first_marks(self) -> set[str]:
         return {mark.replace("{i}", "0") for mark in self.marks}
 
-    def checkpoint(self, path):
+    def checkpoint(self, path: str | Path) -> Checkpoint:
         if self.opener:
             return self.opener(path)
         if Path(path).is_file():
@@ -77,7 +79,7 @@ class PlainFormat:
         checkpoint.description = read_json(Path(path) / "config.json")
         return checkpoint
 
-    def load_config(self, path, settings=None):
+    def load_config(self, path: str | Path, settings: Fields | None = None) -> SimpleNamespace:
         checkpoint = self.checkpoint(path)
         said = {
             name: self.checked(name, value, path)
@@ -105,12 +107,12 @@ class PlainFormat:
         config.dtype = self.dtype_of(checkpoint)
         return config
 
-    def dtype_of(self, checkpoint):
+    def dtype_of(self, checkpoint: Checkpoint) -> torch.dtype | None:
         """That of the first weight; what is ignored may be of any."""
         names = [n for n in checkpoint.names() if not is_ignored(self.ignored, n)]
         return checkpoint.read(names[0]).dtype if names else None
 
-    def checked(self, name, value, path):
+    def checked(self, name: str, value: object, path: str | Path) -> object:
         """The value, if it is of the kind that the default or the example is of."""
         if name not in self.settings:
             raise ConversionError(
@@ -125,10 +127,10 @@ class PlainFormat:
             raise ConversionError(f"{name} is {value!r} for {path}: choose a value like {model!r}")
         return value
 
-    def make_config(self, fields, dtype):
+    def make_config(self, fields: Fields, dtype: torch.dtype | None) -> SimpleNamespace:
         return SimpleNamespace(**{**self.settings, **fields, "dtype": dtype, "assumed": {}})
 
-    def build(self, config):
+    def build(self, config: SimpleNamespace) -> nn.Module:
         try:
             with torch.device("meta"):
                 model = self.reference(config)
@@ -137,22 +139,22 @@ class PlainFormat:
         model.config = config
         return model
 
-    def save_description(self, model, folder):
+    def save_description(self, model: nn.Module, folder: Path) -> None:
         """What `load_config` needs to read the folder again."""
         said = {name: getattr(model.config, name) for name in self.settings}
         text = json.dumps({"model_type": self.name, **said}, indent=2)
         (folder / "config.json").write_text(text + "\n", encoding="utf-8")
 
-    def load(self, path, settings=None):
+    def load(self, path: str | Path, settings: Fields | None = None) -> Reader:
         config = self.load_config(path, settings)
         model = self.build(config)
         self.fill(model, self.checkpoint(path), path)
         return self.reader(model, self.ours_of(config))
 
-    def ours_of(self, theirs):
+    def ours_of(self, theirs: SimpleNamespace) -> PreTrainedConfig:
         return self.our_classes.make_config(self.config_to_ours(theirs), theirs.dtype)
 
-    def fill(self, model, checkpoint, path):
+    def fill(self, model: nn.Module, checkpoint: Checkpoint, path: str | Path) -> None:
         """Loads the weights strictly, in float32; a meta module takes the tensors themselves."""
         state = model.state_dict(keep_vars=True)
         found = {
@@ -171,7 +173,7 @@ class PlainFormat:
         except RuntimeError as error:
             raise ConversionError(f"{path}: {first_cause(error)}") from error
 
-    def reader(self, model, ours):
+    def reader(self, model: nn.Module, ours: PreTrainedConfig) -> Reader:
         is_seq2seq = ours.is_encoder_decoder
         return Reader(
             model.eval(),
@@ -184,12 +186,12 @@ class PlainFormat:
         )
 
 
-def ask_padded(model, batch):
+def ask_padded(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     logits = model(batch["input_ids"], batch["decoder_input_ids"])
     return logits[batch["decoder_attention_mask"].bool()]
 
 
-def ask_rows(model, batch):
+def ask_rows(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     """Each row by itself and without padding, which such a model knows nothing of."""
     pairs = [("input_ids", "attention_mask"), ("decoder_input_ids", "decoder_attention_mask")]
     columns = [
@@ -200,12 +202,12 @@ def ask_rows(model, batch):
     return torch.cat([model(*row)[0] for row in zip(*columns, strict=True)])
 
 
-def count(checkpoint, pattern):
+def count(checkpoint: Checkpoint, pattern: str) -> int:
     """How many layers have a tensor of this name."""
     return sum(bool(matches(pattern, name)) for name in checkpoint.names())
 
 
-def head_size(width, heads, name):
+def head_size(width: int, heads: int, name: str) -> int:
     """How wide one of `heads` heads is, which is what the setting `name` says."""
     if heads < 1 or width % heads:
         raise ConversionError(
@@ -214,14 +216,14 @@ def head_size(width, heads, name):
     return width // heads
 
 
-def is_same(checkpoint, first, second):
+def is_same(checkpoint: Checkpoint, first: str, second: str) -> bool:
     """Two tables with the same values are one, as they were before they were saved."""
     if checkpoint.shape(first) != checkpoint.shape(second):
         return False
     return torch.equal(checkpoint.read(first), checkpoint.read(second))
 
 
-def parse_settings(words):
+def parse_settings(words: Iterable[str] | None) -> Fields:
     """["n_head=12", "bias=false"] → {"n_head": 12, "bias": False}"""
     settings = {}
     for word in words or ():
@@ -232,7 +234,7 @@ def parse_settings(words):
     return settings
 
 
-def parse(value):
+def parse(value: str) -> object:
     constants = {"true": True, "false": False, "none": None, "null": None}
     if value.lower() in constants:
         return constants[value.lower()]

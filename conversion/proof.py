@@ -1,16 +1,27 @@
 """Proof of a conversion: both models read the same padded batch and give the same logits."""
 
+from pathlib import Path
+
 import torch
 
+from .models import Fields, Library, Reader
+from .plain import PlainFormat
 from .registry import side_of
 from .rules import ConversionError
 
 # Of the largest logit. Between equal models only rounding differs, which is far smaller.
 TOLERANCE = 1e-4
 LONGEST = 48  # enough for positions to matter
+# What is asked for its logits: who reads it, where it is, what it does not say itself.
+Asked = tuple[Library | PlainFormat, str | Path, Fields | None]
 
 
-def verify(first, second, dtype=None, settings=None):
+def verify(
+    first: str | Path,
+    second: str | Path,
+    dtype: torch.dtype | None = None,
+    settings: Fields | None = None,
+) -> float:
     """The largest difference between the logits of two models, in float32; too large, it raises.
 
     `dtype` is what the second was rounded to; the first is rounded alike before it is read.
@@ -23,13 +34,13 @@ def verify(first, second, dtype=None, settings=None):
     return compare(*((side, path, relevant(settings, side)) for side, path in models), dtype)
 
 
-def relevant(settings, side):
+def relevant(settings: Fields | None, side: Library | PlainFormat) -> Fields:
     """Those that this side knows: a folder of a library says everything itself."""
     known = getattr(side, "settings", ())
     return {name: value for name, value in (settings or {}).items() if name in known}
 
 
-def compare(first, second, dtype=None):
+def compare(first: Asked, second: Asked, dtype: torch.dtype | None = None) -> float:
     """The same for two of (side, path, settings)."""
     reader = load(first)
     round_weights(reader, dtype)
@@ -45,12 +56,12 @@ def compare(first, second, dtype=None):
     return refuse_difference(expected, actual)
 
 
-def load(model):
+def load(model: Asked) -> Reader:
     side, path, settings = model
     return side.load(path, settings)
 
 
-def refuse_difference(expected, actual):
+def refuse_difference(expected: torch.Tensor, actual: torch.Tensor) -> float:
     difference = (actual - expected).abs().max().item()
     limit = TOLERANCE * max(1.0, expected.abs().max().item())
     if not difference <= limit:  # said so that it catches what is not a number, too
@@ -62,12 +73,12 @@ def refuse_difference(expected, actual):
 
 
 @torch.no_grad()
-def round_weights(reader, dtype):
+def round_weights(reader: Reader, dtype: torch.dtype | None) -> None:
     for tensor in reader.weights if dtype is not None else ():
         tensor.copy_(tensor.to(dtype))
 
 
-def padded_batch(reader):
+def padded_batch(reader: Reader) -> dict[str, torch.Tensor]:
     """Rows of three lengths: padding is where models that agree on whole rows part."""
     longest = min(LONGEST, reader.longest)
     lengths = torch.tensor([longest, max(1, longest * 2 // 3), max(1, longest // 3)])
@@ -86,7 +97,7 @@ def padded_batch(reader):
     return {"input_ids": inputs, "attention_mask": mask, "position_ids": positions}
 
 
-def random_ids(vocab_size, mask, pad):
+def random_ids(vocab_size: int, mask: torch.Tensor, pad: int | None) -> torch.Tensor:
     """The padding id stands at padding and nowhere else: some models find padding by its id."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(vocab_size, mask.shape, generator=generator)
@@ -96,7 +107,7 @@ def random_ids(vocab_size, mask, pad):
 
 
 @torch.inference_mode()
-def real_logits(reader, batch):
+def real_logits(reader: Reader, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     """The logits at real tokens; what stands at padding is nobody's answer."""
     try:
         return reader.ask(reader.model, batch)

@@ -16,7 +16,8 @@ from . import (
     tutorial_seq2seq,
 )
 from .checkpoints import open_file, read_json
-from .formats import OURS
+from .formats import OURS, Format
+from .models import Library
 from .plain import PlainFormat
 from .rules import ConversionError
 
@@ -39,13 +40,13 @@ FORMATS = {
 }
 
 
-def named(name):
+def named(name: str) -> Format | PlainFormat:
     if name not in FORMATS:
         raise ConversionError(f"there is no format {name!r}: choose one of {', '.join(FORMATS)}")
     return FORMATS[name]
 
 
-def exportable(name):
+def exportable(name: str) -> Format | PlainFormat:
     form = named(name)
     if form.config_to_theirs is None:
         choices = [form.name for form in FORMATS.values() if form.config_to_theirs]
@@ -53,7 +54,7 @@ def exportable(name):
     return form
 
 
-def model_type_of(folder):
+def model_type_of(folder: str | Path) -> str:
     """What config.json says; a folder that is not there must not be looked for on the Hub."""
     config = read_json(Path(folder) / "config.json")
     if config.get("quantization_config"):
@@ -64,7 +65,7 @@ def model_type_of(folder):
     return str(config.get("model_type"))
 
 
-def detect(src, name=None):
+def detect(src: str | Path, name: str | None = None) -> Format | PlainFormat:
     """The format of what is to be imported; `name` is what the user takes it for."""
     found = format_of(src, name)
     if name is not None and named(name) is not found:
@@ -72,7 +73,7 @@ def detect(src, name=None):
     return found
 
 
-def format_of(src, name=None):
+def format_of(src: str | Path, name: str | None = None) -> Format | PlainFormat:
     if Path(src).is_file():
         return format_of_file(src, name)
     if is_meta_folder(src):
@@ -87,15 +88,15 @@ def format_of(src, name=None):
     return FORMATS[model_type]
 
 
-def is_meta_folder(src):
+def is_meta_folder(src: str | Path) -> bool:
     return (Path(src) / "params.json").is_file() and not (Path(src) / "config.json").is_file()
 
 
-def of_folders():
+def of_folders() -> str:
     return ", ".join(f.name for f in FORMATS.values() if not getattr(f, "marks", ()))
 
 
-def format_of_file(path, name=None):
+def format_of_file(path: str | Path, name: str | None = None) -> PlainFormat:
     """The layout whose names a file has; where none fits, `name` may say which one to try."""
     names = set(open_file(path).names())
     found = [
@@ -121,7 +122,7 @@ def format_of_file(path, name=None):
     )
 
 
-def side_of(path):
+def side_of(path: str | Path) -> Library | PlainFormat:
     """Who reads a folder or a file, ours or theirs."""
     is_folder_of_a_library = not Path(path).is_file() and not is_meta_folder(path)
     if is_folder_of_a_library and (model_type := model_type_of(path)) in OURS:
@@ -129,7 +130,7 @@ def side_of(path):
     return format_of(path).theirs
 
 
-def refuse_others_family(folder, form):
+def refuse_others_family(folder: str | Path, form: Format | PlainFormat) -> None:
     """The format that a folder of ours is to be exported to has to be one of its family."""
     model_type = model_type_of(folder)
     if model_type not in OURS:

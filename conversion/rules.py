@@ -10,13 +10,20 @@ nothing there accounts for each tensor. Hence these lines.
 """
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
+from transformers import PreTrainedConfig
 
 from .errors import ConversionError
 from .transforms import Same
+
+if TYPE_CHECKING:
+    from .checkpoints import Checkpoint
 
 SHOWN = 5  # names in a message
 
@@ -38,14 +45,14 @@ class Step:
     theirs: tuple[str, ...]
     transform: object
 
-    def sources(self, to_ours):
+    def sources(self, to_ours: bool) -> tuple[str, ...]:
         return self.theirs if to_ours else self.ours
 
-    def targets(self, to_ours):
+    def targets(self, to_ours: bool) -> tuple[str, ...]:
         return self.ours if to_ours else self.theirs
 
 
-def linear(ours, theirs, transform=None):
+def linear(ours: str, theirs: str, transform: object | None = None) -> tuple[Rule, Rule]:
     """Rules for the weight and the bias of a module; the transform is for the weight alone."""
     return (
         Rule(f"{ours}.weight", f"{theirs}.weight", transform or Same()),
@@ -54,19 +61,19 @@ def linear(ours, theirs, transform=None):
 
 
 @cache
-def compiled(pattern):
+def compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(re.escape(pattern).replace(r"\{i\}", r"(\d+)"))
 
 
-def matches(pattern, name):
+def matches(pattern: str, name: str) -> re.Match[str] | None:
     return compiled(pattern).fullmatch(name)
 
 
-def is_ignored(ignored, name):
+def is_ignored(ignored: Iterable[str], name: str) -> bool:
     return any(matches(pattern, name) for pattern in ignored)
 
 
-def plan(rules, our_names):
+def plan(rules: Sequence[Rule], our_names: Iterable[str]) -> list[Step]:
     """The steps that produce each of our tensors once."""
     steps = {}
     for name in our_names:
@@ -83,12 +90,12 @@ def plan(rules, our_names):
     return list(steps.values())
 
 
-def matching(rule, name):
+def matching(rule: Rule, name: str) -> list[re.Match[str]]:
     hits = (matches(pattern, name) for pattern in as_tuple(rule.ours))
     return [hit for hit in hits if hit]
 
 
-def instantiate(rule, layer):
+def instantiate(rule: Rule, layer: tuple[str, ...]) -> Step:
     ours, theirs = (
         tuple(name.replace("{i}", *layer) if layer else name for name in as_tuple(names))
         for names in (rule.ours, rule.theirs)
@@ -96,11 +103,16 @@ def instantiate(rule, layer):
     return Step(ours, theirs, rule.transform)
 
 
-def as_tuple(names):
+def as_tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
     return names if isinstance(names, tuple) else (names,)
 
 
-def convert(steps, read, config, to_ours):
+def convert(
+    steps: Iterable[Step],
+    read: Callable[[str], torch.Tensor],
+    config: PreTrainedConfig,
+    to_ours: bool,
+) -> Iterator[tuple[str, torch.Tensor]]:
     """Gives (name, tensor) one by one; only what a single step needs is in memory.
 
     `read` gives the tensor of a name on the side that is converted from.
@@ -121,13 +133,13 @@ class Side:
     prefix: str
 
     @classmethod
-    def of(cls, model):
+    def of(cls, model: nn.Module) -> "Side":
         state = model.state_dict(keep_vars=True)
         aliases = dict(getattr(model, "all_tied_weights_keys", None) or shared_names(state))
         shapes = {name: tuple(state[name].shape) for name in state if name not in aliases}
         return cls(shapes, aliases, getattr(model, "base_model_prefix", ""))
 
-    def canonical(self, name):
+    def canonical(self, name: str) -> str:
         """The name by which the model saves a tensor; base models are saved without a prefix."""
         for candidate in (name, f"{self.prefix}.{name}"):
             if candidate in self.shapes or candidate in self.aliases:
@@ -135,7 +147,7 @@ class Side:
         return name
 
 
-def shared_names(state):
+def shared_names(state: dict[str, torch.Tensor]) -> dict[str, str]:
     """Name → first name of the same parameter, as plain PyTorch ties: by sharing it."""
     first, aliases = {}, {}
     for name, tensor in state.items():
@@ -144,7 +156,9 @@ def shared_names(state):
     return aliases
 
 
-def locate(checkpoint, side, ignored, used):
+def locate(
+    checkpoint: "Checkpoint", side: Side, ignored: Iterable[str], used: set[str]
+) -> dict[str, str]:
     """Canonical name → name in the file, of all that is used; every name of the file is explained.
 
     A tied tensor may stand in a file under several names, if they hold the same values.
@@ -168,7 +182,7 @@ def locate(checkpoint, side, ignored, used):
     return {canonical: places[canonical] for canonical in sorted(used & places.keys())}
 
 
-def refuse_unequal(checkpoint, first, second):
+def refuse_unequal(checkpoint: "Checkpoint", first: str, second: str) -> None:
     if not torch.equal(checkpoint.read(first), checkpoint.read(second)):
         raise ConversionError(
             f"{first} and {second} hold different values, but the configuration ties them: "
@@ -176,14 +190,14 @@ def refuse_unequal(checkpoint, first, second):
         )
 
 
-def refuse_names(what, names):
+def refuse_names(what: str, names: set[str]) -> None:
     if names:
         shown = ", ".join(sorted(names)[:SHOWN])
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         raise ConversionError(f"{what}: {shown}{more}; check that the format is the right one")
 
 
-def check_shape(name, shape, side):
+def check_shape(name: str, shape: Sequence[int], side: Side) -> None:
     expected = side.shapes[name]
     if tuple(shape) != expected:
         raise ConversionError(
@@ -192,7 +206,7 @@ def check_shape(name, shape, side):
         )
 
 
-def check_targets(steps, side, ignored, to_ours):
+def check_targets(steps: Iterable[Step], side: Side, ignored: Iterable[str], to_ours: bool) -> None:
     """The steps produce each tensor that the target's model saves, and nothing else."""
     produced = [name for step in steps for name in step.targets(to_ours)]
     expected = {name for name in side.shapes if name in produced or not is_ignored(ignored, name)}

@@ -6,9 +6,13 @@ positional_encoding.pos_embedding               sinusoids, sines at even and cos
 generator.weight, generator.bias                to the target's vocabulary
 """
 
+from collections.abc import Iterator
 from math import prod
+from types import SimpleNamespace
 
+from .checkpoints import Checkpoint
 from .formats import SEQ2SEQ, choose, plain_attention_scale, require, whole_heads
+from .models import Config, Fields
 from .plain import Needed, PlainFormat, count, head_size, is_same
 from .references.torch_transformer import TorchTransformer
 from .rules import ConversionError, Rule
@@ -26,7 +30,7 @@ ATTENTIONS = {
 SRC, TGT = "src_tok_emb.embedding.weight", "tgt_tok_emb.embedding.weight"
 
 
-def rules(theirs):
+def rules(theirs: SimpleNamespace) -> tuple[Rule, ...]:
     return (
         *(rule for stack in NORMS for rule in stack_rules(stack, "weight")),
         *(rule for stack in NORMS for rule in bias_rules(stack, theirs.bias)),
@@ -38,18 +42,18 @@ def rules(theirs):
     )
 
 
-def layer_of(stack):
+def layer_of(stack: str) -> tuple[str, str]:
     return f"model.{stack}.layers.{{i}}", f"transformer.{stack}.layers.{{i}}"
 
 
-def norms_of(stack):
+def norms_of(stack: str) -> dict[str, str]:
     """Ours → theirs, in the layers and behind them."""
     ours, theirs = layer_of(stack)
     inside = {f"{ours}.{our}": f"{theirs}.{their}" for our, their in NORMS[stack].items()}
     return {**inside, f"model.{stack}.norm": f"transformer.{stack}.norm"}
 
 
-def stack_rules(stack, kind):
+def stack_rules(stack: str, kind: str) -> Iterator[Rule]:
     ours, theirs = layer_of(stack)
     for our_norm, their_norm in norms_of(stack).items():
         yield Rule(f"{our_norm}.{kind}", f"{their_norm}.{kind}")
@@ -64,7 +68,7 @@ def stack_rules(stack, kind):
     yield Rule(f"{ours}.mlp.down_proj.{kind}", f"{theirs}.linear2.{kind}")
 
 
-def bias_rules(stack, has_biases):
+def bias_rules(stack: str, has_biases: bool) -> Iterator[Rule]:
     if has_biases:
         return stack_rules(stack, "bias")
     return (Rule(f"{norm}.bias", (), Zeros("hidden_size")) for norm in norms_of(stack))
@@ -87,7 +91,7 @@ SETTINGS = {
 }
 
 
-def sizes(checkpoint, settings):
+def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
     source, width = checkpoint.shape(SRC)
     head_size(width, settings.nhead, "nhead")
     names = checkpoint.names()
@@ -109,7 +113,7 @@ def sizes(checkpoint, settings):
     }
 
 
-def rows(shape):
+def rows(shape: tuple[int, ...]) -> int:
     """Programs put their batch dimension of one first, second or nowhere."""
     return prod(shape[:-1])
 
@@ -147,7 +151,7 @@ FIELDS = {
 }
 
 
-def to_ours(theirs):
+def to_ours(theirs: SimpleNamespace) -> Fields:
     choose(theirs, "hf_tformer", activation=ACTIVATIONS)
     return {
         **FIXED,
@@ -160,12 +164,12 @@ def to_ours(theirs):
     }
 
 
-def first_id(theirs):
+def first_id(theirs: SimpleNamespace) -> int | None:
     start = theirs.decoder_start_token_id
     return theirs.bos_token_id if start is None else start
 
 
-def to_theirs(ours):
+def to_theirs(ours: Config) -> Fields:
     reader = "torch.nn.Transformer"
     if ours.pad_token_id is None:
         raise ConversionError(f"pad_token_id is None: {reader} is told by it what to hide, set it")

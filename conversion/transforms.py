@@ -7,14 +7,17 @@ tuples, one entry per name of the rule, and may read sizes from our configuratio
 from dataclasses import dataclass
 
 import torch
+from transformers import PreTrainedConfig
 
 from .errors import ConversionError
+
+Tensors = tuple[torch.Tensor, ...]
 
 
 class Same:
     """The tensor as it is."""
 
-    def forward(self, tensors, config):
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         return tensors
 
     inverse = forward
@@ -23,7 +26,7 @@ class Same:
 class Transpose:
     """GPT-2's Conv1D holds [in, out] where Linear holds [out, in]."""
 
-    def forward(self, tensors, config):
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         return tuple(tensor.t() for tensor in tensors)
 
     inverse = forward
@@ -39,11 +42,11 @@ class Split:
     parts: int
     transposed: bool = False
 
-    def forward(self, tensors, config):
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         (fused,) = tensors
         return (fused.t() if self.transposed else fused).chunk(self.parts)
 
-    def inverse(self, tensors, config):
+    def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         if self.transposed:  # each part first: the whole would have to be copied once more
             return (torch.cat([tensor.t() for tensor in tensors], dim=1),)
         return (torch.cat(tensors),)
@@ -55,10 +58,10 @@ class DropRows:
 
     rows: int
 
-    def forward(self, tensors, config):
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         return tuple(table[self.rows :] for table in tensors)
 
-    def inverse(self, tensors, config):
+    def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         return tuple(
             torch.cat((table.new_zeros(self.rows, *table.shape[1:]), table)) for table in tensors
         )
@@ -67,20 +70,20 @@ class DropRows:
 class Flatten:
     """[1, size] ↔ [size]"""
 
-    def forward(self, tensors, config):
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         return tuple(tensor.squeeze(0) for tensor in tensors)
 
-    def inverse(self, tensors, config):
+    def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         return tuple(tensor.unsqueeze(0) for tensor in tensors)
 
 
 class FirstOfTwo:
     """Their second tensor is never read; it comes back as a copy of the first."""
 
-    def forward(self, tensors, config):
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         return tensors[:1]
 
-    def inverse(self, tensors, config):
+    def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         (tensor,) = tensors
         return tensor, tensor.clone()
 
@@ -95,13 +98,13 @@ class RotaryPairs:
 
     heads: str
 
-    def forward(self, tensors, config):
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         return tuple(self.regroup(tensor, config, (-1, 2)).flatten(0, 2) for tensor in tensors)
 
-    def inverse(self, tensors, config):
+    def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         return tuple(self.regroup(tensor, config, (2, -1)).flatten(0, 2) for tensor in tensors)
 
-    def regroup(self, tensor, config, pairs):
+    def regroup(self, tensor: torch.Tensor, config: PreTrainedConfig, pairs: bool) -> torch.Tensor:
         heads = tensor.unflatten(0, (getattr(config, self.heads), -1))
         return heads.unflatten(1, pairs).transpose(1, 2)
 
@@ -112,10 +115,10 @@ class Zeros:
 
     size: str  # the field of our configuration that says how long it is
 
-    def forward(self, tensors, config):
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         return (torch.zeros(getattr(config, self.size), dtype=config.dtype),)
 
-    def inverse(self, tensors, config):
+    def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         if any(tensor.any() for tensor in tensors):
             raise ConversionError(
                 "a norm has a bias other than zero, for which the other format has no place: "

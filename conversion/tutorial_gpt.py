@@ -1,8 +1,12 @@
 """The tutorial GPT in Llama's style, whose code applies no positions."""
 
+from types import SimpleNamespace
+
+from .checkpoints import Checkpoint
 from .formats import DECODER
 from .llama import ALL_OF_THEM
 from .llama import FIXED as FIXED_OF_NAMES
+from .models import Fields
 from .plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
 from .references.tutorial_gpt import TutorialGPT
 from .rules import Rule
@@ -28,7 +32,7 @@ IGNORED = {
 }
 
 
-def sizes(checkpoint, settings):
+def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
     vocab_size, width = checkpoint.shape("token_emb.weight")
     kv_dim = checkpoint.shape("layers.0.attn.k_proj.weight")[0]
     size = head_size(width, settings.n_heads, "n_heads")
@@ -42,7 +46,7 @@ def sizes(checkpoint, settings):
     }
 
 
-def to_ours(theirs):
+def to_ours(theirs: SimpleNamespace) -> Fields:
     return {
         **ALL_OF_THEM,
         **FIXED_OF_NAMES["llama"],

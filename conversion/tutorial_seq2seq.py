@@ -1,7 +1,11 @@
 """The tutorial encoder-decoder: separate vocabularies, nothing tied, a norm behind each stack."""
 
+from types import SimpleNamespace
+
+from .checkpoints import Checkpoint
 from .formats import SEQ2SEQ
 from .marian import FIXED
+from .models import Fields
 from .plain import Needed, PlainFormat, count, head_size
 from .references.tutorial_seq2seq import TutorialSeq2Seq
 from .rules import Rule, linear
@@ -44,7 +48,7 @@ IGNORED = {
 }
 
 
-def sizes(checkpoint, settings):
+def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
     source, width = checkpoint.shape("encoder.embedding.weight")
     head_size(width, settings.num_heads, "num_heads")
     return {
@@ -58,7 +62,7 @@ def sizes(checkpoint, settings):
     }
 
 
-def to_ours(theirs):
+def to_ours(theirs: SimpleNamespace) -> Fields:
     return {
         **FIXED,  # post-norm layers with LayerNorm and biases everywhere, as in Marian
         "final_norm": True,

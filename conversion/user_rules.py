@@ -7,10 +7,12 @@ as such. Its reference is what proves the conversion; without one there is nothi
 import runpy
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 
 from .formats import DECODER, SEQ2SEQ
+from .models import Fields, Reader
 from .plain import PlainFormat
 from .rules import ConversionError, Rule
 
@@ -23,7 +25,7 @@ class AsInFile:
     def __init__(self, config):
         self.shapes = config.shapes
 
-    def state_dict(self, keep_vars=True):
+    def state_dict(self, keep_vars: bool = True) -> dict[str, torch.Tensor]:
         return {name: torch.empty(shape, device="meta") for name, shape in self.shapes.items()}
 
 
@@ -33,10 +35,10 @@ class UserFormat(PlainFormat):
 
     user_reference: object = field(default=None)
 
-    def build(self, config):
+    def build(self, config: SimpleNamespace) -> AsInFile:
         return AsInFile(config)
 
-    def load(self, path, settings=None):
+    def load(self, path: str | Path, settings: Fields | None = None) -> Reader:
         try:
             model = self.user_reference()
             self.fill(model, self.checkpoint(path), path)
@@ -47,7 +49,7 @@ class UserFormat(PlainFormat):
         return self.reader(model, self.ours_of(self.load_config(path, settings)))
 
 
-def read_rules(path, verify):
+def read_rules(path: str | Path, verify: bool) -> UserFormat:
     """The format that a file of the user's declares."""
     if not Path(path).is_file():
         raise ConversionError(f"{path} is missing: give a Python file with RULES, FAMILY, CONFIG")
