@@ -4,11 +4,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from program import ProgramError
 
-from hf_tformer import last_complete_checkpoint
-from hf_tformer.publish import Published, PublishError, publish
+if TYPE_CHECKING:
+    from hf_tformer.publish import Published
 
 # What marks a folder as a model; moved into place after everything else.
 MARKS = ("config.json", "adapter_config.json")
@@ -44,6 +45,8 @@ def output_folder(folder: Path, resume: bool = False) -> Iterator[None]:
 
 def checkpoint_to_resume(folder: Path) -> str:
     """The last complete checkpoint of a run that was interrupted."""
+    from hf_tformer import last_complete_checkpoint
+
     checkpoint = last_complete_checkpoint(folder)
     if checkpoint is None:
         raise ProgramError(
@@ -62,8 +65,10 @@ def save_whole(folder: str | Path, *parts) -> None:
             path.replace(folder / path.name)
 
 
-def publish_folder(folder: Path, repo_id: str) -> Published:
+def publish_folder(folder: Path, repo_id: str) -> "Published":
     """`hf_tformer.publish`, with its refusal as a program's."""
+    from hf_tformer.publish import PublishError, publish
+
     try:
         return publish(folder, repo_id)
     except PublishError as error:

@@ -7,7 +7,10 @@ hf_tformer` must not. So registering waits until they have been imported by some
 import importlib
 import sys
 import threading
-from importlib.abc import MetaPathFinder
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 # model_type → its configuration, and the class that answers each Auto class
 FAMILIES = {
@@ -31,14 +34,14 @@ FAMILIES = {
 }
 
 
-def register_configurations(configuration_auto):
+def register_configurations(configuration_auto: ModuleType) -> None:
     package = importlib.import_module("hf_tformer")
     for model_type, (config_name, _) in FAMILIES.items():
         config_class = getattr(package, config_name)
         configuration_auto.AutoConfig.register(model_type, config_class, exist_ok=True)
 
 
-def register_models(modeling_auto):
+def register_models(modeling_auto: ModuleType) -> None:
     package = importlib.import_module("hf_tformer")
     for config_name, models in FAMILIES.values():
         for auto_name, model_name in models.items():
@@ -51,7 +54,7 @@ def register_models(modeling_auto):
 PROJECTIONS = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 
 
-def register_adapter_targets(constants):
+def register_adapter_targets(constants: ModuleType) -> None:
     """Lets `LoraConfig()` and its relatives do without target_modules, as they do for Llama."""
     for name, targets_of in vars(constants).items():
         if not name.endswith("_MODULES_MAPPING") or "llama" not in targets_of:
@@ -85,7 +88,9 @@ class RegisterWhenQuiet(MetaPathFinder):
 
     imports = threading.local()
 
-    def find_spec(self, fullname, path, target=None):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if not WAITING or not fullname.startswith(("transformers.", "hf_tformer.model", "peft.")):
             return None
         others = (finder for finder in sys.meta_path if finder is not self)
@@ -95,7 +100,7 @@ class RegisterWhenQuiet(MetaPathFinder):
             self.watch(spec.loader)
         return spec
 
-    def watch(self, loader):
+    def watch(self, loader: Loader) -> None:
         execute = loader.exec_module
 
         def exec_module(module):
@@ -111,13 +116,13 @@ class RegisterWhenQuiet(MetaPathFinder):
         loader.exec_module = exec_module
 
 
-def register_what_is_there():
+def register_what_is_there() -> None:
     for name in [name for name in WAITING if name in sys.modules]:
         if register := WAITING.pop(name, None):  # gone if registering the one before led here again
             register(sys.modules[name])
 
 
-def register_when_needed():
+def register_when_needed() -> None:
     # The finder first: registering a configuration may import the modules still waited for.
     sys.meta_path.insert(0, RegisterWhenQuiet())
     register_what_is_there()

@@ -7,7 +7,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import TrainerState
 
 
-def noam_learning_rate(hidden_size, warmup_steps):
+def noam_learning_rate(hidden_size: int, warmup_steps: int) -> float:
     """The rate at which transformers' `inverse_sqrt` is the schedule of the paper.
 
     Section 5.3: the rate at step s is hidden_size^-0.5 · min(s^-0.5, s · warmup_steps^-1.5). Its
@@ -22,7 +22,7 @@ def noam_learning_rate(hidden_size, warmup_steps):
     return (hidden_size * warmup_steps) ** -0.5
 
 
-def paper_training_arguments(hidden_size, warmup_steps=4000):
+def paper_training_arguments(hidden_size: int, warmup_steps: int = 4000) -> dict[str, object]:
     """Section 5.3 for Trainer: `Seq2SeqTrainingArguments(folder, **paper_training_arguments(512))`.
 
     The label smoothing of section 5.4 is a field of the configuration.
@@ -37,7 +37,7 @@ def paper_training_arguments(hidden_size, warmup_steps=4000):
     }
 
 
-def last_complete_checkpoint(folder):
+def last_complete_checkpoint(folder: str | Path) -> str | None:
     """The path of Trainer's newest checkpoint in `folder` that was written to its end, or None.
 
     transformers' own `get_last_checkpoint` goes by the number alone, and so hands out what a killed
@@ -52,7 +52,7 @@ def last_complete_checkpoint(folder):
     return next(complete, None)
 
 
-def is_complete(checkpoint):
+def is_complete(checkpoint: Path) -> bool:
     """Trainer writes its state last; weights and optimizer are opened, for a run may also be killed
     while it writes a checkpoint a second time."""
     try:

@@ -14,12 +14,13 @@ knows where this process died.
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 sys.modules["hf_tformer"] = None
 
 
-def refuse_network(event, arguments):
+def refuse_network(event: str, arguments: tuple) -> None:
     if event == "socket.connect" and isinstance(arguments[1], tuple):
         raise OSError(f"the code reaches for the network: {arguments[1][:2]}")
 
@@ -28,6 +29,7 @@ sys.addaudithook(refuse_network)
 
 import torch
 import transformers
+from transformers import PreTrainedModel
 from transformers.dynamic_module_utils import get_relative_import_files
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -44,7 +46,7 @@ KINDS_OF_KEYS = ("missing_keys", "unexpected_keys", "mismatched_keys")
 class Subject:
     """The model under test, loaded once, and how to load it again."""
 
-    def __init__(self, folder, work):
+    def __init__(self, folder: str, work: str):
         self.folder, self.work = Path(folder), Path(work)
         self.raw_config = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
         self.autos = self.raw_config.get("auto_map") or {}
@@ -53,7 +55,7 @@ class Subject:
         self.auto = self.main_auto()
         self.model = self.report = None
 
-    def main_auto(self):
+    def main_auto(self) -> str | None:
         """The Auto class of the class that wrote the weights."""
         models = [name for name in self.autos if name.startswith("AutoModel")]
         for architecture in self.raw_config.get("architectures") or ():
@@ -62,7 +64,12 @@ class Subject:
                     return name
         return next((name for name in (*PREFERENCE, *models) if name in models), None)
 
-    def load(self, auto=None, folder=None, dtype=torch.float32):
+    def load(
+        self,
+        auto: str | None = None,
+        folder: Path | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> tuple[PreTrainedModel, dict[str, list[str]]]:
         """A model in evaluation mode, and the report on its keys."""
         auto_class = getattr(transformers, auto or self.auto)
         model, report = auto_class.from_pretrained(
@@ -70,18 +77,18 @@ class Subject:
         )
         return model.eval(), {kind: sorted(map(str, report[kind])) for kind in KINDS_OF_KEYS}
 
-    def has(self, key):
+    def has(self, key: str) -> bool:
         """Whether the main model has a parameter of this name, with or without a prefix."""
         keys = set() if self.model is None else set(self.model.state_dict())
         return key in keys | {k.partition(".")[2] for k in keys} or key.partition(".")[2] in keys
 
-    def loaded(self):
+    def loaded(self) -> PreTrainedModel:
         if self.model is None:
             raise Skip(f"{self.auto or 'the model'} does not load")
         return self.model
 
 
-def builtin_autos(folder):
+def builtin_autos(folder: Path) -> dict[str, str]:
     """For a model without code of its own: the Auto classes of transformers that know it."""
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
     known = {"AutoConfig": type(config).__name__}
@@ -92,7 +99,7 @@ def builtin_autos(folder):
     return known
 
 
-def check_loads(subject, auto):
+def check_loads(subject: Subject, auto: str) -> str:
     """Opens under one Auto class of its map."""
     if not auto.startswith("AutoModel"):
         opened = getattr(transformers, auto).from_pretrained(subject.folder, trust_remote_code=True)
@@ -107,7 +114,7 @@ def check_loads(subject, auto):
     return type(model).__name__ + (f", new: {few(new)}" if new else "")
 
 
-def check_second_save(subject):
+def check_second_save(subject: Subject) -> str:
     """What the loaded model saves is as complete as what it came from."""
     folder = saved(subject)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -126,7 +133,7 @@ def check_second_save(subject):
     return "with code and auto_map, and opens again"
 
 
-def unwritten(folder, reference):
+def unwritten(folder: Path, reference: str) -> list[str]:
     """The files that a reference of the auto_map leads to and that do not exist."""
     entry = folder / f"{reference.split('--')[-1].split('.')[0]}.py"
     if not entry.exists():
@@ -135,7 +142,7 @@ def unwritten(folder, reference):
     return [path.name for path in needed if not path.exists()]
 
 
-def check_tokenizer(subject):
+def check_tokenizer(subject: Subject) -> str:
     """The tokenizer opens without trust."""
     if not (subject.folder / "tokenizer_config.json").exists():
         raise Skip("there is no tokenizer_config.json")
@@ -146,7 +153,7 @@ def check_tokenizer(subject):
     return f"{type(tokenizer).__name__}, without trust_remote_code"
 
 
-def run(name, check, *arguments):
+def run(name: str, check: Callable[..., str], *arguments) -> tuple[str, str, str]:
     """One check, whatever it raises: (name, verdict, detail)."""
     try:
         return name, "ok", check(*arguments)
@@ -167,7 +174,7 @@ CHECKS = {
 }
 
 
-def main(folder, work, report):
+def main(folder: str, work: str, report: str) -> None:
     with Path(report).open("w", encoding="utf-8", buffering=1) as lines:
 
         def tell(name, check, *arguments):

@@ -5,8 +5,11 @@ number of positions. Every check decides for itself whether the model offers wha
 """
 
 import inspect
+from collections.abc import Mapping
 
 import torch
+from transformers import PreTrainedModel
+from transformers.utils import ModelOutput
 
 TOLERANCE = 1e-4  # of the scale of the answers
 LENGTHS = (7, 4)
@@ -20,15 +23,15 @@ class Skip(Exception):  # noqa: N818
     """Why a check does not apply."""
 
 
-def parameters_of(model):
+def parameters_of(model: PreTrainedModel) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(model.forward).parameters
 
 
-def takes(model, *names):
+def takes(model: PreTrainedModel, *names) -> bool:
     return set(names) <= set(parameters_of(model))
 
 
-def kind_of(model, autos):
+def kind_of(model: PreTrainedModel, autos: dict) -> str:
     """What order its tokens have: "encoder-decoder", "decoder" or "encoder"."""
     if model.config.is_encoder_decoder:
         return "encoder-decoder"
@@ -37,7 +40,7 @@ def kind_of(model, autos):
     return "decoder" if model.can_generate() or "AutoModelForCausalLM" in autos else "encoder"
 
 
-def special_ids(model):
+def special_ids(model: PreTrainedModel) -> set[int]:
     config, found = model.config, set()
     for name in ("pad", "bos", "eos", "decoder_start"):
         value = getattr(config, f"{name}_token_id", None)
@@ -45,12 +48,12 @@ def special_ids(model):
     return found - {None}
 
 
-def pad_id(model):
+def pad_id(model: PreTrainedModel) -> int:
     value = getattr(model.config, "pad_token_id", None)
     return 0 if value is None else value
 
 
-def random_ids(model, length, seed=0):
+def random_ids(model: PreTrainedModel, length: int, seed: int = 0) -> torch.Tensor:
     """[1, length] of ids that mean nothing special."""
     if model.main_input_name != "input_ids":
         raise Skip(f"its main input is {model.main_input_name}, not text")
@@ -64,13 +67,13 @@ def random_ids(model, length, seed=0):
     return torch.tensor(ordinary)[torch.randint(len(ordinary), (1, length), generator=generator)]
 
 
-def other_than(model, token):
+def other_than(model: PreTrainedModel, token: torch.Tensor) -> torch.Tensor:
     ids = random_ids(model, 64, seed=3)[0]
     return ids[ids != token][0]
 
 
 @torch.no_grad()
-def ask(model, **inputs):
+def ask(model: PreTrainedModel, **inputs: torch.Tensor) -> torch.Tensor:
     """The answer as one tensor: logits where there are any."""
     if model.config.is_encoder_decoder and "decoder_input_ids" not in inputs:
         target = random_ids(model, 5, seed=2)
@@ -82,11 +85,11 @@ def ask(model, **inputs):
     return output[0] if isinstance(output, (tuple, list)) else output
 
 
-def answers(model):
+def answers(model: PreTrainedModel) -> torch.Tensor:
     return ask(model, input_ids=random_ids(model, LENGTHS[0]))
 
 
-def compare(one, other, what):
+def compare(one: torch.Tensor, other: torch.Tensor, what: str) -> float:
     """Raises where two answers differ by more than rounding."""
     if one.shape != other.shape:
         raise Fault(f"{what}: shape {list(one.shape)} became {list(other.shape)}")
@@ -97,7 +100,7 @@ def compare(one, other, what):
     return difference
 
 
-def pad(model, rows, side):
+def pad(model: PreTrainedModel, rows: list[torch.Tensor], side: str) -> dict[str, torch.Tensor]:
     """Rows of ids → what generate would give a model for them."""
     width = max(row.shape[1] for row in rows)
     ids = torch.full((len(rows), width), pad_id(model))
@@ -111,7 +114,7 @@ def pad(model, rows, side):
     return inputs
 
 
-def check_padding(model, autos):
+def check_padding(model: PreTrainedModel, autos: dict) -> str:
     """A row in a padded batch is answered as it is alone."""
     rows = [random_ids(model, length, seed=length) for length in LENGTHS]
     if not takes(model, "attention_mask"):
@@ -128,7 +131,7 @@ def check_padding(model, autos):
     return f"padded on the {' and '.join(sides)} = alone"
 
 
-def check_cache(model, autos):
+def check_cache(model: PreTrainedModel, autos: dict) -> str:
     """Decoding token by token beside a cache answers like one pass over everything."""
     kind = kind_of(model, autos)
     if kind == "encoder":
@@ -153,11 +156,11 @@ def check_cache(model, autos):
     return f"{len(steps[True].logits)} tokens one by one = one pass"
 
 
-def is_head(model):
+def is_head(model: PreTrainedModel) -> bool:
     return bool(model.base_model_prefix) and hasattr(model, model.base_model_prefix)
 
 
-def greedy(model, prompt, use_cache):
+def greedy(model: PreTrainedModel, prompt: torch.Tensor, use_cache: bool) -> ModelOutput:
     return model.generate(
         prompt,
         attention_mask=torch.ones_like(prompt),
@@ -172,7 +175,7 @@ def greedy(model, prompt, use_cache):
     )
 
 
-def check_causality(model, autos):
+def check_causality(model: PreTrainedModel, autos: dict) -> str:
     """A later token never changes an earlier answer."""
     kind = kind_of(model, autos)
     if kind == "encoder":
@@ -192,7 +195,7 @@ def check_causality(model, autos):
     return "later tokens change nothing before them"
 
 
-def check_masked_row(model, autos):
+def check_masked_row(model: PreTrainedModel, autos: dict) -> str:
     """A row of padding alone gives numbers, and does not touch the row beside it."""
     if not takes(model, "attention_mask"):
         raise Skip("forward takes no attention_mask")

@@ -3,14 +3,20 @@
 Each check takes probe.py's `Subject`, which loads the model again where that is needed.
 """
 
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from probe_answers import Fault
 from torch import nn
 
+if TYPE_CHECKING:
+    from probe import Subject
 
-def check_keys(subject):
+
+def check_keys(subject: "Subject") -> str:
     """Weights and code have the same tensors."""
     subject.loaded()
     faults = [
@@ -21,7 +27,7 @@ def check_keys(subject):
     return "nothing missing, unexpected or mismatched"
 
 
-def check_parameters(subject):
+def check_parameters(subject: "Subject") -> str:
     """Each parameter, filled with a number of its own, is the same after saving and loading."""
     subject.loaded()
     model, _ = subject.load()
@@ -41,7 +47,7 @@ def check_parameters(subject):
     return f"{len(parameters)} equal after save and load"
 
 
-def check_buffers(subject):
+def check_buffers(subject: "Subject") -> str:
     """What is computed and not saved has the same values after loading as when it was computed."""
     model = subject.loaded()
     if lost := [name for name, tensor in plain_tensors(model) if tensor.is_meta]:
@@ -61,21 +67,21 @@ def check_buffers(subject):
     return f"{len(fresh)} as computed, in bfloat16 too"
 
 
-def computed_buffers(model):
+def computed_buffers(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     for path, module in model.named_modules():
         for name in module._non_persistent_buffers_set:
             if (buffer := module._buffers.get(name)) is not None:
                 yield f"{path}.{name}".lstrip("."), buffer
 
 
-def plain_tensors(model):
+def plain_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     for path, module in model.named_modules():
         for name, value in vars(module).items():
             if isinstance(value, torch.Tensor):
                 yield f"{path}.{name}".lstrip("."), value
 
 
-def check_ties(subject):
+def check_ties(subject: "Subject") -> str:
     """Input and output share their table exactly where the configuration says so, saved or not."""
     model = subject.loaded()
     again, _ = subject.load(folder=saved(subject))
@@ -95,7 +101,7 @@ def check_ties(subject):
     return f"{'tied' if tied else 'not tied'}, the same before and after saving"
 
 
-def shared(model):
+def shared(model: nn.Module) -> list[list[str]]:
     """The names of parameters that are one tensor, in groups."""
     groups = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -103,7 +109,7 @@ def shared(model):
     return sorted(sorted(names) for names in groups.values() if len(names) > 1)
 
 
-def saved(subject):
+def saved(subject: "Subject") -> Path:
     """A second folder, written by the model that came from the first."""
     folder = subject.work / "second"
     if not folder.exists():
@@ -111,7 +117,7 @@ def saved(subject):
     return folder
 
 
-def few(names, limit=4):
+def few(names: Iterable[str], limit: int = 4) -> str:
     names = list(names)
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + rest

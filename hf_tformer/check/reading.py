@@ -4,8 +4,10 @@ Each check takes the `Folder` and yields (verdict, detail): nothing, or one line
 that finds no fault says in one line what it looked at.
 """
 
+import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from .folder import Folder
 from .source_code import COME_ALONG, KINDS, import_fault, is_foreign, syntax_fault
@@ -38,7 +40,7 @@ def check_auto_map(folder: Folder) -> Iterator[tuple[str, str]]:
     yield "ok", ", ".join(sorted(named))
 
 
-def reference_fault(folder, reference):
+def reference_fault(folder: Folder, reference: object) -> str | None:
     if not isinstance(reference, str) or reference.rpartition("--")[2].count(".") != 1:
         return "a reference has the form module.Class"
     if "--" in reference:
@@ -52,7 +54,7 @@ def reference_fault(folder, reference):
     return None
 
 
-def defines(tree, name):
+def defines(tree: ast.Module, name: str) -> bool:
     """Whether a name stands at the top of a file: a class, or something imported or assigned."""
     for node in tree.body:
         names = [getattr(node, "name", None)]
@@ -129,7 +131,7 @@ def check_attention_kernel(folder: Folder) -> Iterator[tuple[str, str]]:
     yield "ok", "no code is chosen by config.json"
 
 
-def attention_choices(node, key=""):
+def attention_choices(node: object, key: str = "") -> Iterator[tuple[str, str]]:
     """(key, text) of everything below a key about the attention implementation."""
     if isinstance(node, dict):
         for name, value in node.items():
@@ -162,7 +164,7 @@ def check_weights(folder: Folder) -> Iterator[tuple[str, str]]:
     yield "ok", few(tensors)
 
 
-def safetensors_fault(path):
+def safetensors_fault(path: Path) -> str | None:
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -200,7 +202,7 @@ def check_tokenizer(folder: Folder) -> Iterator[tuple[str, str]]:
     yield "ok", f"{tokenizer.get('tokenizer_class')}, special ids as in config.json"
 
 
-def token_ids(content):
+def token_ids(content: dict) -> dict[str, int]:
     """token → id, of those that tokenizer.json lists by name."""
     vocabulary = content.get("model", {}).get("vocab", {})
     ids = dict(vocabulary) if isinstance(vocabulary, dict) else {}

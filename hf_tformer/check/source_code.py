@@ -115,7 +115,7 @@ class Source:
             return f"{owner}.{node.attr}" if owner else ""
         return ""
 
-    def root(self, node):
+    def root(self, node: ast.AST) -> str | None:
         while isinstance(node, ast.Attribute):
             node = node.value
         return getattr(node, "id", None)
@@ -157,14 +157,14 @@ class Source:
             elif isinstance(node, (ast.Assign, ast.AugAssign, ast.Delete)):
                 yield from self.unsafe_assignment(node)
 
-    def imported(self, node):
+    def imported(self, node: ast.AST) -> list[str]:
         if isinstance(node, ast.Import):
             return [alias.name for alias in node.names]
         if isinstance(node, ast.ImportFrom) and not node.level:
             return [f"{node.module}.{alias.name}" for alias in node.names]
         return []
 
-    def unsafe_call(self, node):
+    def unsafe_call(self, node: ast.Call) -> Iterator[tuple[str, int, str]]:
         name = self.dotted(node.func)
         if name in BUILTINS or self.root(node.func) in self.aliases:
             yield from self.kinds_of(name, node, CALLS)
@@ -174,7 +174,9 @@ class Source:
         if method in WRITING_METHODS or (method == "open" and opens_to_write(node)):
             yield "file writes", node.lineno, f"{method}()"
 
-    def unsafe_assignment(self, node):
+    def unsafe_assignment(
+        self, node: ast.Assign | ast.AugAssign | ast.Delete
+    ) -> Iterator[tuple[str, int, str]]:
         for target in node.targets if hasattr(node, "targets") else [node.target]:
             if isinstance(target, ast.Subscript) and self.dotted(target.value) == "os.environ":
                 yield "environment", node.lineno, "os.environ"
@@ -183,7 +185,9 @@ class Source:
                 if is_of(name, WELCOME):
                     yield "global flags", node.lineno, name
 
-    def kinds_of(self, name, node, kinds):
+    def kinds_of(
+        self, name: str, node: ast.AST, kinds: Iterable[str]
+    ) -> Iterator[tuple[str, int, str]]:
         for kind in kinds:
             if any(covers(pattern, name) for pattern in CALLS[kind]):
                 yield kind, node.lineno, name

@@ -238,19 +238,19 @@ def verify_arrival(folder: Path, repo_id: str, commit: str, token: str | bool | 
 class Sentences:
     """Turns what the Hub's client raises into a sentence: what went wrong, what is changed."""
 
-    def __init__(self, repo_id):
+    def __init__(self, repo_id: str):
         self.repo_id = repo_id
         self.state = "nothing was changed there"
 
-    def __enter__(self):
+    def __enter__(self) -> "Sentences":
         return self
 
-    def __exit__(self, kind, error, traceback):
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: object) -> None:
         sentence = None if isinstance(error, PublishError) else self.sentence(error)
         if sentence:
             raise PublishError(f"{self.repo_id}: {sentence} ({self.state})") from error
 
-    def sentence(self, error):
+    def sentence(self, error: BaseException | None) -> str | None:
         if isinstance(error, GatedRepoError):
             return "the repository is gated: ask for access on its page, then `hf auth login`"
         if isinstance(error, RepositoryNotFoundError):
@@ -266,7 +266,7 @@ class Sentences:
             return f"the files could not be written or read: {error}"
         return None
 
-    def sentence_of_status(self, status):
+    def sentence_of_status(self, status: int | None) -> str:
         if status in (401, 403):
             return f"the Hub refused ({status}): `hf auth login` with a token that may write"
         if status in (409, 412):
