@@ -1,4 +1,4 @@
-"""Two processes give the answer of one: tensor parallel forward, and a step of fully sharded
+"""Two processes give the answer of one: a tensor parallel step, and a step of fully sharded
 training."""
 
 import subprocess
@@ -11,12 +11,7 @@ import torch
 from families import DECODER, SEQ2SEQ
 
 # A vocabulary that two processes can halve: before 5.17 transformers gathers equal parts only.
-SIZES = {
-    "vocab_size": 102,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "tie_word_embeddings": False,
-}
+SIZES = {"vocab_size": 102, "num_attention_heads": 6, "num_key_value_heads": 2}
 
 TENSOR_PARALLEL = """
 import sys, torch, transformers, torch.distributed as dist, hf_tformer
@@ -24,12 +19,20 @@ dist.init_process_group("gloo")
 for case in sys.argv[1:]:
     folder, auto = case.split("=")
     saved = torch.load(folder + "/expected.pt", weights_only=True)
-    model = getattr(transformers, auto).from_pretrained(folder, tp_plan="auto").eval()
+    halves = transformers.DistributedConfig(tp_size=2)
+    model = getattr(transformers, auto).from_pretrained(folder, distributed_config=halves)
     local = model.get_decoder().layers[0].self_attn.q_proj.weight
     local = local.to_local() if hasattr(local, "to_local") else local
     assert local.shape[0] == 30, f"nothing was sharded: {tuple(local.shape)}"
+    model.train()(**saved["inputs"]).loss.backward()
+    for name, parameter in model.named_parameters():
+        found, expected = parameter.grad, saved["gradients"][name]
+        found = found.full_tensor() if hasattr(found, "full_tensor") else found
+        torch.testing.assert_close(
+            found, expected, rtol=1e-4, atol=1e-5, msg=lambda text: f"{case}, {name}: {text}"
+        )
     with torch.no_grad():
-        logits = model(**saved["inputs"]).logits
+        logits = model.eval()(**saved["inputs"]).logits
     torch.testing.assert_close(
         logits, saved["logits"], rtol=1e-4, atol=1e-5, msg=lambda text: f"{case}: {text}"
     )
@@ -80,16 +83,12 @@ def run_in_two_processes(script, folder, cases):
 AUTO = ((DECODER, "AutoModelForCausalLM"), (SEQ2SEQ, "AutoModelForSeq2SeqLM"))
 
 
-def test_a_tensor_parallel_model_gives_the_logits_of_one_process(tmp_path):
+def test_a_tensor_parallel_model_has_the_logits_and_the_gradients_of_one_process(tmp_path):
     cases = {}
-    for family, auto in AUTO:
-        cases[folder := tmp_path / family.name] = auto
-        model = family.build(**SIZES, mlp_type="gated", qk_norm=True)
-        model.save_pretrained(folder)
-        ids = torch.randint(3, 101, (2, 7))
-        inputs = {"input_ids": ids} | ({} if family is DECODER else {"decoder_input_ids": ids})
-        logits = model(**inputs).logits.detach()
-        torch.save({"inputs": inputs, "logits": logits}, folder / "expected.pt")
+    for (family, auto), tie in product(AUTO, (True, False)):
+        folder = tmp_path / f"{family.name}, {'tied' if tie else 'untied'}"
+        save_step(family, folder, **SIZES, mlp_type="gated", qk_norm=True, tie_word_embeddings=tie)
+        cases[folder] = auto
     run_in_two_processes(TENSOR_PARALLEL, tmp_path, cases)
 
 
@@ -103,7 +102,7 @@ def test_a_sharded_training_step_has_the_gradients_of_one_process(tmp_path):
 
 
 def save_step(family, folder, **changes):
-    """A model, a batch, and the gradients that one process finds."""
+    """A model, a batch, and what one process makes of it."""
     model = family.build(**changes)
     model.save_pretrained(folder)
     batch = family.training_batch(
@@ -111,9 +110,15 @@ def save_step(family, folder, **changes):
     )
     _, labels = family.shifted(batch["labels"][..., None], batch["labels"])
     count = int((labels != -100).sum())
-    model(**batch, num_items_in_batch=count).loss.backward()
-    gradients = {name: p.grad for name, p in model.named_parameters()}
-    torch.save({"inputs": batch, "count": count, "gradients": gradients}, folder / "expected.pt")
+    output = model(**batch, num_items_in_batch=count)
+    output.loss.backward()
+    saved = {
+        "inputs": batch,
+        "count": count,
+        "logits": output.logits.detach(),
+        "gradients": {name: p.grad for name, p in model.named_parameters()},
+    }
+    torch.save(saved, folder / "expected.pt")
 
 
 @pytest.mark.parametrize("mlp_type", ["plain", "gated"])

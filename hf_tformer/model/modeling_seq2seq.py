@@ -157,6 +157,13 @@ class TformerSeq2SeqForConditionalGeneration(TformerSeq2SeqPreTrainedModel, Gene
         self.loss_function = language_model_loss
         self.post_init()
 
+    def post_init(self):
+        super().post_init()
+        # Each process holds the table whole: both stacks look tokens up in it. A tied head is that
+        # table, and computes all logits.
+        if self.config.tie_word_embeddings:
+            del self._tp_plan["lm_head"]
+
     def prepare_decoder_input_ids_from_labels(self, labels):
         """What the decoder reads to write `labels`: them, one place later. Collators ask for it."""
         return shift_tokens_right(
