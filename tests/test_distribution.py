@@ -1,5 +1,4 @@
-"""Two processes give the answer of one: a tensor parallel step, and a step of fully sharded
-training."""
+"""Two processes give the answer of one, tensor parallel and fully sharded."""
 
 import subprocess
 import sys
@@ -45,22 +44,32 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.device_mesh import init_device_mesh
 dist.init_process_group("gloo")
 mesh = init_device_mesh("cpu", (2,))
-for case in sys.argv[1:]:
-    folder, auto = case.split("=")
-    saved = torch.load(folder + "/expected.pt", weights_only=True)
-    model = getattr(transformers, auto).from_pretrained(folder)
+
+def shard_by_class_names(auto, folder):  # as accelerate does
+    model = auto.from_pretrained(folder)
     for module in model.modules():
         if type(module).__name__ in model._no_split_modules:
             fully_shard(module, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+def shard_by_plan(auto, folder):
+    halves = transformers.DistributedConfig(fsdp_size=2)
+    return auto.from_pretrained(folder, distributed_config=halves)
+
+for case in sys.argv[1:]:
+    folder, auto = case.split("=")
+    saved = torch.load(folder + "/expected.pt", weights_only=True)
     mine = {name: value[dist.get_rank()::2] for name, value in saved["inputs"].items()}
-    loss = model(**mine, num_items_in_batch=saved["count"]).loss
-    (2 * loss).backward()  # sharding averages over processes
-    for name, parameter in model.named_parameters():
-        whole, expected = parameter.grad.full_tensor(), saved["gradients"][name]
-        torch.testing.assert_close(
-            whole, expected, rtol=1e-4, atol=1e-6, msg=lambda text: f"{case}, {name}: {text}"
-        )
+    for shard in (shard_by_class_names, shard_by_plan):
+        model = shard(getattr(transformers, auto), folder)
+        loss = model(**mine, num_items_in_batch=saved["count"]).loss
+        (2 * loss).backward()  # sharding averages over processes
+        for name, parameter in model.named_parameters():
+            whole, expected = parameter.grad.full_tensor(), saved["gradients"][name]
+            torch.testing.assert_close(
+                whole, expected, rtol=1e-4, atol=1e-6,
+                msg=lambda text: f"{case}, {shard.__name__}, {name}: {text}",
+            )
     print("same")
 """
 
