@@ -218,7 +218,7 @@ def build_marian(data, sizes, training, tokenizer):
         **stacks,
     )
     model = MarianMTModel(config)
-    model.generation_config.max_length = data.max_length
+    model.generation_config.max_new_tokens = data.max_length
     model.generation_config.num_beams = training.generation_num_beams
     return model
 

@@ -89,8 +89,9 @@ def train(args):
     model, tokenizer = open_model(args.model, args.revision)
     rows = make_rows(args, model, tokenizer, data)
     model = add_adapters(args, model)
-    model.print_trainable_parameters()
     trainer = make_trainer(args, model, tokenizer, rows)
+    if trainer.is_world_process_zero():
+        model.print_trainable_parameters()
     trainer.train(resume_from_checkpoint=checkpoint)
     if not trainer.is_world_process_zero():
         return  # of several processes, the first one saves
@@ -207,6 +208,9 @@ def make_trainer(args, model, tokenizer, rows):
             seed=args.seed,
             report_to=args.report_to,
             dataloader_pin_memory=torch.accelerator.is_available(),
+            use_cpu=not torch.accelerator.is_available(),  # unsaid, processes would not be joined
+            ddp_find_unused_parameters=False,  # there are none
+            use_cache=True,  # what Trainer writes into the configuration; no step makes a cache
         )
         return Trainer(
             model=model,

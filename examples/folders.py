@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,8 +38,9 @@ def output_folder(folder: Path, resume: bool = False) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if is_new and not any(folder.iterdir()):
-            folder.rmdir()
+        if is_new:
+            with suppress(OSError):  # it holds something, or another process removed it
+                folder.rmdir()
         raise
 
 

@@ -35,11 +35,12 @@ def train(args):
     tokenizer = make_tokenizer(args, documents, checkpoint)
     training, validation = make_blocks(args, documents, tokenizer)
     model = build_model(args, tokenizer, checkpoint)
-    print(
-        f"{model.num_parameters() / 1e6:.1f} M parameters, {len(tokenizer)} tokens in the "
-        f"vocabulary, {len(training)} blocks to learn from, {len(validation)} to measure by"
-    )
     trainer = make_trainer(args, model, tokenizer, training, validation)
+    if trainer.is_world_process_zero():
+        print(
+            f"{model.num_parameters() / 1e6:.1f} M parameters, {len(tokenizer)} tokens in the "
+            f"vocabulary, {len(training)} blocks to learn from, {len(validation)} to measure by"
+        )
     trainer.train(resume_from_checkpoint=checkpoint)
     loss = trainer.evaluate()["eval_loss"]
     if not trainer.is_world_process_zero():
@@ -72,7 +73,9 @@ def parse_arguments():
     sizes.add_argument("--hidden_size", type=int, default=256)
     sizes.add_argument("--num_hidden_layers", type=int, default=4)
     sizes.add_argument("--num_attention_heads", type=int, default=8)
-    sizes.add_argument("--num_key_value_heads", type=int, default=4)
+    sizes.add_argument(
+        "--num_key_value_heads", type=int, help="default: half of the heads, all of an odd number"
+    )
     sizes.add_argument("--intermediate_size", type=int, help="default: 8/3 of the hidden size")
     sizes.add_argument("--dropout", type=float, default=0.1)
 
@@ -169,14 +172,17 @@ def build_model(args, tokenizer, checkpoint):
     set_seed(args.seed)
     if checkpoint:
         return TformerDecoderForCausalLM(open_pretrained(AutoConfig, checkpoint))
+    heads, key_heads = args.num_attention_heads, args.num_key_value_heads
+    if key_heads is None:
+        key_heads = heads if heads % 2 else heads // 2
     try:
         config = TformerDecoderConfig(
             vocab_size=len(tokenizer),
             hidden_size=args.hidden_size,
             intermediate_size=args.intermediate_size or round(args.hidden_size * 8 / 3 / 32) * 32,
             num_hidden_layers=args.num_hidden_layers,
-            num_attention_heads=args.num_attention_heads,
-            num_key_value_heads=args.num_key_value_heads,
+            num_attention_heads=heads,
+            num_key_value_heads=key_heads,
             dropout=args.dropout,
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,
@@ -214,6 +220,9 @@ def make_trainer(args, model, tokenizer, training, validation):
             seed=args.seed,
             report_to=args.report_to,
             dataloader_pin_memory=torch.accelerator.is_available(),
+            use_cpu=not torch.accelerator.is_available(),  # unsaid, processes would not be joined
+            ddp_find_unused_parameters=False,  # there are none
+            use_cache=True,  # what Trainer writes into the configuration; no step makes a cache
         )
         return Trainer(
             model=model,

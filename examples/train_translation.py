@@ -19,11 +19,17 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from data import read_text
 from dates import Pair, date_pairs
 from program import ProgramError, run
 from sacrebleu import corpus_bleu
-from transformers import HfArgumentParser, Seq2SeqTrainingArguments
+from transformers import (
+    DataCollatorForSeq2Seq,
+    HfArgumentParser,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+)
 
 from hf_tformer import last_complete_checkpoint, paper_training_arguments
 from hf_tformer.opening import first_line, open_pretrained
@@ -47,6 +53,9 @@ TRAINING_DEFAULTS = {
     "save_strategy": "epoch",
     "save_total_limit": 2,
     "generation_num_beams": 1,
+    "use_cpu": not torch.accelerator.is_available(),  # unsaid, processes would not be joined
+    "ddp_find_unused_parameters": False,  # there are none
+    "use_cache": True,  # what Trainer writes into the configuration; no training step makes a cache
 }
 
 
@@ -118,15 +127,17 @@ def main(argv=None):
     rows = {split: encode(pairs[split], tokenizer) for split in pairs}
     rows["train"] = leave_out_long(rows["train"], data.max_length)
     trainer = make_trainer(training, model, tokenizer, rows)
-    print(
-        f"{model.num_parameters() / 1e6:.1f} M parameters, {len(tokenizer)} tokens, "
-        f"{len(rows['train'])} pairs to learn from, {len(rows['validation'])} to measure by"
-    )
+    if trainer.is_world_process_zero():
+        print(
+            f"{model.num_parameters() / 1e6:.1f} M parameters, {len(tokenizer)} tokens, "
+            f"{len(rows['train'])} pairs to learn from, {len(rows['validation'])} to measure by"
+        )
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model()  # and pushes it, where --push_to_hub is given
     split = "test" if "test" in pairs else "validation"
-    measure(trainer, split, pairs[split], rows[split])
-    print(f"saved: {training.output_dir}")
+    by_language = measure(trainer, split, pairs[split], rows[split])
+    if trainer.is_world_process_zero():
+        print("\n".join([*by_language, f"saved: {training.output_dir}"]))
 
 
 class Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
@@ -154,7 +165,6 @@ def parse_arguments(argv=None):
     if data.number_of_dates < 1:
         raise ProgramError(f"--number_of_dates is {data.number_of_dates}: give at least 1")
     training.predict_with_generate = True
-    training.generation_max_length = data.max_length
     return data, sizes, training
 
 
@@ -335,7 +345,7 @@ def build_model(data, sizes, training, tokenizer, checkpoint):
         raise ProgramError(str(error)) from error
     model = TformerSeq2SeqForConditionalGeneration(config)
     # Whoever opens the model later writes as it was measured here.
-    model.generation_config.max_length = data.max_length
+    model.generation_config.max_new_tokens = data.max_length
     model.generation_config.num_beams = training.generation_num_beams
     return model
 
@@ -367,11 +377,18 @@ def leave_out_long(rows, max_length):
     return kept
 
 
-def make_trainer(training, model, tokenizer, rows):
-    from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer
+class Trainer(Seq2SeqTrainer):
+    """Measures each pair once: several processes fill their last batches up with the first pairs
+    again, and Seq2SeqTrainer would count these."""
 
+    def evaluation_loop(self, *args, **kwargs):
+        self.gather_function = self.accelerator.gather_for_metrics
+        return super().evaluation_loop(*args, **kwargs)
+
+
+def make_trainer(training, model, tokenizer, rows):
     try:
-        return Seq2SeqTrainer(
+        return Trainer(
             model=model,
             args=training,
             train_dataset=rows["train"],
@@ -405,7 +422,8 @@ def share(pairs):
 
 
 def measure(trainer, split, pairs, rows):
-    """The finished model on pairs it has not seen; by language, where that is known."""
+    """Writes how the finished model does on pairs it has not seen; a line of text for each
+    language, where that is known."""
     result = trainer.predict(rows, metric_key_prefix=split)
     trainer.log_metrics(split, result.metrics)
     trainer.save_metrics(split, result.metrics)
@@ -413,9 +431,11 @@ def measure(trainer, split, pairs, rows):
     by_language = defaultdict(list)
     for pair, answer in zip(pairs, answers, strict=True):
         by_language[pair.language].append((answer, pair.target))
-    for language, found in sorted(by_language.items()):
-        if language:
-            print(f"  {language}  {share(found):6.1%} of {len(found)} exactly right")
+    return [
+        f"  {language}  {share(found):6.1%} of {len(found)} exactly right"
+        for language, found in sorted(by_language.items())
+        if language
+    ]
 
 
 if __name__ == "__main__":
