@@ -14,6 +14,7 @@ What it needs besides the package: `pip install '.[train]'` in the folder above 
 """
 
 import argparse
+import copy
 import tempfile
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -384,6 +385,13 @@ class Trainer(Seq2SeqTrainer):
     def evaluation_loop(self, *args, **kwargs):
         self.gather_function = self.accelerator.gather_for_metrics
         return super().evaluation_loop(*args, **kwargs)
+
+    def prediction_step(self, *args, **kwargs):
+        before = copy.deepcopy(self.model.generation_config)
+        result = super().prediction_step(*args, **kwargs)
+        # It now holds every default of transformers, which would be saved, and contradict ours.
+        self.model.generation_config = before
+        return result
 
 
 def make_trainer(training, model, tokenizer, rows):

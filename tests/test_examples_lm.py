@@ -13,6 +13,7 @@ import pytest
 import torch
 from folders import output_folder, save_whole
 from hub_server import HubServer, online
+from listening import listening
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_tformer
@@ -114,6 +115,20 @@ def translator(tmp_path_factory, language_model):
     return folder
 
 
+@pytest.fixture(scope="module")
+def translator_of_dates(tmp_path_factory):
+    """A folder as train_translation.py leaves it."""
+    import train_translation
+
+    folder = tmp_path_factory.mktemp("dates") / "model"
+    flags = "--number_of_dates 16 --vocab_size 300 --hidden_size 16 --intermediate_size 16"
+    flags += " --encoder_layers 1 --decoder_layers 1 --num_attention_heads 2 --max_steps 1"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dates.HELD_OUT", 16)
+        train_translation.main([*flags.split(), "--output_dir", str(folder)])
+    return folder
+
+
 def weights(folder, auto_class=AutoModelForCausalLM):
     return auto_class.from_pretrained(folder).state_dict()
 
@@ -129,6 +144,31 @@ def test_a_trained_folder_opens_with_the_auto_classes_and_its_text_comes_back(la
     assert model.config.eos_token_id == tokenizer.eos_token_id
     text = "the cat sat — 猫坐着\n\tnaïve"
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+
+
+def test_a_trained_folder_caches_and_writes_without_a_warning(language_model, translator_of_dates):
+    for folder, auto_class in (
+        (language_model, AutoModelForCausalLM),
+        (translator_of_dates, AutoModelForSeq2SeqLM),
+    ):
+        model = auto_class.from_pretrained(folder)
+        assert model.config.use_cache
+        with listening() as said:
+            tokens = model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=4, min_new_tokens=4)
+        assert not said
+        assert tokens.shape[1] <= 7
+
+
+def test_a_number_of_heads_is_enough(program, tmp_path):
+    write_text(tmp_path / "a.txt")
+    sizes = TRAIN.partition("--num_attention_heads")[0]
+    for heads, key_heads in ((2, 1), (1, 1)):
+        flags = (
+            f"--text a.txt --output m{heads} --max_steps 1 {sizes} --num_attention_heads {heads}"
+        )
+        program.works("train_language_model", flags)
+        saved = json.loads((tmp_path / f"m{heads}" / "config.json").read_text())
+        assert saved["num_key_value_heads"] == key_heads
 
 
 def test_training_reports_the_perplexity_of_text_it_has_not_seen(program, tmp_path):

@@ -121,7 +121,8 @@ class TformerConfig(PreTrainedConfig):
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(
                 f"num_attention_heads ({self.num_attention_heads}) must be a multiple of "
-                f"num_key_value_heads ({self.num_key_value_heads})"
+                f"num_key_value_heads ({self.num_key_value_heads}): choose other numbers, or set "
+                "num_key_value_heads=None for one per query head"
             )
 
     def check_first(self, num_labels):

@@ -112,6 +112,7 @@ class TformerSeq2SeqModel(TformerSeq2SeqPreTrainedModel):
                 input_ids=input_ids,
                 attention_mask=attention_mask,
                 inputs_embeds=inputs_embeds,
+                use_cache=False,  # there is none, and checkpointed activations would warn of it
                 **kwargs,
             )
         elif isinstance(encoder_outputs, (tuple, list)):
