@@ -47,7 +47,7 @@ def build_parser():
         default="cpu",
         help="cuda has not been run yet, and the sizes are those of a CPU",
     )
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     parser.add_argument("--write", action="store_true", help="keep the figures in RESULTS.md")
     parser.add_argument("--weigh", help=argparse.SUPPRESS)  # the other end of memory.weigh

@@ -1,5 +1,6 @@
 """Greedy decoding with the decoder-only family, beside Llama and GPT-2."""
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -44,6 +45,8 @@ SIZES = {  # by millions of parameters
         "num_key_value_heads": 4,
     },
 }
+
+LENGTHS_IN_HALF = {3: 128, 19: 64, 125: 32}
 
 
 def llama_pair(settings, millions, **changes):
@@ -104,6 +107,39 @@ def greedy(settings):
 def litgpt(pair, ids, length):
     call = engines.litgpt_decoding(pair.theirs, ids, length)
     return Run(call, lambda tokens: {"tokens": varied(tokens[:, ids.shape[1] :])})
+
+
+def greedy_half(settings):
+    """In the number formats that most folders hold, in which transformers opens them."""
+    for dtype in ("bfloat16", "float16"):
+        for millions in (3, 19, 125):
+            for texts in (1, settings.pick(16, 3)):
+                narrow = replace(settings, dtype=dtype)
+                pair = llama_pair(narrow, millions)
+                length = settings.pick(LENGTHS_IN_HALF[millions], 12)
+                inputs = prompt(pair, texts, settings.pick(16, 5), narrow)
+                sides = {OURS: "ours", "LlamaForCausalLM": "theirs"}
+                yield Workload(
+                    f"{dtype}, {millions}M parameters, batch {texts}, {length} tokens",
+                    {
+                        name: partial(generation_in_half, pair, side, inputs, length)
+                        for name, side in sides.items()
+                    },
+                    {"LlamaForCausalLM": 1.25},
+                    tolerance=0.25,
+                )
+
+
+def generation_in_half(pair, side, inputs, length):
+    """Rounding soon leads two models to different words: compared are the logits of the prompt."""
+    model = getattr(pair, side)
+
+    @torch.no_grad()
+    def outcome(tokens):
+        logits = model(**inputs).logits[:, -1].float()
+        return {"logits": logits, "length": torch.tensor(tokens.shape)}
+
+    return replace(generation(model, inputs, length), outcome=outcome)
 
 
 def greedy_gpt2(settings):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import attention, decoding, files, growth, loss, seq2seq, training
+from . import attention, decoding, files, growth, loss, seq2seq, training, travelling
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,8 @@ BENCHMARKS = {
     benchmark.name: benchmark
     for benchmark in (
         Benchmark("greedy", "Greedy decoding, batch 1", decoding.greedy),
+        Benchmark("half", "Greedy decoding in half precision", decoding.greedy_half),
+        Benchmark("travelling", "Without the package", travelling.travelling),
         Benchmark("gpt2", "Greedy decoding, batch 1, GPT-2", decoding.greedy_gpt2),
         Benchmark("padded-batch", "Decoding a left-padded batch", decoding.padded_batch),
         Benchmark("prompt-beams", "Four beams after a prompt", decoding.beams),
