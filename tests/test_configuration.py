@@ -82,7 +82,34 @@ REFUSED_ROPE = [
         ["low_freq_factor", "4.0", "high_freq_factor"],
     ),
 ]
+REFUSED_ROPE += [
+    ("default", ["rope_parameters is 'default'", "give a dict"]),
+    ([("rope_type", "default")], ["rope_parameters is [", "give a dict"]),
+    ({"rope_type": "default", "short_factor": 1.0}, ["short_factor", "1.0", "32 pairs"]),
+    (
+        {"rope_type": "longrope", "short_factor": ["a"] * 32, "long_factor": [1.0] * 32},
+        ["short_factor", "'a'", "positive number"],
+    ),
+    (
+        {"rope_type": "longrope", "short_factor": [1.0] * 32, "long_factor": [-1.0] * 32},
+        ["long_factor", "-1.0", "positive number"],
+    ),
+    (
+        {"rope_type": "longrope", "factor": 2.0, "original_max_position_embeddings": 1},
+        ["original_max_position_embeddings", "is 1", "from 2"],
+    ),
+    ({"rope_type": "yarn", "factor": 2.0, "rope_theta": 1.0}, ["rope_theta", "1.0", "1.01"]),
+    ({"rope_type": "yarn", "factor": 2.0, "mscale": "two"}, ["mscale", "'two'", "positive number"]),
+    ({"rope_type": "default", "rope_theta": 1e-300}, ["rope_theta", "1e-300", "1.01"]),
+    ({"rope_type": "default", "rope_theta": 10**30}, ["rope_theta", "1e+15"]),
+    ({"rope_type": "linear", "factor": 1e-300}, ["factor", "1e-300", "1e-06"]),
+    (
+        {"rope_type": "dynamic", "factor": 2.0, "partial_rotary_factor": 2 / 64},
+        ["rope_type", "'dynamic'", "at least 4"],
+    ),
+]
 REFUSED_DECODER = [
+    ({"sliding_window": 1}, ["sliding_window is 1", "at least 2"]),
     ({"num_hidden_layers": 10**9, "sliding_window": 4}, ["num_hidden_layers is 1000000000"]),
     ({"layer_types": ["full_attention"]}, ["layer_types has 1", "num_hidden_layers (6)"]),
     ({"layer_types": "full_attention"}, ["layer_types is 'full_attention'", "list"]),
@@ -146,6 +173,19 @@ def test_a_value_made_wrong_later_is_refused_on_saving(family, tmp_path):
 def test_a_proportional_rotation_may_turn_any_fraction_of_the_pairs():
     rope = {"rope_type": "proportional", "partial_rotary_factor": 0.5}
     assert TformerDecoderConfig(head_dim=10, rope_parameters=rope).head_dim == 10
+
+
+@pytest.mark.parametrize("scaling", ["linear", 2.0])
+def test_rotary_parameters_under_their_old_name_are_a_dict_too(family, scaling):
+    check_refused(family.config_class, {**ROTARY, "rope_scaling": scaling}, ["rope_scaling is"])
+
+
+def test_a_configuration_leaves_the_dict_that_it_was_given_as_it_was(family):
+    rope = {"rope_type": "linear", "factor": 2.0}
+    first, second = (family.config(**ROTARY, rope_parameters=rope) for _ in range(2))
+    first.rope_parameters["factor"] = 3.0
+    assert rope == {"rope_type": "linear", "factor": 2.0}
+    assert second.rope_parameters["factor"] == 2.0
 
 
 def test_the_old_name_of_theta_overrides_on_loading(family, tmp_path):

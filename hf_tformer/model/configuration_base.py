@@ -48,17 +48,20 @@ POSITIVE_NUMBERS = (
     "attention_scale",
     "logit_scale",
 )
-POSITIVE_ROPE_NUMBERS = (
-    "rope_theta",
-    "factor",
-    "partial_rotary_factor",
-    "original_max_position_embeddings",
-    "attention_factor",
-    "beta_fast",
-    "beta_slow",
-    "low_freq_factor",
-    "high_freq_factor",
-)
+# The smallest and the largest value; between them every formula of transformers stays finite.
+ROPE_NUMBERS = {
+    "rope_theta": (1.01, 1e15),
+    "factor": (1e-6, 1e6),
+    "partial_rotary_factor": (1e-6, 1.0),
+    "original_max_position_embeddings": (2, 10**9),
+    "attention_factor": (1e-6, 1e6),
+    "beta_fast": (1e-6, 1e6),
+    "beta_slow": (1e-6, 1e6),
+    "low_freq_factor": (1e-6, 1e6),
+    "high_freq_factor": (1e-6, 1e6),
+    "mscale": (0, 1e6),
+    "mscale_all_dim": (0, 1e6),
+}
 
 
 @strict
@@ -84,6 +87,7 @@ class TformerConfig(PreTrainedConfig):
         config_dict = {**config_dict, **overrides}
         if "rope_theta" in kwargs:  # the old name of what stands in rope_parameters today
             rope = config_dict.get("rope_parameters") or {}
+            check_dict("rope_parameters", rope)
             config_dict["rope_parameters"] = {**rope, "rope_theta": kwargs.pop("rope_theta")}
         return super().from_dict(config_dict, **kwargs)
 
@@ -106,7 +110,10 @@ class TformerConfig(PreTrainedConfig):
         Where the attribute exists the base class fills it in, and tools expect rotary positions.
         """
         if self.position_embedding_type == "rotary":
-            self.rope_parameters = rope_parameters
+            check_dict("rope_parameters", rope_parameters)
+            check_dict("rope_scaling", kwargs.get("rope_scaling"))
+            # A copy: the base class fills it in, and the caller may make another of it.
+            self.rope_parameters = None if rope_parameters is None else dict(rope_parameters)
         else:
             for name in ("rope_theta", "rope_scaling", "partial_rotary_factor"):
                 kwargs.pop(name, None)
@@ -190,31 +197,32 @@ class TformerConfig(PreTrainedConfig):
     def check_rotary_numbers(self, rope):
         if nested := [name for name, value in rope.items() if isinstance(value, dict)]:
             raise ValueError(f"rope_parameters holds {nested}: give one flat dict for every layer")
-        for name in POSITIVE_ROPE_NUMBERS:
-            if name in rope and not is_positive(rope[name]):
+        for name, (least, most) in ROPE_NUMBERS.items():
+            if name in rope and not (is_number(rope[name]) and least <= rope[name] <= most):
                 raise ValueError(
-                    f"rope_parameters[{name!r}] is {rope[name]!r}: choose a positive number"
+                    f"rope_parameters[{name!r}] is {rope[name]!r}: choose a positive number, from "
+                    f"{least:g} to {most:g}"
                 )
         fraction = rope.get("partial_rotary_factor", 1.0)
         rotated = int(self.head_dim * fraction)
         # The proportional type leaves its pairs at their places in the head and turns some of them.
         turned = self.head_dim if rope["rope_type"] == "proportional" else rotated
-        if rope["rope_type"] == "dynamic" and rotated <= 2:
-            raise ValueError(
-                "rope_parameters['rope_type'] is 'dynamic', which needs more than two rotated "
-                f"dimensions: head_dim ({self.head_dim}) x partial_rotary_factor ({fraction}) "
-                f"gives {rotated}, choose a larger head_dim"
-            )
         if turned % 2 or not 0 < rotated <= self.head_dim:
             raise ValueError(
                 f"rotary positions turn pairs, but head_dim ({self.head_dim}) x "
                 f"partial_rotary_factor ({fraction}) gives {turned} dimensions: choose an even "
                 "head_dim"
             )
+        if rope["rope_type"] == "dynamic" and rotated == 2:  # its formula divides by rotated - 2
+            raise ValueError(
+                f"rope_parameters['rope_type'] is 'dynamic', but head_dim ({self.head_dim}) x "
+                f"partial_rotary_factor ({fraction}) gives 2 dimensions: choose at least 4"
+            )
         for name in ("short_factor", "long_factor"):
-            if name in rope and len(rope[name] or ()) != rotated // 2:
+            if name in rope and not is_list_of_positives(rope[name], rotated // 2):
                 raise ValueError(
-                    f"rope_parameters[{name!r}] needs one factor for each of {rotated // 2} pairs"
+                    f"rope_parameters[{name!r}] is {rope[name]!r}: give a list of one positive "
+                    f"number for each of {rotated // 2} pairs"
                 )
         low, high = rope.get("low_freq_factor"), rope.get("high_freq_factor")
         if low is not None and high is not None and low >= high:
@@ -247,10 +255,18 @@ class TformerConfig(PreTrainedConfig):
                     )
 
 
-def is_positive(value):
-    return (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
-    )
+def check_dict(name, value):
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"{name} is {value!r}: give a dict, such as {{'rope_theta': 1e4}}")
+
+
+def is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def is_list_of_positives(value, length):
+    is_list = isinstance(value, list) and len(value) == length
+    return is_list and all(is_number(x) and 0 < x < float("inf") for x in value)
 
 
 def attention_parameter_count(config, value_head_dim):

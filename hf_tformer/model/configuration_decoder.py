@@ -144,6 +144,8 @@ class TformerDecoderConfig(TformerConfig):
         super().validate_architecture()
         if self.is_encoder_decoder:
             raise ValueError("is_encoder_decoder is True: this family is a decoder, leave it False")
+        if self.sliding_window == 1:  # transformers' cache keeps one less, and for none: all
+            raise ValueError("sliding_window is 1, so tokens see nothing: choose at least 2")
         self.check_token_ids("pad_token_id", "bos_token_id", "eos_token_id")
 
     def approximate_parameter_count(self):
