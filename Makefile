@@ -3,15 +3,18 @@
 PYTHON ?= python3
 WORKERS ?= 2
 ARGS ?=
+# make fuzz runs for MINUTES or tries CASES, other ones for each SEED, and only PROMISE if it is named.
+FUZZ := $(if $(MINUTES),--minutes $(MINUTES)) $(if $(CASES),--cases $(CASES)) \
+	$(if $(SEED),--seed $(SEED)) $(if $(PROMISE),--promise $(PROMISE))
 
 BIN := .venv/bin
 QUICK := -n $(WORKERS) -m "not slow and not engine"
 
 # One torch thread in each test process: more would only fight the other processes for the cores.
-test test-floor test-engines: export OMP_NUM_THREADS ?= 1
+test test-floor test-engines fuzz: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-floor test-engines bench lint format clean
+.PHONY: help demo test test-slow test-floor test-engines fuzz bench lint format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +34,9 @@ test-floor: .venv-floor/ready ## the quick tests, on the oldest transformers tha
 
 test-engines: .venv-engines/ready ## the tests that need ctranslate2 and vLLM
 	.venv-engines/bin/python -m pytest -n 0 -m engine $(ARGS)
+
+fuzz: .venv/ready ## random models on random batches: MINUTES=10 or CASES=10000, SEED=1
+	PYTHONPATH=tests $(BIN)/python -m fuzz $(FUZZ)
 
 bench: .venv/ready ## all benchmarks beside their peers, into benchmarks/RESULTS.md (two quiet hours)
 	$(BIN)/python -m benchmarks all --write $(ARGS)

@@ -1,0 +1,153 @@
+"""Models and batches of a case, the plain paths, and when two answers are the same."""
+
+import importlib.util
+import logging
+import warnings
+from contextlib import ExitStack, contextmanager
+from unittest import mock
+
+import pytest
+import simulated_flash
+import torch
+from families import FAMILIES, pad
+from parity import randomise
+from transformers import StaticCache
+from transformers.cache_utils import EncoderDecoderCache
+
+by_name = {family.name: family for family in FAMILIES}
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+# Of the largest value. Where float32 is right, float64 shows whether it is right by accident.
+TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-9}
+
+
+@contextmanager
+def quiet():
+    """Kernels simulated, and no word of transformers about odd options: they are odd on purpose."""
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        level = logging.getLogger("transformers").level
+        logging.getLogger("transformers").setLevel(logging.CRITICAL)
+        stack.callback(logging.getLogger("transformers").setLevel, level)
+        simulated_flash.install(stack.enter_context(pytest.MonkeyPatch.context()))
+        # What flex attention compiles to takes a minute; uncompiled it computes the same.
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        yield
+
+
+@contextmanager
+def plain():
+    """Everything takes the path that it takes where the package is not installed."""
+    if importlib.util.find_spec("hf_tformer.fast"):
+        from hf_tformer import fast
+
+        with fast.disabled():
+            yield
+        return
+    model = "hf_tformer.model"
+    replaced = {f"{model}.generation.writes_alone": lambda *args: False}
+    for module in ("modeling_decoder", "stacks_seq2seq"):
+        replaced[f"{model}.{module}.run_next_tokens"] = lambda *args: None
+        replaced[f"{model}.{module}.run_whole_texts"] = lambda *args: None
+        replaced[f"{model}.{module}.write_in_place"] = lambda cache: None
+    with ExitStack() as stack:
+        for name, function in replaced.items():
+            stack.enter_context(mock.patch(name, function))
+        yield
+
+
+def build(case, backend=None, dtype=None):
+    family = by_name[case.family]
+    model = family.model_class(family.config_class(**case.config))
+    constants = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    randomise(model, case.seed)
+    for name, buffer in model.named_buffers():  # an activation's own constants stay as they are
+        buffer.requires_grad_(False).copy_(constants[name])
+    model = model.eval().to(dtype or DTYPES[case.dtype])
+    model.config._attn_implementation = backend or case.backend
+    return model
+
+
+def random_texts(lengths, vocab_size, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(vocab_size, (n,), generator=generator).tolist() for n in lengths]
+
+
+def texts(case):
+    """The texts, or sources and targets."""
+    sizes = [case.config["vocab_size"]]
+    if case.family == "seq2seq":
+        sizes.insert(0, case.config.get("source_vocab_size") or sizes[0])
+    lengths = [case.lengths, case.targets]
+    return [random_texts(*each, case.seed + 1) for each in zip(lengths, sizes, strict=False)]
+
+
+def as_batch(case, *parts, sides=None):
+    """Arguments of a forward pass, and which logits are of real tokens."""
+    sides = sides or (case.side, case.target_side)
+    batch = {}
+    for prefix, rows, side in zip(("", "decoder_"), parts, sides, strict=False):
+        batch[f"{prefix}input_ids"], batch[f"{prefix}attention_mask"] = pad(rows, side)
+    return batch, list(batch.values())[-1].bool()
+
+
+def prompts(case, rows, side=None):
+    """Arguments of generate: what a decoder continues, or what an encoder-decoder answers."""
+    ids, mask = pad(rows, side or ("left" if case.family == "decoder" else case.side))
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def new_cache(model, case, length):
+    if case.cache == "dynamic":
+        return None
+    if case.family == "decoder":
+        return StaticCache(config=model.config, max_cache_len=length)
+    config = model.config.get_text_config(decoder=True)
+    source = StaticCache(config=config, max_cache_len=max(case.lengths))
+    return EncoderDecoderCache(StaticCache(config=config, max_cache_len=length), source)
+
+
+def read_in_chunks(model, case, batch):
+    """The logits of a batch that is read beside a cache, the last chunk as long as it has to be."""
+    prefix = "decoder_" if case.family == "seq2seq" else ""
+    ids, mask = batch[f"{prefix}input_ids"], batch[f"{prefix}attention_mask"]
+    given = {}
+    if case.family == "seq2seq":
+        source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        given["encoder_outputs"] = model.get_encoder()(**source)
+        given["attention_mask"] = batch["attention_mask"]
+    logits, start, cache = [], 0, new_cache(model, case, ids.shape[1] + 2)
+    for length in [*case.chunks, ids.shape[1]]:
+        end = min(start + length, ids.shape[1])
+        if start == end:
+            break
+        given |= {f"{prefix}input_ids": ids[:, start:end], f"{prefix}attention_mask": mask[:, :end]}
+        output = model(**given, past_key_values=cache, use_cache=True)
+        logits.append(output.logits)
+        start, cache = end, output.past_key_values
+        if case.reweighted:
+            reweight(model)
+    return torch.cat(logits, dim=1)
+
+
+@torch.no_grad()
+def reweight(model):
+    """Other weights in the place of the ones that a step has read."""
+    model.load_state_dict({name: 1.1 * value for name, value in model.state_dict().items()})
+
+
+class Unequal(AssertionError):
+    """Two answers that had to be the same."""
+
+
+def check_same(actual, expected, what):
+    """Equal but for rounding; both may overflow in the same place, and neither is let off NaN."""
+    if actual.shape != expected.shape:
+        raise Unequal(f"{what}: shapes {list(actual.shape)} and {list(expected.shape)}")
+    if not torch.isfinite(expected).all():
+        raise Unequal(f"{what}: what was expected is not finite")
+    if not actual.numel():
+        return
+    difference = (actual - expected).abs().max() / expected.abs().max().clamp(min=1)
+    if not difference <= TOLERANCE[expected.dtype]:
+        raise Unequal(f"{what}: they differ by {difference:.1e} of the largest")

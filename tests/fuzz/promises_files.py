@@ -1,0 +1,172 @@
+"""Promises about what is kept in files."""
+
+import tempfile
+from pathlib import Path
+
+import torch
+from hypothesis import strategies as st
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+from conversion import ConversionError, export_checkpoint, import_checkpoint
+
+from .building import Unequal, as_batch, build, by_name, check_same, texts
+from .cases import Case, cases
+from .configurations import LONGEST, configurations
+
+# What a folder says about itself, and not about the model.
+OF_THE_FOLDER = ("architectures", "dtype", "transformers_version", "_name_or_path", "auto_map")
+AUTO = {"decoder": AutoModelForCausalLM, "seq2seq": AutoModelForSeq2SeqLM}
+
+saved_cases = cases()
+
+
+@torch.no_grad()
+def check_saved(case: Case):
+    """A model that was saved and loaded is the one it was, to the last bit."""
+    model = build(case)
+    batch, _ = as_batch(case, *texts(case))
+    with tempfile.TemporaryDirectory(prefix="fuzz") as folder:
+        model.save_pretrained(folder)
+        loaded = AUTO[case.family].from_pretrained(
+            folder, trust_remote_code=False, attn_implementation=case.backend
+        )
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    if loaded.dtype != model.dtype:
+        raise Unequal(f"saved as {model.dtype}, loaded as {loaded.dtype}")
+    check_equal(described(config), described(model.config), "configuration")
+    check_equal(described(loaded.config), described(model.config), "configuration of the model")
+    again = type(config)(**described(config))
+    check_equal(described(again), described(config), "configuration made of its fields")
+    tensors, before = (dict((*m.named_buffers(), *m.state_dict().items())) for m in (loaded, model))
+    check_equal(sorted(tensors), sorted(before), "names of the tensors")
+    for name, value in before.items():
+        if not torch.equal(tensors[name], value):
+            raise Unequal(f"{name} is not what was saved")
+    # Weights of a file lie at other addresses, where products may be summed in another order.
+    check_same(loaded(**batch).logits, model(**batch).logits, "loaded and saved")
+
+
+def described(config):
+    return {name: value for name, value in config.to_dict().items() if name not in OF_THE_FOLDER}
+
+
+def check_equal(actual, expected, what):
+    if actual != expected:
+        if isinstance(expected, dict):
+            names = {n for n in {*actual, *expected} if actual.get(n) != expected.get(n)}
+            actual, expected = ({n: of.get(n) for n in names} for of in (actual, expected))
+        raise Unequal(f"{what}: {actual} and {expected}")
+
+
+# What a format asks for; a random configuration would nearly always be refused.
+NO_BIAS = {"attention_bias": False, "attention_output_bias": False, "mlp_bias": False}
+BIASES = dict.fromkeys(NO_BIAS, True)
+PLAIN_NORM = {"norm_type": "layernorm", "mlp_type": "plain"}
+SEQ2SEQ = {**PLAIN_NORM, "norm_position": "post", "final_norm": False, **BIASES}
+WANTED = {
+    "llama": {},
+    "mistral": {},
+    "qwen2": {"attention_bias": True},
+    "qwen3": {"qk_norm": True},
+    "gpt2": {"position_embedding_type": "learned", **PLAIN_NORM, **BIASES},
+    "marian": {**SEQ2SEQ, "sinusoidal_layout": "halves", "lm_head_bias": True},
+    "bart": {
+        **SEQ2SEQ,
+        "position_embedding_type": "learned",
+        "embedding_norm": True,
+        "lm_head_bias": True,
+    },
+    "torch-transformer": {**SEQ2SEQ, "hidden_act": "gelu"},
+}
+# What these leave free, beside sizes, token ids and rotations.
+FREE = (
+    "hidden_act",
+    "rms_norm_eps",
+    "tie_word_embeddings",
+    "attention_scale",
+    "scale_embedding",
+    "norm_position",
+    "final_norm",
+    "mlp_bias",
+    "attention_bias",
+    "attention_output_bias",
+    "layer_norm_eps",
+    "lm_head_bias",
+    "logit_scale",
+    "share_encoder_decoder_embeddings",
+)
+KEPT = ("rope_parameters", "sliding_window", "layer_types", "source_vocab_size")
+WHOLE_HEADS = ("gpt2", "marian", "bart", "torch-transformer")
+
+
+@st.composite
+def converted_cases(draw):
+    """What a format asks for, with at most two fields that it may not know how to say."""
+    form = draw(st.sampled_from(sorted(WANTED)))
+    family = "seq2seq" if form in WHOLE_HEADS[1:] else "decoder"
+    drawn = draw(configurations(family, steady=True))
+    changed = draw(st.lists(st.sampled_from(FREE), max_size=2, unique=True))
+    config = {name: value for name, value in drawn.items() if is_kept(name) or name in changed}
+    config = {**config, **{n: v for n, v in WANTED[form].items() if n not in changed}}
+    if form in WHOLE_HEADS:
+        heads = config["num_attention_heads"] = draw(st.integers(1, 3))
+        size = 2 * draw(st.integers(1, 5))
+        config |= {"num_key_value_heads": None, "hidden_size": heads * size, "head_dim": None}
+        config.pop("value_head_dim", None)
+    elif config.get("head_dim", 0) is not None:
+        heads = config.get("num_attention_heads", 8)
+        if (config.get("head_dim") or config["hidden_size"] // heads) % 2:
+            config["head_dim"] = 4
+            config.pop("rope_parameters", None)
+    if config.get("source_vocab_size") not in (None, config["vocab_size"]):
+        config["share_encoder_decoder_embeddings"] = False
+    config["max_position_embeddings"] = draw(st.sampled_from([LONGEST, 64]))
+    texts_drawn = draw(st.lists(st.integers(1, 12), min_size=1, max_size=3))
+    targets = [draw(st.integers(1, 12)) for _ in texts_drawn] if family == "seq2seq" else []
+    return Case(family, config, texts_drawn, targets, seed=draw(st.integers(0, 999)), format=form)
+
+
+def is_kept(name):
+    sizes = ("size", "layers", "heads", "head_dim", "token_id")
+    return name in KEPT or name.endswith(sizes)
+
+
+@torch.no_grad()
+def check_converted(case: Case):
+    """Exported and imported again, a model is what it was; what is refused is said in a sentence."""
+    model = build(case)
+    batch, real = as_batch(case, *texts(case))
+    with tempfile.TemporaryDirectory(prefix="fuzz") as folder:
+        ours, theirs, again = (Path(folder) / name for name in ("ours", "theirs", "again"))
+        model.save_pretrained(ours)
+        try:
+            export_checkpoint(ours, theirs, to=case.format)
+        except ConversionError as error:
+            check_sentence(str(error))
+            return
+        source, settings = imported_from(case, theirs, model.config)
+        import_checkpoint(source, again, settings=settings)
+        loaded = by_name[case.family].model_class.from_pretrained(again)
+        loaded.config._attn_implementation = case.backend
+    check_same(loaded(**batch).logits[real], model(**batch).logits[real], "exported and imported")
+
+
+def imported_from(case, folder, config):
+    """The folder, or the one file in it with what that does not say."""
+    if case.format != "torch-transformer":
+        return folder, None
+    told = {
+        "nhead": config.num_attention_heads,
+        "pad_token_id": config.pad_token_id,
+        "norm_first": config.norm_position == "pre",
+        "activation": config.hidden_act,
+        "layer_norm_eps": config.layer_norm_eps,
+        "scale_embedding": config.scale_embedding,
+    }
+    (file,) = (path for path in folder.iterdir() if path.suffix in (".pt", ".pth", ".safetensors"))
+    return file, told
+
+
+def check_sentence(words):
+    if "\n" in words or len(words.split()) < 5:
+        raise Unequal(f"not a sentence: {words!r}")

@@ -1,0 +1,108 @@
+"""Promises about written texts."""
+
+from dataclasses import replace
+
+import torch
+
+from .building import Unequal, build, plain, prompts, texts
+from .cases import BACKENDS, Case, cases, generate_options, steady_options
+
+TIE = 1e-3  # two choices whose scores are this near are as good as each other in float32
+
+alone_text_cases = cases(backends=BACKENDS, steady=True, options=steady_options).filter(
+    # generate() treats every mask of a static cache as a tensor, for each model there is.
+    lambda case: not (case.backend == "flex_attention" and "cache_implementation" in case.options)
+)
+
+
+def check_alone_text(case: Case):
+    """A prompt is continued in a padded batch as it is alone."""
+    same_unless_tied(case, write_together, write_alone, "together and alone")
+
+
+def write_together(case, model):
+    return [until_end(text, model, case) for text in write(case, model, texts(case)[0])]
+
+
+def write_alone(case, model):
+    return [until_end(write(case, model, [row])[0], model, case) for row in texts(case)[0]]
+
+
+fast_text_cases = cases(options=generate_options)
+
+
+def check_fast_text(case: Case):
+    """What is fast writes what is plain writes, whatever is asked of generate."""
+    same_unless_tied(case, write_or_refuse, write_plainly, "fast and plain")
+
+
+def write_plainly(case, model):
+    with plain():
+        return write_or_refuse(case, model)
+
+
+def write_or_refuse(case, model):
+    """What transformers refuses has to be refused alike."""
+    try:
+        return write(case, model, texts(case)[0])
+    except ValueError as error:
+        return f"ValueError: {error}"
+
+
+@torch.no_grad()
+def write(case, model, rows):
+    """The new tokens of each text."""
+    torch.manual_seed(case.seed)
+    inputs = prompts(case, rows)
+    options = dict(case.options)
+    if case.family == "seq2seq" and model.config.decoder_start_token_id is None:
+        options["decoder_start_token_id"] = 0
+    output = model.generate(**inputs, **options)
+    skipped = inputs["input_ids"].shape[1] if case.family == "decoder" else 1
+    return [text[skipped:] for text in getattr(output, "sequences", output).tolist()]
+
+
+def until_end(text, model, case):
+    ends = case.options.get("eos_token_id", model.config.eos_token_id)
+    ends = ends if isinstance(ends, list) else [ends]
+    stops = [i for i, token in enumerate(text) if token in ends]
+    return text[: stops[0] + 1] if stops else text
+
+
+def same_unless_tied(case, one_way, another_way, what):
+    """In float32 two ways may choose differently between equals; in float64 they have to agree."""
+    ours, theirs = (way(case, build(case)) for way in (one_way, another_way))
+    if ours == theirs:
+        return
+    message = f"{what}: {ours} and {theirs}"
+    if case.dtype == "float64" or isinstance(ours, str) or isinstance(theirs, str):
+        raise Unequal(message)
+    exact = replace(case, dtype="float64")
+    exact_texts = [way(exact, build(exact)) for way in (one_way, another_way)]
+    if exact_texts[0] != exact_texts[1] or (is_greedy(case) and not is_tie(case, ours, theirs)):
+        raise Unequal(message)
+
+
+def is_greedy(case):
+    return case.options.get("num_beams", 1) == 1 and not case.options.get("do_sample")
+
+
+@torch.no_grad()
+def is_tie(case, ours, theirs):
+    """Whether the first tokens that differ have nearly the same score, as generate sees it."""
+    inputs, details = prompts(case, texts(case)[0]), {"output_scores": True}
+    options = case.options | details | {"return_dict_in_generate": True}
+    with plain():
+        steps = build(case).generate(**inputs, **options).scores
+    for row, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+        pairs = enumerate(zip(mine, other, strict=False))
+        differing = [(at, a, b) for at, (a, b) in pairs if a != b]
+        if differing:
+            at, a, b = differing[0]
+            scores = steps[at][row]
+            largest = scores[scores.isfinite()].abs().max()
+            if not abs(scores[a] - scores[b]) <= TIE * largest.clamp(min=1):
+                return False
+        elif mine != other:  # one ended where the other went on
+            return False
+    return True

@@ -1,0 +1,175 @@
+"""Promises about what is refused."""
+
+from dataclasses import dataclass
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from hypothesis import strategies as st
+
+from hf_tformer.model import configuration_base as base
+
+from .building import Unequal, by_name
+from .cases import FAMILIES
+from .configurations import FLAGS, ROPE_TYPES
+
+SMALL = {
+    "vocab_size": 17,
+    "hidden_size": 16,
+    "intermediate_size": 12,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "dropout": 0.0,
+}
+NAN, INFINITE = float("nan"), float("inf")
+SIZES = sorted(set(base.LARGEST) - {"format_version", "num_labels"})
+OPTIONAL = ("num_key_value_heads", "head_dim", "value_head_dim", "source_vocab_size")
+OPTIONAL += ("sliding_window", "attention_scale", "logit_scale", "final_norm")
+CHOICES = {
+    "position_embedding_type": base.POSITION_EMBEDDING_TYPES,
+    "sinusoidal_layout": base.SINUSOIDAL_LAYOUTS,
+    "norm_type": base.NORM_TYPES,
+    "norm_position": base.NORM_POSITIONS,
+    "mlp_type": base.MLP_TYPES,
+    "initializer": base.INITIALIZERS,
+    "hidden_act": (),
+}
+RATES = ("attention_dropout", "dropout", "label_smoothing")
+POSITIVE = ("rms_norm_eps", "layer_norm_eps", "initializer_range", "attention_scale", "logit_scale")
+OF_ROTATION = ("rope_scaling", "rope_theta", "partial_rotary_factor")  # in their old places
+TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+NUMBERS = {
+    **dict.fromkeys(RATES, [-0.1, 1.0, 1, 5, NAN, INFINITE, -INFINITE]),
+    **dict.fromkeys(POSITIVE, [0, 0.0, -1, -1e-6, NAN, INFINITE, -INFINITE]),
+    "z_loss": [-1, -1e-9, NAN, INFINITE],
+}
+NO_NUMBERS = ["1", "", [1], {}, (1, 2), b"1", 1j]
+NO_SIZES = [0, -1, -(10**20), 10**12, 10**30, 2.0, NAN, INFINITE, True, False, *NO_NUMBERS]
+
+
+@dataclass
+class Wrong:
+    """A field of a small configuration, and what it is given; `inside`: of rope_parameters."""
+
+    family: str
+    name: str
+    value: object
+    rope: dict[str, object] | None = None
+    must_be_refused: bool = True
+
+
+def wrong_values(family):
+    """Field → values that it must not take."""
+    fields = by_name[family].config_class.__dataclass_fields__
+    values = {
+        **dict.fromkeys(SIZES, NO_SIZES),
+        **{name: ["", "no such", 1, True, None, ["none"], b"none"] for name in CHOICES},
+        **{name: [*wrong, *NO_NUMBERS, True] for name, wrong in NUMBERS.items()},
+        **dict.fromkeys(FLAGS, ["yes", "", 1, 0, 1.0, None, [True]]),
+        **dict.fromkeys(
+            TOKEN_IDS, [-1, 17, 10**30, 1.5, NAN, True, "2", {}, b"2", [-1], [17], ["2"], [1.0]]
+        ),
+        "format_version": [0, -1, 2, 10**30, "1", 1.0, None, True],
+        "final_norm": ["yes", 1, 0, []],
+        "rope_scaling": ["linear", 1, [("factor", 2.0)]],
+        "rope_theta": [0, -1.0, NAN, INFINITE, "x", [], True],
+        "partial_rotary_factor": [0, -1.0, NAN, INFINITE, "x", [], True, 2.0],
+        "num_labels": [0, -1, 10**12, 2.0, "3", True],
+    }
+    for name in values.keys() - set(OPTIONAL) - set(TOKEN_IDS) - {"final_norm", *NOT_FIELDS}:
+        values[name] = [*values[name], None]
+    if family == "decoder":
+        values["layer_types"] = ["full_attention", ["banded"] * 6, [], ["full_attention"], [None]]
+        values["layer_types"] += [{}, 1, [1] * 6, [["full_attention"]] * 6, True]
+        values["is_encoder_decoder"] = [True, "yes", 1]
+    else:
+        values["share_encoder_decoder_embeddings"] = values["qk_norm"]
+        values["is_encoder_decoder"] = [False, "yes", 1, None]
+    return {name: wrong for name, wrong in values.items() if name in (*fields, *NOT_FIELDS)}
+
+
+NOT_FIELDS = ("layer_types", "num_labels", "is_encoder_decoder", *OF_ROTATION)
+ROPE_LISTS = ("short_factor", "long_factor")
+VALID_ROPE = {
+    "default": {},
+    "linear": {"factor": 2.0},
+    "dynamic": {"factor": 2.0},
+    "yarn": {"factor": 2.0, "original_max_position_embeddings": 8},
+    "longrope": {"short_factor": [1.0] * 2, "long_factor": [2.0] * 2, "factor": 2.0},
+    "llama3": {"factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    "proportional": {},
+}
+# What may be refused by name or has to work.
+ODD_NUMBERS = [1e-300, 1e300, 1, 1.0, 2, 0.5, 10**30, 1e-6, 3, 1000]
+
+
+@st.composite
+def wrong_configurations(draw):
+    family = draw(st.sampled_from(FAMILIES))
+    if draw(st.integers(0, 2)) == 2:
+        return draw(wrong_rotations(family))
+    values = wrong_values(family)
+    name = draw(st.sampled_from(sorted(values)))
+    return Wrong(family, name, draw(st.sampled_from(values[name])))
+
+
+@st.composite
+def wrong_rotations(draw, family):
+    kind = draw(st.sampled_from(ROPE_TYPES))
+    rope = {"rope_type": kind, **VALID_ROPE[kind]}
+    name = draw(
+        st.sampled_from(["rope_type", "", *base.ROPE_NUMBERS, *ROPE_LISTS, "truncate", "extra"])
+    )
+    must_be_refused = True
+    if name == "rope_type":
+        value = draw(st.sampled_from(["spiral", "", 1, None, ["yarn"], True]))
+        must_be_refused = value is not None  # as in old files
+    elif name == "":
+        value = draw(st.sampled_from(["default", [], 1, True, [("rope_type", "default")]]))
+        must_be_refused = bool(value)
+        return Wrong(family, "rope_parameters", value, None, must_be_refused)
+    elif name in ROPE_LISTS:
+        value = draw(st.sampled_from([1.0, "ab", [], ["a", "b"], [0.0, 1], [-1, 1], [NAN, 1], [1]]))
+    elif name in ("truncate", "extra"):
+        value, must_be_refused = draw(st.sampled_from([None, "x", 1, []])), False
+    elif draw(st.booleans()):
+        value, must_be_refused = draw(st.sampled_from(ODD_NUMBERS)), False
+    else:
+        value = draw(st.sampled_from([0, -1.0, NAN, INFINITE, "two", True, [], None]))
+        must_be_refused = value is not None and not (value == 0 and name.startswith("mscale"))
+    return Wrong(family, name, value, rope | {name: value}, must_be_refused)
+
+
+def check_refused(wrong: Wrong):
+    """A wrong value is refused by name when a configuration is made; what is not refused works."""
+    family = by_name[wrong.family]
+    given = {wrong.name: wrong.value}
+    if wrong.rope is not None:
+        given = {"rope_parameters": wrong.rope}
+    if wrong.rope is not None or wrong.name in ("rope_parameters", *OF_ROTATION):
+        given["position_embedding_type"] = "rotary"
+    configs = []
+    for make in (lambda **fields: family.config_class(**fields), from_file(family.config_class)):
+        try:
+            configs.append(make(**{**SMALL, **given}))
+        except (ValueError, StrictDataclassError) as error:
+            if wrong.name not in str(error):
+                raise Unequal(f"{wrong.name} is not named: {error}") from error
+    if configs and wrong.must_be_refused:
+        raise Unequal(f"{wrong.name} may be {wrong.value!r}")
+    for config in configs:
+        check_works(family, config)
+
+
+def from_file(config_class):
+    return lambda **fields: config_class.from_dict(fields)
+
+
+@torch.no_grad()
+def check_works(family, config):
+    if config.approximate_parameter_count() > 10**6:
+        return
+    model = family.model_class(config).eval()
+    ids = torch.tensor([[5, 6, 7, 8, 9, 10, 11, 12, 13, 14]])
+    target = {} if family.name == "decoder" else {"decoder_input_ids": ids}
+    if not torch.isfinite(model(ids, **target).logits).all():
+        raise Unequal("accepted, and the logits are not finite")
