@@ -51,16 +51,11 @@ POSITIVE_NUMBERS = (
 # The smallest and the largest value; between them every formula of transformers stays finite.
 ROPE_NUMBERS = {
     "rope_theta": (1.01, 1e15),
-    "factor": (1e-6, 1e6),
     "partial_rotary_factor": (1e-6, 1.0),
-    "original_max_position_embeddings": (2, 10**9),
-    "attention_factor": (1e-6, 1e6),
-    "beta_fast": (1e-6, 1e6),
-    "beta_slow": (1e-6, 1e6),
-    "low_freq_factor": (1e-6, 1e6),
-    "high_freq_factor": (1e-6, 1e6),
-    "mscale": (0, 1e6),
-    "mscale_all_dim": (0, 1e6),
+    "original_max_position_embeddings": (2, 1e9),
+    **dict.fromkeys(("factor", "attention_factor", "beta_fast", "beta_slow"), (1e-6, 1e6)),
+    **dict.fromkeys(("low_freq_factor", "high_freq_factor"), (1e-6, 1e6)),
+    **dict.fromkeys(("mscale", "mscale_all_dim"), (0, 1e6)),
 }
 
 

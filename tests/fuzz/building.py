@@ -13,6 +13,7 @@ from families import FAMILIES, pad
 from parity import randomise
 from transformers import StaticCache
 from transformers.cache_utils import EncoderDecoderCache
+from transformers.utils.logging import disable_progress_bar
 
 by_name = {family.name: family for family in FAMILIES}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -23,6 +24,7 @@ TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-9}
 @contextmanager
 def quiet():
     """Kernels simulated, and no word of transformers about odd options: they are odd on purpose."""
+    disable_progress_bar()
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
@@ -91,10 +93,12 @@ def as_batch(case, *parts, sides=None):
     return batch, list(batch.values())[-1].bool()
 
 
-def prompts(case, rows, side=None):
-    """Arguments of generate: what a decoder continues, or what an encoder-decoder answers."""
-    ids, mask = pad(rows, side or ("left" if case.family == "decoder" else case.side))
-    return {"input_ids": ids, "attention_mask": mask}
+def prompts(case, *parts):
+    """Arguments of generate: what a decoder continues; what an encoder-decoder answers, and how it
+    is to begin, if it is told."""
+    sides = ("left", "left") if case.family == "decoder" else (case.side, "left")
+    batch, _ = as_batch(case, *(parts if case.begun else parts[:1]), sides=sides)
+    return batch
 
 
 def new_cache(model, case, length):
@@ -127,6 +131,9 @@ def read_in_chunks(model, case, batch):
         start, cache = end, output.past_key_values
         if case.reweighted:
             reweight(model)
+        if case.cropped and end < ids.shape[1]:  # read again what was read last
+            cache.crop(-1)
+            start, logits[-1] = end - 1, logits[-1][:, :-1]
     return torch.cat(logits, dim=1)
 
 
@@ -136,18 +143,18 @@ def reweight(model):
     model.load_state_dict({name: 1.1 * value for name, value in model.state_dict().items()})
 
 
-class Unequal(AssertionError):
-    """Two answers that had to be the same."""
+class PromiseError(AssertionError):
+    """What was promised is not so."""
 
 
 def check_same(actual, expected, what):
     """Equal but for rounding; both may overflow in the same place, and neither is let off NaN."""
     if actual.shape != expected.shape:
-        raise Unequal(f"{what}: shapes {list(actual.shape)} and {list(expected.shape)}")
+        raise PromiseError(f"{what}: shapes {list(actual.shape)} and {list(expected.shape)}")
     if not torch.isfinite(expected).all():
-        raise Unequal(f"{what}: what was expected is not finite")
+        raise PromiseError(f"{what}: what was expected is not finite")
     if not actual.numel():
         return
     difference = (actual - expected).abs().max() / expected.abs().max().clamp(min=1)
     if not difference <= TOLERANCE[expected.dtype]:
-        raise Unequal(f"{what}: they differ by {difference:.1e} of the largest")
+        raise PromiseError(f"{what}: they differ by {difference:.1e} of the largest")

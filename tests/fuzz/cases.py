@@ -25,7 +25,9 @@ class Case:
     seed: int = 0  # of the weights, the tokens and of sampling
     chunks: list[int] = field(default_factory=list)  # lengths of what is read beside a cache
     cache: str = "dynamic"
-    reweighted: bool = False  # all weights are replaced after the first chunk
+    reweighted: bool = False  # all weights are replaced after each chunk
+    cropped: bool = False  # the last token of each chunk is read once more
+    begun: bool = False  # the texts to be written begin with the targets
     options: dict[str, object] = field(default_factory=dict)  # of generate, or of the loss
     format: str = ""  # of a conversion
 
@@ -49,10 +51,21 @@ def cases(draw, backends=("sdpa",), steady=False, dropout=True, chunks=False, op
         case.targets = draw(lengths)
     if chunks:
         case.chunks = draw(st.lists(st.integers(1, 6), min_size=1, max_size=8))
-        case.cache = draw(st.sampled_from(["dynamic", "static"]))
+        case.cache = draw(st.sampled_from(["dynamic", "dynamic", "static"]))
+        grows = case.cache == "dynamic" and not case.config.get("sliding_window")
+        case.cropped = grows and draw(st.booleans())
     if options is not None:
         case.options = draw(options(case))
+    # Flash attention is made for values that are no wider than keys.
+    wide = (case.config.get("value_head_dim") or 0) > head_dim(case.config)
+    if wide and case.backend.startswith("flash"):
+        case.backend = "sdpa"
     return case
+
+
+def head_dim(config):
+    heads = config.get("num_attention_heads", 8)
+    return config.get("head_dim") or config["hidden_size"] // heads
 
 
 sides = st.sampled_from(["left", "right"])

@@ -1,4 +1,4 @@
-"""All promises by name: what they are tried on, and the function that raises where one is broken."""
+"""All promises by name: what each is tried on, and the function that raises where it is broken."""
 
 from . import promises_files as files
 from . import promises_generate as generate

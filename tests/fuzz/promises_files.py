@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from conversion import ConversionError, export_checkpoint, import_checkpoint
 
-from .building import Unequal, as_batch, build, by_name, check_same, texts
+from .building import PromiseError, as_batch, build, by_name, check_same, texts
 from .cases import Case, cases
 from .configurations import LONGEST, configurations
 
@@ -32,7 +32,7 @@ def check_saved(case: Case):
         )
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     if loaded.dtype != model.dtype:
-        raise Unequal(f"saved as {model.dtype}, loaded as {loaded.dtype}")
+        raise PromiseError(f"saved as {model.dtype}, loaded as {loaded.dtype}")
     check_equal(described(config), described(model.config), "configuration")
     check_equal(described(loaded.config), described(model.config), "configuration of the model")
     again = type(config)(**described(config))
@@ -41,7 +41,7 @@ def check_saved(case: Case):
     check_equal(sorted(tensors), sorted(before), "names of the tensors")
     for name, value in before.items():
         if not torch.equal(tensors[name], value):
-            raise Unequal(f"{name} is not what was saved")
+            raise PromiseError(f"{name} is not what was saved")
     # Weights of a file lie at other addresses, where products may be summed in another order.
     check_same(loaded(**batch).logits, model(**batch).logits, "loaded and saved")
 
@@ -55,7 +55,7 @@ def check_equal(actual, expected, what):
         if isinstance(expected, dict):
             names = {n for n in {*actual, *expected} if actual.get(n) != expected.get(n)}
             actual, expected = ({n: of.get(n) for n in names} for of in (actual, expected))
-        raise Unequal(f"{what}: {actual} and {expected}")
+        raise PromiseError(f"{what}: {actual} and {expected}")
 
 
 # What a format asks for; a random configuration would nearly always be refused.
@@ -133,7 +133,7 @@ def is_kept(name):
 
 @torch.no_grad()
 def check_converted(case: Case):
-    """Exported and imported again, a model is what it was; what is refused is said in a sentence."""
+    """Exported and imported again, a model is what it was, or it is refused in a sentence."""
     model = build(case)
     batch, real = as_batch(case, *texts(case))
     with tempfile.TemporaryDirectory(prefix="fuzz") as folder:
@@ -169,4 +169,4 @@ def imported_from(case, folder, config):
 
 def check_sentence(words):
     if "\n" in words or len(words.split()) < 5:
-        raise Unequal(f"not a sentence: {words!r}")
+        raise PromiseError(f"not a sentence: {words!r}")

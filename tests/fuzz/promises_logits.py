@@ -52,13 +52,12 @@ def check_backend(case: Case):
 def fast_logits_cases(draw):
     case = draw(cases(chunks=True))
     case.reweighted = draw(st.integers(0, 4)) == 4
-    case.cache = draw(st.sampled_from(["dynamic", "dynamic", "static"]))
     return case
 
 
 @torch.no_grad()
 def check_fast_logits(case: Case):
-    """What is fast computes what is plain: at once, beside a cache, and every hidden state."""
+    """What is fast computes what is plain, at once and beside a cache."""
     batch, real = as_batch(case, *texts(case))
     at_once, in_chunks = [], []
     for is_plain in (False, True):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hf_tformer.model import configuration_base as base
 
-from .building import Unequal, by_name
+from .building import PromiseError, by_name
 from .cases import FAMILIES
 from .configurations import FLAGS, ROPE_TYPES
 
@@ -38,12 +38,13 @@ POSITIVE = ("rms_norm_eps", "layer_norm_eps", "initializer_range", "attention_sc
 OF_ROTATION = ("rope_scaling", "rope_theta", "partial_rotary_factor")  # in their old places
 TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 NUMBERS = {
-    **dict.fromkeys(RATES, [-0.1, 1.0, 1, 5, NAN, INFINITE, -INFINITE]),
-    **dict.fromkeys(POSITIVE, [0, 0.0, -1, -1e-6, NAN, INFINITE, -INFINITE]),
+    **{name: [-0.1, 1.0, 1, 5, NAN, INFINITE, -INFINITE] for name in RATES},
+    **{name: [0, 0.0, -1, -1e-6, NAN, INFINITE, -INFINITE] for name in POSITIVE},
     "z_loss": [-1, -1e-9, NAN, INFINITE],
 }
 NO_NUMBERS = ["1", "", [1], {}, (1, 2), b"1", 1j]
 NO_SIZES = [0, -1, -(10**20), 10**12, 10**30, 2.0, NAN, INFINITE, True, False, *NO_NUMBERS]
+NO_IDS = [-1, 17, 10**30, 1.5, NAN, True, "2", {}, b"2", [-1], [17], ["2"], [1.0]]
 
 
 @dataclass
@@ -64,10 +65,8 @@ def wrong_values(family):
         **dict.fromkeys(SIZES, NO_SIZES),
         **{name: ["", "no such", 1, True, None, ["none"], b"none"] for name in CHOICES},
         **{name: [*wrong, *NO_NUMBERS, True] for name, wrong in NUMBERS.items()},
-        **dict.fromkeys(FLAGS, ["yes", "", 1, 0, 1.0, None, [True]]),
-        **dict.fromkeys(
-            TOKEN_IDS, [-1, 17, 10**30, 1.5, NAN, True, "2", {}, b"2", [-1], [17], ["2"], [1.0]]
-        ),
+        **{name: ["yes", "", 1, 0, 1.0, None, [True]] for name in FLAGS},
+        **dict.fromkeys(TOKEN_IDS, NO_IDS),
         "format_version": [0, -1, 2, 10**30, "1", 1.0, None, True],
         "final_norm": ["yes", 1, 0, []],
         "rope_scaling": ["linear", 1, [("factor", 2.0)]],
@@ -153,9 +152,9 @@ def check_refused(wrong: Wrong):
             configs.append(make(**{**SMALL, **given}))
         except (ValueError, StrictDataclassError) as error:
             if wrong.name not in str(error):
-                raise Unequal(f"{wrong.name} is not named: {error}") from error
+                raise PromiseError(f"{wrong.name} is not named: {error}") from error
     if configs and wrong.must_be_refused:
-        raise Unequal(f"{wrong.name} may be {wrong.value!r}")
+        raise PromiseError(f"{wrong.name} may be {wrong.value!r}")
     for config in configs:
         check_works(family, config)
 
@@ -172,4 +171,4 @@ def check_works(family, config):
     ids = torch.tensor([[5, 6, 7, 8, 9, 10, 11, 12, 13, 14]])
     target = {} if family.name == "decoder" else {"decoder_input_ids": ids}
     if not torch.isfinite(model(ids, **target).logits).all():
-        raise Unequal("accepted, and the logits are not finite")
+        raise PromiseError("accepted, and the logits are not finite")

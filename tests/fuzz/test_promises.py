@@ -1,0 +1,66 @@
+"""Random models on random batches keep every promise, and a promise that is broken is noticed."""
+
+import pytest
+import simulated_flash
+from hypothesis import Phase
+
+from hf_tformer.model import losses, modeling_decoder
+
+from .building import by_name
+from .cases import FAMILIES
+from .configurations import DEPENDENT, table
+from .promises import PROMISES
+from .running import Faults, run
+
+# Cases of each promise, always the same ones; `make fuzz` tries others.
+SHARE = {"saved": 25, "converted": 20, "refused": 100}
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_random_models_keep_the_promise(promise):
+    faults = Faults()
+    run(promise, SHARE.get(promise, 40), seed=0, faults=faults)
+    assert not faults.found, faults.found[0]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_field_of_a_configuration_is_drawn(name):
+    family = by_name[name].config_class
+    inherited = family.__mro__[2].__dataclass_fields__
+    fields = set(family.__dataclass_fields__) - set(inherited) | {"format_version"}
+    assert fields == {*table(name), *DEPENDENT["common"], *DEPENDENT[name]}
+
+
+def attend_wrongly(attend):
+    def attend_with_another_scale(query, key, value, softmax_scale, *rest):
+        return attend(query, key, value, 1.01 * softmax_scale, *rest)
+
+    return attend_with_another_scale
+
+
+def forget_padding(count_positions):
+    return lambda mask, *rest: count_positions(None, *rest)
+
+
+def smooth_more(loss):
+    def loss_smoothed_more(*args):
+        *first, smoothing, z_loss = args
+        return loss(*first, 1.1 * smoothing, z_loss)
+
+    return loss_smoothed_more
+
+
+FAULTS = {
+    "backend": (simulated_flash, "attend", attend_wrongly),
+    "alone": (modeling_decoder, "count_positions", forget_padding),
+    "lean_loss": (losses, "slopes_in_place", smooth_more),
+}
+
+
+@pytest.mark.parametrize("promise", FAULTS)
+def test_a_fault_that_was_planted_is_found(promise, monkeypatch):
+    module, name, wrong = FAULTS[promise]
+    monkeypatch.setattr(module, name, wrong(getattr(module, name)))
+    faults = Faults()
+    run(promise, 100, seed=0, faults=faults, phases=[Phase.generate])
+    assert faults.of(promise) == 1
