@@ -96,9 +96,11 @@ def as_batch(case, *parts, sides=None):
 def prompts(case, *parts):
     """Arguments of generate: what a decoder continues; what an encoder-decoder answers, and how it
     is to begin, if it is told."""
-    sides = ("left", "left") if case.family == "decoder" else (case.side, "left")
-    batch, _ = as_batch(case, *(parts if case.begun else parts[:1]), sides=sides)
-    return batch
+    sources, *targets = parts
+    start = case.config.get("decoder_start_token_id", 1)
+    begun = [[[start, *row] for row in rows] for rows in targets if case.begun]
+    sides = ("left" if case.family == "decoder" else case.side, "left")
+    return as_batch(case, sources, *begun, sides=sides)[0]
 
 
 def new_cache(model, case, length):

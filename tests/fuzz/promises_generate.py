@@ -67,10 +67,7 @@ def write(case, model, *parts):
     """The new tokens of each text."""
     torch.manual_seed(case.seed)
     inputs = prompts(case, *parts)
-    options = dict(case.options)
-    if case.family == "seq2seq" and model.config.decoder_start_token_id is None:
-        options["decoder_start_token_id"] = 0
-    output = model.generate(**inputs, **options)
+    output = model.generate(**inputs, **case.options)
     ids = inputs["input_ids"] if case.family == "decoder" else inputs.get("decoder_input_ids")
     skipped = 1 if ids is None else ids.shape[1]
     return [text[skipped:] for text in getattr(output, "sequences", output).tolist()]
