@@ -5,6 +5,7 @@ make fuzz CASES=10000 SEED=7 PROMISE=fast_text
 """
 
 import argparse
+import itertools
 import os
 import sys
 import time
@@ -28,22 +29,30 @@ def main():
     parser.add_argument("--promise", choices=PROMISES, action="append", help="only this one")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    end = deadline(arguments)
     names = arguments.promise or list(PROMISES)
     faults, counts, seconds = Faults(), dict.fromkeys(names, 0), dict.fromkeys(names, 0.0)
-    rounds = 0
-    while time.monotonic() < end and sum(counts.values()) < (arguments.cases or float("inf")):
-        for name in names:
-            left = (arguments.cases or 10**9) - sum(counts.values())
-            if left <= 0 or time.monotonic() >= end:
-                break
-            start = time.monotonic()
-            seed = arguments.seed * 1_000_003 + rounds
-            counts[name] += run(name, min(ROUND, left), seed, faults)
-            seconds[name] += time.monotonic() - start
-        rounds += 1
+    try:
+        try_all(arguments, faults, counts, seconds)
+    except KeyboardInterrupt:
+        print("interrupted")
     report(faults, counts, seconds, arguments.seed)
     return 1 if faults.found else 0
+
+
+def try_all(arguments, faults, counts, seconds):
+    """Some cases of each promise, then others of each, until the time or the cases are used up."""
+    end, wanted = deadline(arguments), arguments.cases or float("inf")
+    each = max(1, min(ROUND, wanted // len(counts)))
+    for number in itertools.count():
+        for name in counts:
+            left = wanted - sum(counts.values())
+            if left <= 0 or time.monotonic() >= end:
+                return
+            start = time.monotonic()
+            counts[name] += run(
+                name, int(min(each, left)), arguments.seed * 1_000_003 + number, faults
+            )
+            seconds[name] += time.monotonic() - start
 
 
 def deadline(arguments):

@@ -32,8 +32,12 @@ class Case:
     format: str = ""  # of a conversion
 
     def __repr__(self):
-        shown = {f.name: getattr(self, f.name) for f in fields(self)}
-        shown = {name: value for name, value in shown.items() if value not in ("", [], {}, False)}
+        values = {f.name: (getattr(self, f.name), f.default) for f in fields(self)}
+        shown = {
+            name: value
+            for name, (value, default) in values.items()
+            if value != default and value not in ([], {})
+        }
         return f"Case({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 

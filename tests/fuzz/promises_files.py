@@ -40,7 +40,7 @@ def check_saved(case: Case):
     tensors, before = (dict((*m.named_buffers(), *m.state_dict().items())) for m in (loaded, model))
     check_equal(sorted(tensors), sorted(before), "names of the tensors")
     for name, value in before.items():
-        if not torch.equal(tensors[name], value):
+        if tensors[name].dtype != value.dtype or not torch.equal(tensors[name], value):
             raise PromiseError(f"{name} is not what was saved")
     # Weights of a file lie at other addresses, where products may be summed in another order.
     check_same(loaded(**batch).logits, model(**batch).logits, "loaded and saved")

@@ -13,13 +13,13 @@ from .promises import PROMISES
 from .running import Faults, run
 
 # Cases of each promise, always the same ones; `make fuzz` tries others.
-SHARE = {"saved": 25, "converted": 20, "refused": 100}
+SHARE = {"alone_text": 20, "converted": 15, "refused": 100}
 
 
 @pytest.mark.parametrize("promise", PROMISES)
 def test_random_models_keep_the_promise(promise):
     faults = Faults()
-    run(promise, SHARE.get(promise, 40), seed=0, faults=faults)
+    run(promise, SHARE.get(promise, 30), seed=0, faults=faults)
     assert not faults.found, faults.found[0]
 
 
