@@ -1,6 +1,7 @@
 """Fixtures that every test file may use."""
 
 import os
+import sys
 from contextlib import nullcontext
 
 # Before transformers is imported: tests never reach for the network, and one that tries must fail
@@ -12,6 +13,7 @@ import pytest
 import simulated_flash
 import torch
 from families import BACKENDS, FAMILIES
+from warm_python import WarmPython
 
 from hf_tformer import fast
 
@@ -37,6 +39,21 @@ def plain_paths(request):
 @pytest.fixture(autouse=True)
 def same_random_numbers():
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory):
+    server = WarmPython(tmp_path_factory.mktemp("warm"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def warm_python(request, monkeypatch):
+    """What is started by `sys.executable` is a process that has imported torch already."""
+    if sys.platform == "linux":
+        executable = request.getfixturevalue("warm").executable
+        monkeypatch.setattr(sys, "executable", str(executable))
 
 
 @pytest.fixture(params=FAMILIES, ids=lambda family: family.name)

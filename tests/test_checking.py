@@ -28,6 +28,8 @@ from transformers import PreTrainedTokenizerFast
 from hf_tformer.check import CheckError, check
 from hf_tformer.check.command import main
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 
 def faults(findings):
     return [finding for finding in findings if finding.verdict in ("fail", "warn")]

@@ -12,6 +12,8 @@ from transformers import AutoConfig
 
 from hf_tformer import TformerDecoderConfig, TformerSeq2SeqConfig
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 # what is given → words the message must hold: the field, the value, the remedy
 REFUSED = [
     ({"hidden_size": 500, "num_attention_heads": 7}, ["hidden_size (500)", "(7)", "set head_dim"]),

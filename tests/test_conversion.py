@@ -18,6 +18,8 @@ from conversion.checkpoints import open_checkpoint, write_checkpoint
 from conversion.registry import FORMATS
 from conversion.rules import convert, plan
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 
 @pytest.fixture
 def llama(tmp_path):

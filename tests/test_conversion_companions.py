@@ -14,6 +14,8 @@ from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerFas
 from conversion import export_checkpoint, import_checkpoint
 from conversion.__main__ import main
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 WORDS = ["<unk>", "<s>", "</s>", "to", "be", "or", "not"]
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 

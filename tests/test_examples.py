@@ -19,6 +19,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_tformer
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 EXAMPLES = Path(train_translation.__file__).parent
 SIZES = {
     "number_of_dates": 64,

@@ -29,6 +29,8 @@ from huggingface_hub.errors import (
 )
 from transformers import AutoConfig, LlamaConfig
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 REPO = "user/repo"
 WEIGHTS = bytes(range(256)) * 40
 READER = """

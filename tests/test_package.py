@@ -36,30 +36,9 @@ def test_importing_the_package_loads_neither_torch_nor_transformers():
     assert run_python(code).stdout.strip() == "[]"
 
 
-# torch takes seconds to import, and none of them is about torch: a process that has it forks one
-# for each program.
-FORKING = """
-import os, sys, traceback
-import torch._dynamo, torch.distributed.fsdp, torch.distributed.tensor
-assert "transformers" not in sys.modules
-for program in sys.argv[1:]:
-    if child := os.fork():
-        if os.waitpid(child, 0)[1]:
-            sys.exit(f"this program failed: {program}")
-        continue
-    try:
-        exec(program, {"__name__": "__main__"})
-        sys.stdout.flush()
-        os._exit(0)
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
-"""
-
-
 def print_each(programs):
-    """The words that programs print, each of which imports transformers anew."""
-    return run_python(FORKING, *programs).stdout.split()
+    """The words that programs print, each in a process of its own."""
+    return [word for program in programs for word in run_python(program).stdout.split()]
 
 
 ORDERS = [
@@ -75,6 +54,7 @@ ORDERS = [
 ]
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_both_families_answer_to_the_auto_classes_in_every_order_of_imports():
     code = """
 for name in ("tformer_decoder", "tformer_seq2seq"):
@@ -85,6 +65,7 @@ for name in ("tformer_decoder", "tformer_seq2seq"):
     assert print_each(order + code for order in ORDERS) == modules * len(ORDERS)
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_anything_of_transformers_may_be_imported_after_the_package():
     """transformers imports its Auto classes in the middle of the files that models are built on."""
     names = "PreTrainedModel Trainer LlamaForCausalLM GenerationMixin AutoTokenizer pipeline"
@@ -101,6 +82,7 @@ print(type(AutoModelForCausalLM.from_config(config)).__name__)
     assert print_each(programs) == ["TformerDecoderForCausalLM"] * len(programs)
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_importing_a_configuration_alone_does_not_need_the_models():
     code = (
         "import hf_tformer; from transformers import AutoConfig; "

@@ -17,6 +17,8 @@ from hf_tformer import publish
 from hf_tformer.__main__ import main
 from hf_tformer.publish import PublishError, publishing
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 ME = "user/tiny"
 
 

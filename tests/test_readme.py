@@ -10,6 +10,8 @@ import pytest
 from families import DECODER
 from test_training import tokenizer
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "README.zh-CN.md")
 FENCE = re.compile(r"^(?:### (?P<title>.+?)\n|```(?P<kind>\w*)\n(?P<code>.*?)^```)", re.M | re.S)

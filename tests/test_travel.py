@@ -16,6 +16,8 @@ from transformers import AutoConfig
 import hf_tformer
 from hf_tformer.registration import FAMILIES
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 # The reader's whole program. It proves that the package cannot be imported before it loads
 # anything; then it opens each folder, compares what it answers, and saves it again.
 READER = """

@@ -16,6 +16,8 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 ROOT = Path(__file__).parent.parent
 NAMED = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 AUTO = {"decoder": AutoModelForCausalLM, "seq2seq": AutoModelForSeq2SeqLM}
