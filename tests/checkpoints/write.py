@@ -1,9 +1,15 @@
-"""Writes the checkpoints of the present format that later code has to read.
+"""Writes the checkpoints of the present format that later code and later libraries have to read.
 
-    python tests/checkpoints/write.py
+    python tests/checkpoints/write.py [NAME]
 
-Run once when FORMAT_VERSION is raised, with the code that raises it; the folders of earlier formats
-stay as they are.
+Without a name: folders without code, which the code of today reads. Run once when FORMAT_VERSION is
+raised, with the code that raises it.
+
+With a name, such as `with-code`: folders that carry their code, as strangers hold them, for
+transformers and torch of every age to open. Run when the code that travels has changed in what it
+imports from them, with a name of its own.
+
+The folders that are there already stay as they are.
 """
 
 import sys
@@ -20,27 +26,38 @@ from families import DECODER, SEQ2SEQ  # noqa: E402
 from hf_tformer.model.configuration_base import FORMAT_VERSION  # noqa: E402
 
 SMALL = {"hidden_size": 12, "intermediate_size": 14, "head_dim": 4, "vocab_size": 29}
+NEW_TOKENS = 6
 
 
-def main():
+def main(name=None):
     for family, depth in (
         (DECODER, {"num_hidden_layers": 2, "sliding_window": 4}),
         (SEQ2SEQ, {"decoder_layers": 1}),
     ):
+        torch.manual_seed(0)
         model = family.build(**SMALL, **depth)
-        folder = HERE / f"format-{FORMAT_VERSION}" / family.name
+        kept_as = f"{family.name}-{name}" if name else family.name
+        folder = HERE / f"format-{FORMAT_VERSION}" / kept_as
+        if folder.exists():
+            raise SystemExit(f"{folder} is there and stays as it is: choose another name")
         model.save_pretrained(folder)
-        for code in folder.glob("*.py"):
-            code.unlink()  # the point is that today's code reads it
+        if not name:
+            for code in folder.glob("*.py"):
+                code.unlink()
         ids = torch.arange(3, 15).reshape(2, 6)
-        target = {} if family is DECODER else {"decoder_input_ids": ids[:, :4]}
-        logits = model(input_ids=ids, **target).logits.detach()
-        target = {name: ids.contiguous() for name, ids in target.items()}
+        inputs = {"input_ids": ids}
+        if family is SEQ2SEQ:
+            inputs["decoder_input_ids"] = ids[:, :4]
+        answers = {"logits": model(**inputs).logits.detach()}
+        if name:
+            options = {"max_new_tokens": NEW_TOKENS, "do_sample": False}
+            answers["written"] = model.generate(input_ids=ids, **options)
+        tensors = {**inputs, **answers}
         save_file(
-            {"input_ids": ids, "logits": logits.contiguous(), **target},
+            {key: tensor.contiguous() for key, tensor in tensors.items()},
             folder / "expected.safetensors",
         )
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

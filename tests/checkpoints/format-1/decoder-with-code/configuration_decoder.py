@@ -1,0 +1,159 @@
+# Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
+"""Configuration of the decoder-only family.
+
+The defaults give the modern language model: grouped queries, rotary positions, RMSNorm before each
+sub-layer, a gated SiLU MLP. Other values give GPT-2, Mistral, Qwen2, Qwen3 and the teaching models.
+"""
+
+from transformers.configuration_utils import strict
+
+from .configuration_base import TformerConfig, attention_parameter_count, mlp_parameter_count
+
+AUTO_MAP = {
+    "AutoConfig": "configuration_decoder.TformerDecoderConfig",
+    "AutoModel": "modeling_decoder.TformerDecoderModel",
+    "AutoModelForCausalLM": "modeling_decoder.TformerDecoderForCausalLM",
+    "AutoModelForSequenceClassification": (
+        "modeling_decoder.TformerDecoderForSequenceClassification"
+    ),
+    "AutoModelForTokenClassification": "modeling_decoder.TformerDecoderForTokenClassification",
+    "AutoModelForQuestionAnswering": "modeling_decoder.TformerDecoderForQuestionAnswering",
+}
+
+
+@strict
+class TformerDecoderConfig(TformerConfig):
+    """Fields of the decoder-only family.
+
+    Two more are attributes only where they mean something: `rope_parameters` (a dict in
+    transformers' words) with rotary positions, `layer_types` (one entry per layer) where some
+    layer slides.
+    """
+
+    model_type = "tformer_decoder"
+    base_model_tp_plan = {
+        "layers.*.self_attn.q_proj": "colwise",
+        "layers.*.self_attn.k_proj": "colwise",
+        "layers.*.self_attn.v_proj": "colwise",
+        "layers.*.self_attn.q_norm": "replicated_with_grad_allreduce",
+        "layers.*.self_attn.k_norm": "replicated_with_grad_allreduce",
+        "layers.*.self_attn.o_proj": "rowwise",
+        "layers.*.mlp.gate_proj": "colwise",
+        "layers.*.mlp.up_proj": "colwise",
+        "layers.*.mlp.down_proj": "rowwise",
+    }
+    base_model_pp_plan = {
+        "embed_tokens": (["input_ids"], ["inputs_embeds"]),
+        "layers": (["hidden_states", "attention_mask"], ["hidden_states"]),
+        "norm": (["hidden_states"], ["hidden_states"]),
+    }
+
+    vocab_size: int = 32000
+    hidden_size: int = 512
+    intermediate_size: int = 1376
+    num_hidden_layers: int = 6
+    num_attention_heads: int = 8
+    num_key_value_heads: int | None = 4  # None: one per query head
+    head_dim: int | None = None  # None: hidden_size / num_attention_heads
+
+    position_embedding_type: str = "rotary"  # learned (GPT-2), sinusoidal, none
+    max_position_embeddings: int = 2048  # binding for learned positions only
+    sinusoidal_layout: str = "interleaved"  # halves: sines first, then cosines (Marian)
+
+    norm_type: str = "rmsnorm"  # layernorm (GPT-2)
+    rms_norm_eps: float = 1e-6
+    layer_norm_eps: float = 1e-5
+    norm_position: str = "pre"  # post (GPT-1)
+    final_norm: bool | None = None  # None: where the norms come first
+    embedding_norm: bool = False
+    qk_norm: bool = False  # Qwen3
+
+    mlp_type: str = "gated"  # plain (GPT-2)
+    hidden_act: str = "silu"
+    attention_bias: bool = False  # of q, k and v (Qwen2, GPT-2)
+    attention_output_bias: bool = False
+    mlp_bias: bool = False
+    lm_head_bias: bool = False
+
+    attention_scale: float | int | None = None  # None: 1 / sqrt(head_dim)
+    logit_scale: float | int | None = None  # None: 1
+    scale_embedding: bool = False  # by sqrt(hidden_size)
+    sliding_window: int | None = None  # Mistral
+
+    attention_dropout: float | int = 0.0
+    dropout: float | int = 0.0  # of the embeddings and of each sub-layer's output
+    tie_word_embeddings: bool = True
+    label_smoothing: float | int = 0.0
+    z_loss: float | int = 0.0  # weight of the squared log-partition
+    return_logits_in_training: bool = False  # beside the loss; they can be the largest tensor
+    initializer: str = "normal"
+    initializer_range: float = 0.02
+
+    use_cache: bool = True
+    pad_token_id: int | None = None
+    bos_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+
+    def __post_init__(self, rope_parameters=None, layer_types=None, **kwargs):
+        self.check_first(kwargs.get("num_labels"))
+        self.derive_heads()
+        if self.final_norm is None:
+            self.final_norm = self.norm_position == "pre"
+        if self.logit_scale is None:
+            self.logit_scale = 1.0  # never None: vLLM multiplies by it
+        self.take_rope(rope_parameters, kwargs)
+        kwargs["auto_map"] = dict(AUTO_MAP)
+        super().__post_init__(**kwargs)
+        self.derive_layer_types(layer_types)
+        self.validate_architecture()
+
+    def derive_layer_types(self, layer_types):
+        """Sets `layer_types` only where some layer slides: a None there trips caches and vLLM."""
+        if layer_types is None and self.sliding_window is not None:
+            layer_types = ["sliding_attention"] * self.num_hidden_layers
+        if layer_types is None:
+            return
+        if not isinstance(layer_types, (list, tuple)):
+            raise ValueError(
+                f"layer_types is {layer_types!r}: give a list with one entry per layer"
+            )
+        if len(layer_types) != self.num_hidden_layers:
+            raise ValueError(
+                f"layer_types has {len(layer_types)} entries for num_hidden_layers "
+                f"({self.num_hidden_layers}): give one entry per layer"
+            )
+        unknown = sorted(
+            {str(kind) for kind in layer_types} - {"full_attention", "sliding_attention"}
+        )
+        if unknown:
+            raise ValueError(
+                f"layer_types holds {unknown}: choose full_attention or sliding_attention for "
+                "each layer"
+            )
+        if "sliding_attention" in layer_types:
+            if self.sliding_window is None:
+                raise ValueError(
+                    "layer_types holds sliding_attention but sliding_window is None: set "
+                    "sliding_window"
+                )
+            self.layer_types = list(layer_types)
+        else:
+            self.sliding_window = None
+
+    def validate_architecture(self):
+        super().validate_architecture()
+        if self.is_encoder_decoder:
+            raise ValueError("is_encoder_decoder is True: this family is a decoder, leave it False")
+        self.check_token_ids("pad_token_id", "bos_token_id", "eos_token_id")
+
+    def approximate_parameter_count(self):
+        layer = attention_parameter_count(self, self.head_dim) + mlp_parameter_count(self)
+        tables = self.vocab_size * (1 if self.tie_word_embeddings else 2)
+        if self.position_embedding_type == "learned":
+            tables += self.max_position_embeddings
+        return self.num_hidden_layers * layer + tables * self.hidden_size
+
+
+TformerDecoderConfig.register_for_auto_class()
+
+__all__ = ["TformerDecoderConfig"]

@@ -1,0 +1,139 @@
+# Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
+"""Configuration of the encoder-decoder family.
+
+The defaults give the model of the 2017 paper: sinusoids, LayerNorm after each sub-layer, a plain
+ReLU MLP, one table for source, target and output. Other values give Marian, BART and modern forms.
+"""
+
+from transformers.configuration_utils import strict
+
+from .configuration_base import TformerConfig, attention_parameter_count, mlp_parameter_count
+
+AUTO_MAP = {
+    "AutoConfig": "configuration_seq2seq.TformerSeq2SeqConfig",
+    "AutoModel": "modeling_seq2seq.TformerSeq2SeqModel",
+    "AutoModelForSeq2SeqLM": "modeling_seq2seq.TformerSeq2SeqForConditionalGeneration",
+}
+
+
+@strict
+class TformerSeq2SeqConfig(TformerConfig):
+    """Fields of the encoder-decoder family; sizes hold for both stacks, depths for each.
+
+    One more is an attribute only with rotary positions: `rope_parameters`, in transformers' words.
+    """
+
+    model_type = "tformer_seq2seq"
+    keys_to_ignore_at_inference = ["past_key_values", "encoder_last_hidden_state"]
+    attribute_map = {"num_hidden_layers": "encoder_layers"}
+    base_model_fsdp_plan = {}  # TformerSeq2SeqModel has one; this would hold for each stack too
+
+    vocab_size: int = 32000  # of the target, and of the source where source_vocab_size is None
+    source_vocab_size: int | None = None
+    hidden_size: int = 512
+    intermediate_size: int = 2048
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    num_attention_heads: int = 8
+    num_key_value_heads: int | None = None  # None: one per query head
+    head_dim: int | None = None  # None: hidden_size / num_attention_heads
+    value_head_dim: int | None = None  # None: head_dim
+
+    position_embedding_type: str = "sinusoidal"  # learned (BART), rotary, none
+    max_position_embeddings: int = 1024  # binding for learned positions only
+    sinusoidal_layout: str = "interleaved"  # halves: sines first, then cosines (Marian)
+
+    norm_type: str = "layernorm"
+    rms_norm_eps: float = 1e-6
+    layer_norm_eps: float = 1e-5
+    norm_position: str = "post"
+    final_norm: bool | None = None  # None: where the norms come first
+    embedding_norm: bool = False  # BART, attention-is-all-you-need-pytorch
+    qk_norm: bool = False
+
+    mlp_type: str = "plain"
+    hidden_act: str = "relu"
+    attention_bias: bool = True
+    attention_output_bias: bool = True
+    mlp_bias: bool = True
+    lm_head_bias: bool = False  # Marian and BART call it final_logits_bias
+
+    attention_scale: float | int | None = None  # None: 1 / sqrt(head_dim)
+    logit_scale: float | int | None = None  # None: 1
+    scale_embedding: bool = True  # by sqrt(hidden_size)
+
+    attention_dropout: float | int = 0.0
+    dropout: float | int = 0.1  # of the embeddings and of each sub-layer's output
+    tie_word_embeddings: bool = True  # the output projection with the target table
+    share_encoder_decoder_embeddings: bool = True
+    label_smoothing: float | int = 0.0
+    z_loss: float | int = 0.0  # weight of the squared log-partition
+    return_logits_in_training: bool = False  # beside the loss; they can be the largest tensor
+    initializer: str = "xavier_uniform"  # of the projections; embeddings are always normal
+    initializer_range: float = 0.02
+
+    use_cache: bool = True
+    is_encoder_decoder: bool = True
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    decoder_start_token_id: int | None = 1
+
+    def __post_init__(self, rope_parameters=None, **kwargs):
+        self.check_first(kwargs.get("num_labels"))
+        self.derive_heads()
+        if self.share_encoder_decoder_embeddings and self.source_vocab_size == self.vocab_size:
+            self.source_vocab_size = None  # one table is resized as one
+        if self.value_head_dim is None:
+            self.value_head_dim = self.head_dim
+        if self.final_norm is None:
+            self.final_norm = self.norm_position == "pre"
+        if self.logit_scale is None:
+            self.logit_scale = 1.0
+        self.take_rope(rope_parameters, kwargs)
+        kwargs["auto_map"] = dict(AUTO_MAP)
+        super().__post_init__(**kwargs)
+        self.validate_architecture()
+
+    def validate_architecture(self):
+        super().validate_architecture()
+        if not self.is_encoder_decoder:
+            raise ValueError("is_encoder_decoder is False: this family has both, leave it True")
+        self.check_token_ids(
+            "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"
+        )
+        if self.share_encoder_decoder_embeddings and self.source_vocab_size not in (
+            None,
+            self.vocab_size,
+        ):
+            raise ValueError(
+                f"source_vocab_size ({self.source_vocab_size}) differs from vocab_size "
+                f"({self.vocab_size}), so one "
+                "table cannot serve both: set share_encoder_decoder_embeddings=False"
+            )
+        if self.pad_token_id is not None and self.pad_token_id >= (
+            self.source_vocab_size or self.vocab_size
+        ):
+            raise ValueError(
+                f"pad_token_id is {self.pad_token_id}, outside the source vocabulary of "
+                f"{self.source_vocab_size}: "
+                "source and target are padded with one id, choose it inside both"
+            )
+
+    def approximate_parameter_count(self):
+        attention = attention_parameter_count(self, self.value_head_dim)
+        mlp = mlp_parameter_count(self)
+        layers = self.encoder_layers * (attention + mlp) + self.decoder_layers * (
+            2 * attention + mlp
+        )
+        tables = self.vocab_size * (1 if self.tie_word_embeddings else 2)
+        if not self.share_encoder_decoder_embeddings:
+            tables += self.source_vocab_size or self.vocab_size
+        if self.position_embedding_type == "learned":
+            tables += 2 * self.max_position_embeddings
+        return layers + tables * self.hidden_size
+
+
+TformerSeq2SeqConfig.register_for_auto_class()
+
+__all__ = ["TformerSeq2SeqConfig"]

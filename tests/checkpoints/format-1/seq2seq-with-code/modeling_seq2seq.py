@@ -1,0 +1,239 @@
+# Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
+"""The encoder-decoder family: both stacks joined, and the head that writes.
+
+    input_ids [batch, source] → encoder (stacks_seq2seq.py)         = encoder_hidden_states
+    decoder_input_ids [batch, target] → decoder (stacks_seq2seq.py) → hidden_states
+                                      → lm_head → logits [batch, target, vocab]
+
+The stacks prepare positions, masks and the cache; this file joins them.
+"""
+
+import torch
+from torch import nn
+from transformers.cache_utils import Cache
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
+
+from .configuration_seq2seq import TformerSeq2SeqConfig
+from .generation import StepwiseGenerationMixin
+from .layers import keep_positions, plan_for
+from .losses import language_model_loss, loss_and_logits
+from .runs import known
+from .stacks_seq2seq import (
+    TformerSeq2SeqDecoder,
+    TformerSeq2SeqEncoder,
+    TformerSeq2SeqPreTrainedModel,
+)
+
+ATTENTION_PLAN = {
+    "q_proj": "colwise",
+    "k_proj": "colwise",
+    "v_proj": "colwise",
+    "q_norm": "replicated_with_grad_allreduce",
+    "k_norm": "replicated_with_grad_allreduce",
+    "o_proj": "rowwise",
+}
+MLP_PLAN = {"gate_proj": "colwise", "up_proj": "colwise", "down_proj": "rowwise"}
+
+
+@known
+class TformerSeq2SeqModel(TformerSeq2SeqPreTrainedModel):
+    """Encoder and decoder, with one table for both or one for each."""
+
+    # The plans stand here and not in the configuration, which the two stacks have in common: each
+    # would take them for its own.
+    _tp_plan = {
+        f"{attention}.{projection}": style
+        for attention in (
+            "encoder.layers.*.self_attn",
+            "decoder.layers.*.self_attn",
+            "decoder.layers.*.cross_attn",
+        )
+        for projection, style in ATTENTION_PLAN.items()
+    } | {
+        f"{stack}.layers.*.mlp.{projection}": style
+        for stack in ("encoder", "decoder")
+        for projection, style in MLP_PLAN.items()
+    }
+    _fsdp_plan = {"encoder.layers.*": "free_full_weight", "decoder.layers.*": "free_full_weight"}
+
+    _tied_weights_keys = {
+        "encoder.embed_tokens.weight": "shared.weight",
+        "decoder.embed_tokens.weight": "shared.weight",
+    }
+
+    def __init__(self, config: TformerSeq2SeqConfig):
+        super().__init__(config)
+        self.encoder = TformerSeq2SeqEncoder(config)
+        self.decoder = TformerSeq2SeqDecoder(config)
+        # CODEPATH: Marian and BART share; the teaching models have separate vocabularies
+        if config.share_encoder_decoder_embeddings:
+            self.shared = nn.Embedding(config.vocab_size, config.hidden_size)
+        else:
+            self._tied_weights_keys = {}
+        self.post_init()
+
+    def post_init(self):
+        super().post_init()
+        self._tp_plan = plan_for(self, self._tp_plan)
+
+    def get_expanded_tied_weights_keys(self, all_submodels=False):
+        # transformers ties nothing unless tie_word_embeddings says so; that field is about the
+        # output projection, and source and target share a table independently of it.
+        if all_submodels:
+            return super().get_expanded_tied_weights_keys(all_submodels=True)
+        return dict(self._tied_weights_keys)
+
+    def get_input_embeddings(self):
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value):
+        self.encoder.embed_tokens = value
+        # CODEPATH: as in __init__
+        if self.config.share_encoder_decoder_embeddings:
+            self.shared = self.decoder.embed_tokens = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        decoder_input_ids=None,
+        decoder_attention_mask=None,
+        encoder_outputs=None,
+        past_key_values: Cache | None = None,
+        inputs_embeds=None,
+        decoder_inputs_embeds=None,
+        use_cache: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> Seq2SeqModelOutput:
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                inputs_embeds=inputs_embeds,
+                **kwargs,
+            )
+        elif isinstance(encoder_outputs, (tuple, list)):
+            encoder_outputs = BaseModelOutput(*encoder_outputs)
+        decoder_outputs = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        return Seq2SeqModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            past_key_values=decoder_outputs.past_key_values,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            decoder_attentions=decoder_outputs.attentions,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+        )
+
+
+@known
+class TformerSeq2SeqForConditionalGeneration(
+    TformerSeq2SeqPreTrainedModel, StepwiseGenerationMixin
+):
+    """Decoder hidden states to the logits of the next target token."""
+
+    _tied_weights_keys = {"lm_head.weight": "model.shared.weight"}
+    _tp_plan = {"lm_head": "colwise_gather_output"}
+
+    def __init__(self, config: TformerSeq2SeqConfig):
+        super().__init__(config)
+        self.model = TformerSeq2SeqModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
+        # CODEPATH: as in TformerSeq2SeqModel
+        if not config.share_encoder_decoder_embeddings:
+            self._tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
+        # By its name alone Trainer would count the labels as if they were to be shifted.
+        self.loss_type = "ForMaskedLM"
+        self.logit_scale = config.logit_scale
+        self.loss_function = language_model_loss
+        self.post_init()
+
+    def prepare_decoder_input_ids_from_labels(self, labels):
+        """What the decoder reads to write `labels`: them, one place later. Collators ask for it."""
+        return shift_tokens_right(
+            labels, self.config.pad_token_id, self.config.decoder_start_token_id
+        )
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        decoder_input_ids=None,
+        decoder_attention_mask=None,
+        encoder_outputs=None,
+        past_key_values: Cache | None = None,
+        inputs_embeds=None,
+        decoder_inputs_embeds=None,
+        labels=None,
+        use_cache: bool | None = None,
+        logits_to_keep=0,
+        return_logits: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> Seq2SeqLMOutput:
+        """Labels are what the decoder is to write, -100 to ignore; nothing shifts them."""
+        if labels is not None and use_cache is None:
+            use_cache = False  # nobody decodes from a training step
+        if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        # Scaled before the projection: there are fewer hidden values than logits.
+        kept = keep_positions(outputs.last_hidden_state, logits_to_keep)
+        loss, logits = loss_and_logits(self, kept * self.logit_scale, labels, return_logits, kwargs)
+        return Seq2SeqLMOutput(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            decoder_attentions=outputs.decoder_attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+            encoder_attentions=outputs.encoder_attentions,
+        )
+
+
+def shift_tokens_right(labels, pad_token_id, decoder_start_token_id):
+    """[a, b, c] → [start, a, b], with ignored labels replaced by padding."""
+    if decoder_start_token_id is None or pad_token_id is None:
+        raise ValueError(
+            f"decoder_start_token_id is {decoder_start_token_id} and pad_token_id is "
+            f"{pad_token_id}: set both in the configuration, decoder inputs are made of them"
+        )
+    start = torch.full_like(labels[:, :1], decoder_start_token_id)
+    previous = labels[:, :-1]
+    return torch.cat((start, previous.masked_fill(previous == -100, pad_token_id)), dim=-1)
+
+
+TformerSeq2SeqModel.register_for_auto_class("AutoModel")
+TformerSeq2SeqForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
+
+__all__ = [
+    "TformerSeq2SeqForConditionalGeneration",
+    "TformerSeq2SeqModel",
+    "TformerSeq2SeqPreTrainedModel",
+]

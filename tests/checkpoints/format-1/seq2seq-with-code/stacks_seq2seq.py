@@ -1,0 +1,358 @@
+# Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
+"""The two stacks of the encoder-decoder family.
+
+encoder  input_ids → embed + positions → n × layer(mask)                         → hidden states
+decoder  input_ids → embed + positions → n × layer(self mask, cross mask, cache) → hidden states
+"""
+
+import torch
+from torch import nn
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+)
+from transformers.modeling_utils import PreTrainedModel
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .attention import (
+    SELF_ATTENTION_ONLY,
+    CrossAttention,
+    PackedKeys,
+    SelfAttention,
+    mask_unwritten_keys,
+)
+from .caching import write_in_place
+from .configuration_seq2seq import TformerSeq2SeqConfig
+from .layers import MLPS, RESIDUALS, build_dropout, build_norm, initialise_projection, optional_norm
+from .positions import (
+    build_positions,
+    build_rotation,
+    count_positions,
+    count_visible,
+    for_all_heads,
+)
+from .runs import known, run_next_tokens, run_whole_texts, steers_attention
+
+
+@known
+class TformerSeq2SeqEncoderLayer(GradientCheckpointingLayer):
+    """Self-attention over the whole source, and an MLP."""
+
+    def __init__(self, config, layer_idx):
+        super().__init__()
+        self.self_attn = SelfAttention(
+            config, layer_idx, is_causal=False, value_head_dim=config.value_head_dim
+        )
+        self.mlp = MLPS[config.mlp_type](config)
+        self.self_attn_norm = build_norm(config, config.hidden_size)
+        self.mlp_norm = build_norm(config, config.hidden_size)
+        self.dropout = build_dropout(config)
+        self.residual = RESIDUALS[config.norm_position]
+
+    def forward(self, hidden_states, attention_mask=None, position_embeddings=None, **kwargs):
+        def attend(states):
+            return self.self_attn(states, attention_mask, position_embeddings, **kwargs)[0]
+
+        hidden_states = self.residual(hidden_states, self.self_attn_norm, attend, self.dropout)
+        return self.residual(hidden_states, self.mlp_norm, self.mlp, self.dropout)
+
+
+@known
+class TformerSeq2SeqDecoderLayer(GradientCheckpointingLayer):
+    """Self-attention over the target so far, cross-attention over the source, and an MLP."""
+
+    def __init__(self, config, layer_idx):
+        super().__init__()
+        self.self_attn = SelfAttention(
+            config, layer_idx, is_causal=True, value_head_dim=config.value_head_dim
+        )
+        self.cross_attn = CrossAttention(config, layer_idx, value_head_dim=config.value_head_dim)
+        self.mlp = MLPS[config.mlp_type](config)
+        self.self_attn_norm = build_norm(config, config.hidden_size)
+        self.cross_attn_norm = build_norm(config, config.hidden_size)
+        self.mlp_norm = build_norm(config, config.hidden_size)
+        self.dropout = build_dropout(config)
+        self.residual = RESIDUALS[config.norm_position]
+
+    def forward(
+        self,
+        hidden_states,
+        encoder_hidden_states,
+        self_mask=None,
+        cross_mask=None,
+        position_embeddings=None,
+        past_key_values=None,
+        **kwargs,
+    ):
+        self_cache = None if past_key_values is None else past_key_values.self_attention_cache
+
+        def attend(states):
+            return self.self_attn(states, self_mask, position_embeddings, self_cache, **kwargs)[0]
+
+        def attend_source(states):
+            return self.cross_attn(
+                states, encoder_hidden_states, cross_mask, past_key_values, **kwargs
+            )[0]
+
+        hidden_states = self.residual(hidden_states, self.self_attn_norm, attend, self.dropout)
+        hidden_states = self.residual(
+            hidden_states, self.cross_attn_norm, attend_source, self.dropout
+        )
+        return self.residual(hidden_states, self.mlp_norm, self.mlp, self.dropout)
+
+
+class TformerSeq2SeqPreTrainedModel(PreTrainedModel):
+    """What transformers needs to know to load, shard, initialise and observe the family."""
+
+    config: TformerSeq2SeqConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["TformerSeq2SeqEncoderLayer", "TformerSeq2SeqDecoderLayer"]
+    _skip_keys_device_placement = ["past_key_values"]
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
+
+    @property
+    def dummy_inputs(self):
+        ids = torch.tensor([[3, 4, 5, 6], [3, 4, 5, 6]], device=self.device)
+        return {"input_ids": ids, "decoder_input_ids": ids}
+
+    def _resize_token_embeddings(self, new_num_tokens, pad_to_multiple_of=None, mean_resizing=True):
+        # CODEPATH: as in TformerSeq2SeqModel
+        if self.config.share_encoder_decoder_embeddings:
+            return super()._resize_token_embeddings(
+                new_num_tokens, pad_to_multiple_of, mean_resizing
+            )
+        # vocab_size is the target's; a source with a vocabulary of its own keeps its table.
+        stacks = [self.get_decoder()]
+        # CODEPATH: the teaching encoder-decoder has a source vocabulary of its own; Marian has not
+        if self.config.source_vocab_size is None:
+            stacks.append(self.get_encoder())
+        for stack in stacks:
+            stack.embed_tokens = self._get_resized_embeddings(
+                stack.embed_tokens, new_num_tokens, pad_to_multiple_of, mean_resizing
+            )
+        table = self.get_decoder().embed_tokens
+        head = self.get_output_embeddings()
+        if head is not None:
+            size = table.num_embeddings
+            self.set_output_embeddings(
+                self._get_resized_lm_head(head, size, mean_resizing=mean_resizing)
+            )
+        return table
+
+    def _init_weights(self, module):
+        super()._init_weights(module)
+        initialise_projection(self.config, module)
+
+
+class Stack(TformerSeq2SeqPreTrainedModel):
+    """What encoder and decoder have in common: a table, positions, and how they are joined."""
+
+    def __init__(self, config: TformerSeq2SeqConfig):
+        super().__init__(config)
+        # No padding_idx: masks keep padding out, and where decoding starts with the padding id, as
+        # in Marian, that row must train.
+        self.embed_tokens = nn.Embedding(self.table_size(config), config.hidden_size)
+        # CODEPATH: the 2017 paper and Marian scale; Llama, GPT-2 and BART-large do not
+        self.embed_scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
+        self.positions = build_positions(config)
+        self.rotary_emb = build_rotation(config)
+        self.embed_norm = optional_norm(config, config.embedding_norm)
+        self.dropout = build_dropout(config)
+        self.layers = nn.ModuleList(
+            [self.layer_class(config, i) for i in range(self.depth(config))]
+        )
+        self.norm = optional_norm(config, config.final_norm)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def layers_in_use(self):
+        return self.layers
+
+    def embed(self, inputs_embeds, position_ids):
+        """Scaled embeddings with their positions, and the angles for attention to rotate by."""
+        hidden_states = self.positions(inputs_embeds * self.embed_scale, position_ids)
+        hidden_states = self.dropout(self.embed_norm(hidden_states))
+        return hidden_states, for_all_heads(self.rotary_emb(hidden_states, position_ids))
+
+
+class TformerSeq2SeqEncoder(Stack):
+    """Source ids to encoder hidden states."""
+
+    _can_record_outputs = {
+        "hidden_states": TformerSeq2SeqEncoderLayer,
+        "attentions": OutputRecorder(SelfAttention, index=1),
+    }
+    layer_class = TformerSeq2SeqEncoderLayer
+
+    def depth(self, config):
+        return config.encoder_layers
+
+    def table_size(self, config):
+        return config.source_vocab_size or config.vocab_size
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        inputs_embeds=None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give exactly one of input_ids and inputs_embeds")
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        mask = create_bidirectional_mask(
+            config=self.config, inputs_embeds=inputs_embeds, attention_mask=attention_mask
+        )
+        position_ids = count_positions(
+            attention_mask, inputs_embeds.shape[1], 0, inputs_embeds.device
+        )
+        hidden_states, position_embeddings = self.embed(inputs_embeds, position_ids)
+        kwargs = {
+            name: value
+            for name, value in kwargs.items()
+            if name not in (*SELF_ATTENTION_ONLY, "use_cache")
+        }
+        last = run_whole_texts(self, hidden_states, position_embeddings, attention_mask, mask)
+        if last is None:
+            for layer in self.layers:
+                hidden_states = layer(
+                    hidden_states,
+                    attention_mask=mask,
+                    position_embeddings=position_embeddings,
+                    **kwargs,
+                )
+            last = self.norm(hidden_states)
+        return BaseModelOutput(last_hidden_state=last)
+
+
+DECODER_STATES = OutputRecorder(TformerSeq2SeqDecoderLayer)
+# By this field output_hidden_states=[-1] finds the last state; "num_hidden_layers" would be the
+# encoder's. An attribute, because older transformers do not take it as an argument.
+DECODER_STATES.num_hidden_layers_key = "decoder_layers"
+
+
+@known
+class TformerSeq2SeqDecoder(Stack):
+    """Target ids and encoder hidden states to decoder hidden states."""
+
+    _can_record_outputs = {
+        "hidden_states": DECODER_STATES,
+        "attentions": OutputRecorder(SelfAttention, index=1),
+        "cross_attentions": OutputRecorder(CrossAttention, index=1),
+    }
+    layer_class = TformerSeq2SeqDecoderLayer
+
+    def depth(self, config):
+        return config.decoder_layers
+
+    def table_size(self, config):
+        return config.vocab_size
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        encoder_hidden_states=None,
+        encoder_attention_mask=None,
+        past_key_values: Cache | None = None,
+        inputs_embeds=None,
+        use_cache: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError(
+                "give exactly one of decoder_input_ids (or labels) and decoder_inputs_embeds"
+            )
+        if encoder_hidden_states is None:
+            raise ValueError("the decoder attends to encoder_hidden_states: give them")
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        past_key_values = self.prepare_cache(past_key_values, use_cache)
+        self_cache = None if past_key_values is None else past_key_values.self_attention_cache
+        past_length = 0 if self_cache is None else self_cache.get_seq_length()
+        attention_mask = mask_unwritten_keys(self.config, attention_mask, inputs_embeds, self_cache)
+        if (
+            attention_mask is not None and attention_mask.ndim == 4
+        ):  # as generate makes for a static cache
+            position_ids = count_visible(attention_mask)
+        else:
+            position_ids = count_positions(
+                attention_mask, inputs_embeds.shape[1], past_length, inputs_embeds.device
+            )
+        self_mask = create_causal_mask(
+            config=self.config,
+            inputs_embeds=inputs_embeds,
+            attention_mask=attention_mask,
+            past_key_values=self_cache,
+        )
+        cross_mask = self.prepare_cross_mask(
+            inputs_embeds, encoder_hidden_states, encoder_attention_mask
+        )
+        hidden_states, position_embeddings = self.embed(inputs_embeds, position_ids)
+        last = self.run_flat(
+            hidden_states, position_embeddings, past_key_values, self_mask, cross_mask, kwargs
+        )
+        if last is None:
+            for layer in self.layers:
+                hidden_states = layer(
+                    hidden_states,
+                    encoder_hidden_states,
+                    self_mask=self_mask,
+                    cross_mask=cross_mask,
+                    position_embeddings=position_embeddings,
+                    past_key_values=past_key_values,
+                    **kwargs,
+                )
+            last = self.norm(hidden_states)
+        return BaseModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=last, past_key_values=past_key_values
+        )
+
+    def run_flat(self, hidden_states, tables, caches, self_mask, cross_mask, kwargs):
+        """What layers and norm make of it, or None where their modules have to be called."""
+        has_read_source = caches is not None and caches.is_updated.get(0)
+        if not has_read_source or steers_attention(kwargs):
+            return None
+        own, source = caches.self_attention_cache, caches.cross_attention_cache
+        return run_next_tokens(self, hidden_states, tables, own, self_mask, source, cross_mask)
+
+    def prepare_cache(self, past_key_values, use_cache):
+        """A pair of caches, made where none is given; a single one serves self-attention."""
+        if past_key_values is None:
+            if not use_cache or self.training:
+                return None
+            past_key_values = DynamicCache(config=self.config)
+        if not isinstance(past_key_values, EncoderDecoderCache):
+            past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
+        write_in_place(past_key_values)
+        return past_key_values
+
+    def prepare_cross_mask(self, inputs_embeds, encoder_hidden_states, encoder_attention_mask):
+        """The encoder's padding in the backend's form; flash attention's is still 2D."""
+        mask = create_bidirectional_mask(
+            config=self.config,
+            inputs_embeds=inputs_embeds,
+            attention_mask=encoder_attention_mask,
+            encoder_hidden_states=encoder_hidden_states,
+        )
+        is_padding_mask = isinstance(mask, torch.Tensor) and mask.ndim == 2
+        return PackedKeys(mask) if is_padding_mask else mask
+
+
+__all__ = ["TformerSeq2SeqDecoder", "TformerSeq2SeqEncoder", "TformerSeq2SeqPreTrainedModel"]
