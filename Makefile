@@ -1,20 +1,23 @@
 # PYTHON makes the virtual environments; WORKERS test processes run side by side; ARGS goes to pytest
 # or to the benchmarks, as in: make test ARGS="-k cache -x", make bench ARGS=--defaults-only
+# NEWEST are the packages that `make test-newest` takes as new as pip finds them. On Linux the newest
+# torch brings CUDA, gigabytes of it; NEWEST="transformers torch==2.13.0+cpu" does not.
 PYTHON ?= python3
 WORKERS ?= 2
 ARGS ?=
 # make fuzz runs for MINUTES or tries CASES, other ones for each SEED, and only PROMISE if it is named.
 FUZZ := $(if $(MINUTES),--minutes $(MINUTES)) $(if $(CASES),--cases $(CASES)) \
 	$(if $(SEED),--seed $(SEED)) $(if $(PROMISE),--promise $(PROMISE))
+NEWEST ?= transformers torch
 
 BIN := .venv/bin
-QUICK := -n $(WORKERS) -m "not slow and not engine"
+QUICK := -n $(WORKERS) -m "not slow and not engine and not wheel"
 
 # One torch thread in each test process: more would only fight the other processes for the cores.
-test test-floor test-engines fuzz: export OMP_NUM_THREADS ?= 1
+test test-floor test-newest test-engines test-wheel fuzz: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-floor test-engines fuzz bench lint format clean
+.PHONY: help demo test test-slow test-floor test-newest test-engines test-wheel fuzz bench lint format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,13 +30,21 @@ test: .venv/ready ## the quick tests, on the versions in constraints.txt
 	$(BIN)/python -m pytest $(QUICK) $(ARGS)
 
 test-slow: .venv/ready ## the tests that need minutes or downloads
-	$(BIN)/python -m pytest -m "slow and not engine" $(ARGS)
+	$(BIN)/python -m pytest -m "slow and not engine and not wheel" $(ARGS)
 
-test-floor: .venv-floor/ready ## the quick tests, on the oldest transformers that is supported
+test-floor: .venv-floor/ready ## the quick tests, on the oldest transformers and torch that are supported
 	.venv-floor/bin/python -m pytest $(QUICK) $(ARGS)
 
+test-newest: .venv-newest/ready ## the quick tests, on the newest transformers and torch that pip finds
+	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade $(NEWEST)
+	.venv-newest/bin/python -m pytest $(QUICK) $(ARGS)
+
+# Their file alone: the other tests import what the environment of the engines does not have.
 test-engines: .venv-engines/ready ## the tests that need ctranslate2 and vLLM
-	.venv-engines/bin/python -m pytest -n 0 -m engine $(ARGS)
+	.venv-engines/bin/python -m pytest -n 0 -m engine tests/test_engines.py $(ARGS)
+
+test-wheel: .venv/ready ## build the wheel, install it elsewhere, and run every command from there
+	$(BIN)/python -m pytest -n 0 -m wheel tests/test_wheel.py $(ARGS)
 
 fuzz: .venv/ready ## random models on random batches: MINUTES=10 or CASES=10000, SEED=1
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(FUZZ)
@@ -51,7 +62,7 @@ format: .venv/ready ## let ruff mend what it can
 	$(BIN)/ruff format
 
 clean: ## remove the environments, the caches and what the demo wrote
-	rm -rf .venv .venv-floor .venv-engines build dist *.egg-info .pytest_cache .ruff_cache demo_output
+	rm -rf .venv .venv-floor .venv-newest .venv-engines build dist *.egg-info .pytest_cache .ruff_cache demo_output
 	find . -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp older than its inputs means: set up again. The first input is the constraints file.
@@ -62,6 +73,14 @@ clean: ## remove the environments, the caches and what the demo wrote
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint $< --editable '.[dev]'
+	@touch $@
+
+# No constraints: what is new today may need what is new today. `make test-newest` upgrades it.
+.venv-newest/ready: pyproject.toml
+	@echo "setting up $(@D) (minutes, the first time)"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--editable '.[dev]' $(NEWEST)
 	@touch $@
 
 # The engines come without their dependencies: constraints-engines.txt says why, and names all of them.

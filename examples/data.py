@@ -75,7 +75,11 @@ def pick_columns(source: str | Path, rows, columns: Sequence[str]) -> list[tuple
 
 def read_dataset(name: str, config: str | None, columns: Sequence[str]) -> list[tuple[str, ...]]:
     """Tuples of text from the training split of a data set on the Hub."""
-    from datasets import load_dataset
+    try:
+        from datasets import load_dataset
+    except ModuleNotFoundError as error:
+        reason = "data sets need datasets: run `pip install 'hf-tformer[train]'`"
+        raise ProgramError(reason) from error
 
     try:
         rows = load_dataset(name, config, split="train")

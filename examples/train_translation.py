@@ -22,9 +22,7 @@ from pathlib import Path
 
 import torch
 from data import read_text
-from dates import Pair, date_pairs
 from program import ProgramError, run
-from sacrebleu import corpus_bleu
 from transformers import (
     DataCollatorForSeq2Seq,
     HfArgumentParser,
@@ -35,6 +33,13 @@ from transformers import (
 from hf_tformer import last_complete_checkpoint, paper_training_arguments
 from hf_tformer.opening import first_line, open_pretrained
 from hf_tformer.training import is_complete
+
+try:
+    from dates import Pair, date_pairs
+    from sacrebleu import corpus_bleu
+except ModuleNotFoundError as error:
+    reason = f"{error.name} is missing: run `pip install 'hf-tformer[train]'`"
+    raise SystemExit(f"train_translation.py: {reason}") from error
 
 SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
 SMALLEST_VOCABULARY = 256 + len(SPECIAL)  # every byte, and the special tokens
@@ -250,7 +255,11 @@ def read_parallel_files(*paths):
 
 
 def read_dataset(data):
-    from datasets import load_dataset
+    try:
+        from datasets import load_dataset
+    except ModuleNotFoundError as error:
+        reason = "data sets need datasets: run `pip install 'hf-tformer[train]'`"
+        raise ProgramError(reason) from error
 
     name = data.dataset_name
     try:

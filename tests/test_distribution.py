@@ -9,8 +9,6 @@ import pytest
 import torch
 from families import DECODER, SEQ2SEQ
 
-pytestmark = pytest.mark.usefixtures("warm_python")
-
 # A vocabulary that two processes can halve: before 5.17 transformers gathers equal parts only.
 SIZES = {"vocab_size": 102, "num_attention_heads": 6, "num_key_value_heads": 2}
 

@@ -234,6 +234,13 @@ def is_there(home, name):
     return hasattr(home, name) or importlib.util.find_spec(f"{home.__name__}.{name}") is not None
 
 
-def test_the_version_is_the_one_of_the_project_file():
-    text = (ROOT.parent / "pyproject.toml").read_text(encoding="utf-8")
-    assert re.search(r'^version = "(.+)"', text, re.MULTILINE)[1] == hf_tformer.__version__
+def test_the_version_moves_with_the_changelog():
+    """The project file has none of its own: setuptools reads the package's."""
+    tomllib = pytest.importorskip("tomllib", reason="is new in Python 3.11")
+    project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["dynamic"] == ["version"]
+    attribute = project["tool"]["setuptools"]["dynamic"]["version"]["attr"]
+    assert attribute == "hf_tformer.__version__"
+    changes = (ROOT.parent / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## (\S+)", changes, re.MULTILINE)[1]
+    assert newest == hf_tformer.__version__
