@@ -17,8 +17,11 @@ def fresh_compiler():
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("positions", ["rotary", "learned", "sinusoidal"])
+# Attention and positions do not meet in the code, so not every pair is compiled.
+PAIRS = [("eager", "rotary"), ("sdpa", "rotary"), ("sdpa", "learned"), ("sdpa", "sinusoidal")]
+
+
+@pytest.mark.parametrize(("attention", "positions"), PAIRS)
 def test_a_training_step_is_one_graph(family, attention, positions):
     model = family.build(attention, position_embedding_type=positions)
     batch = family.training_batch(random_rows([9, 3, 7]), random_rows([4, 8, 2]))
