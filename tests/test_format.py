@@ -82,9 +82,6 @@ def test_folders_that_strangers_hold_open_on_this_transformers_and_torch(tmp_pat
     open_as_a_stranger(WITH_CODE, tmp_path)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="what is fast still travels, and imports private names of both"
-)
 def test_what_is_saved_today_opens_where_private_names_have_changed(tmp_path):
     folders = []
     for family in FAMILIES:

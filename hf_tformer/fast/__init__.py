@@ -28,19 +28,12 @@ FAMILIES = {
 
 is_wanted = True
 is_forced = False  # beside untested versions, too
-copies_weights = False
 
 
-def enable(copy_weights: bool = False, untested: bool = False) -> None:
-    """Lets our models be fast again.
-
-    `copy_weights` keeps a second copy of each float32 weight of the models that write, by columns:
-    a text of its own (batch 1) is then decoded up to a third faster, for twice the memory.
-    `untested` does it beside any version of torch and transformers.
-    """
-    global is_wanted, is_forced, copies_weights
-    is_wanted, is_forced, copies_weights = True, untested, copy_weights
-    lay_out_weights()
+def enable(untested: bool = False) -> None:
+    """Lets our models be fast again; if `untested`, whatever torch and transformers there are."""
+    global is_wanted, is_forced
+    is_wanted, is_forced = True, untested
     for module in FAMILIES:
         patch(module)
 
@@ -62,7 +55,7 @@ def disabled() -> Iterator[None]:
         yield
     finally:
         if before:
-            enable(copies_weights, is_forced)
+            enable(is_forced)
 
 
 def status() -> str:
@@ -91,18 +84,6 @@ def is_tested(name: str, version: str) -> bool:
     return release >= oldest and known <= newest
 
 
-def lay_out_weights() -> None:
-    """Lets products use copies of the weights, or lets go of all that there are."""
-    if f"{__name__}.patches" not in sys.modules:
-        return
-    from . import passes, products
-
-    if products.copies_weights != copies_weights:
-        products.copies_weights = copies_weights
-        products.COPIES.clear()
-        passes.PREPARED.clear()
-
-
 def patch(module: str) -> None:
     """Replaces what is to be replaced in a family, once it has been imported."""
     modeling = sys.modules.get(module)
@@ -110,7 +91,6 @@ def patch(module: str) -> None:
         return
     from . import patches
 
-    lay_out_weights()
     patches.apply(getattr(patches, FAMILIES[module])(modeling))
 
 

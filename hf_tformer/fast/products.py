@@ -1,21 +1,21 @@
 """Products of a weight with one token or with many, by the function of torch that is fastest.
 
-Measured with oneDNN and MKL on AVX512 (`python -m benchmarks products` repeats it).
+torch's linear layers hand float32 to MKL, which is slow on the processors of other makers: a third
+of what oneDNN reads for a lone token, and half of what it computes for many. torch.compile calls
+oneDNN for the same products; so do these. What is not large enough to pay for that call, or cannot
+be given to it:
 
-    float32, float64   one token: matrix times vector, which reads a weight that lies by columns
-                       up to twice as fast; 8 to 63: with the factors exchanged
-    bfloat16           as torch's linear layers do
+    float32, float64   one token: matrix times vector; 8 to 63: with the factors exchanged
+    bfloat16           as torch's linear layers do, which is oneDNN
     float16            one token: matrix times vector; more: in float32, for torch has no fast
-                       product of narrower factors, and makes one that takes ten times as long
+                       product of narrower factors, and its own takes ten times as long
 """
 
 import torch
 from torch import nn
-from torch.utils.weak import WeakTensorKeyDictionary
 
-copies_weights = False  # see hf_tformer.fast.enable()
-# Weight → its version and place when it was copied, and the copy.
-COPIES = WeakTensorKeyDictionary()
+LARGE_FOR_ONE = 2**17  # numbers of a weight from which on oneDNN pays, for a lone token
+LARGE_FOR_MANY = 2**17  # and for more of them
 EXCHANGED = range(8, 64)  # numbers of tokens; with more and with fewer it is the other way round
 WIDENED = 2**21  # numbers of a weight that are held in float32 at a time
 
@@ -33,8 +33,10 @@ def adding_product(linear: nn.Linear, tokens: int):
 
 
 def product(weight, tokens):
+    if is_for_onednn(weight, tokens):
+        return onednn_product(weight, tokens)
     if tokens == 1 and weight.dtype != torch.bfloat16:
-        return for_one_token(weight).mv
+        return weight.mv
     if weight.dtype == torch.float16:
         return lambda states: multiply_in_float32(states, weight)
     if tokens in EXCHANGED and weight.dtype != torch.bfloat16:
@@ -43,11 +45,11 @@ def product(weight, tokens):
 
 
 def product_to_add(weight, tokens):
-    if weight.dtype in (torch.bfloat16, torch.float16):
+    is_narrow = weight.dtype in (torch.bfloat16, torch.float16)
+    if is_narrow or is_for_onednn(weight, tokens):
         multiply = product(weight, tokens)
         return lambda total, states: total.add_(multiply(states))
     if tokens == 1:
-        weight = for_one_token(weight)
         return lambda total, states: total.addmv_(weight, states)
     if tokens in EXCHANGED:
         return lambda total, states: total.add_(torch.mm(weight, states.t()).t())
@@ -55,28 +57,30 @@ def product_to_add(weight, tokens):
     return lambda total, states: total.addmm_(states, transposed)
 
 
-def for_one_token(weight):
-    """The weight, or a copy of it that lies by columns, made once for as long as it is the same."""
-    if not copies_weights or weight.dtype not in (torch.float32, torch.float64):
-        return weight
-    state = weight._version, weight.data_ptr()
-    known = COPIES.get(weight)
-    if known is None or known[0] != state:
-        COPIES[weight] = known = state, weight.detach().t().contiguous().t()
-    return known[1]
+def is_for_onednn(weight, tokens) -> bool:
+    """In float32, and exactly: whoever asked torch for less precision is left to torch."""
+    return (
+        weight.dtype == torch.float32
+        and weight.is_contiguous()
+        and weight.numel() >= (LARGE_FOR_ONE if tokens == 1 else LARGE_FOR_MANY)
+        and torch.backends.mkldnn.is_available()
+        and torch.backends.mkldnn.enabled
+        and torch.get_float32_matmul_precision() == "highest"
+    )
+
+
+def onednn_product(weight, tokens):
+    multiply = torch.ops.mkldnn._linear_pointwise
+    if tokens == 1:
+        return lambda state: multiply(state[None], weight, None, "none", [], "")[0]
+    return lambda states: multiply(states, weight, None, "none", [], "")
 
 
 def multiply_in_float32(states, weight):
     """The product in the dtype of the states, a part of the weight at a time."""
     result, wide = states.new_empty(len(states), len(weight)), states.float()
-    multiply = product_of_wide_factors(len(states))
     step = max(1, WIDENED // weight.shape[1])
     for start in range(0, len(weight), step):
-        result[:, start : start + step] = multiply(wide, weight[start : start + step].float())
+        part = weight[start : start + step].float()
+        result[:, start : start + step] = product(part, len(states))(wide)
     return result
-
-
-def product_of_wide_factors(tokens):
-    if tokens in EXCHANGED:
-        return lambda states, weight: torch.mm(weight, states.t()).t()
-    return nn.functional.linear

@@ -6,25 +6,20 @@
     output      [batch, query, heads, value_head_dim]
 
 The backend named by `config._attn_implementation` is looked up in transformers' registry; what the
-user or vLLM registers there is found too. Masks arrive finished, in the form that the backend wants
-(masks.py). `position_embeddings` are the pair (cos, sin) to rotate by, or None (positions.py).
+user or vLLM registers there is found too. Masks arrive finished, as transformers' functions make
+them for the backend. `position_embeddings` is the pair (cos, sin) to rotate by, or None.
 """
 
 import torch
 from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils.generic import is_flash_attention_requested
 
 from .norms import build_norm
 
-# These describe the decoder's own tokens; beside the encoder's keys they would be wrong.
-SELF_ATTENTION_ONLY = (
-    "position_ids",
-    "is_causal",
-    "cu_seq_lens_q",
-    "cu_seq_lens_k",
-    "max_length_q",
-    "max_length_k",
-)
+# Arguments that describe the decoder's own tokens: wrong for the encoder's keys.
+SELF_ATTENTION_ONLY = ("position_ids", "is_causal", "cu_seq_lens_q", "cu_seq_lens_k")
+SELF_ATTENTION_ONLY += ("max_length_q", "max_length_k")
 
 
 def eager_attention(module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
@@ -40,7 +35,7 @@ def eager_attention(module, query, key, value, attention_mask, scaling, dropout=
     scores = scores.view(batch, heads, length, -1)
     if attention_mask is not None:
         scores = scores + as_additive_mask(attention_mask, scores.dtype)
-    # In float32 at least: half precision would lose the small weights of a long text.
+    # Softmax in float32 at least, as in Llama; only the finished weights are rounded.
     exact = torch.promote_types(scores.dtype, torch.float32)
     weights = nn.functional.softmax(scores, dim=-1, dtype=exact).to(query.dtype)
     weights = nn.functional.dropout(weights, p=dropout, training=module.training)
@@ -49,7 +44,7 @@ def eager_attention(module, query, key, value, attention_mask, scaling, dropout=
 
 
 def as_additive_mask(mask, dtype):
-    """Turns booleans (True: visible) into what is added; its minimum keeps hidden tokens finite."""
+    """Booleans (True: visible) as what is added; with -inf, a token that sees nothing is NaN."""
     if mask.dtype != torch.bool:
         return mask
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
@@ -61,7 +56,7 @@ def rotate(query, key, cos, sin):
     """Turns each pair (i, i + half) of the rotated dimensions of each head by its angle.
 
     query, key [batch, heads, seq, head_dim]; cos, sin [batch or 1, seq, rotated dims], which hold
-    each angle twice. The first of a pair takes the second's sine negative.
+    each angle twice. A pair (x, y) becomes (x cos - y sin, y cos + x sin).
     """
     cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
     half = sin.shape[-1] // 2
@@ -70,7 +65,7 @@ def rotate(query, key, cos, sin):
 
 
 def turn(states, cos, signed_sin):
-    """Dimensions beyond those of `cos` stay as they are."""
+    """The same for one of them; dimensions beyond those of `cos` stay as they are."""
     size = cos.shape[-1]
     if size < states.shape[-1]:
         turned = turn(states[..., :size], cos, signed_sin)
@@ -120,7 +115,12 @@ class Attention(nn.Module):
         return key, value
 
     def options(self):
-        """What every backend is told beside the scale."""
+        """What every backend is told besides the scale, or why it cannot serve these sizes."""
+        if self.value_head_dim > self.head_dim and is_flash_attention_requested(self.config):
+            raise ValueError(
+                f"value_head_dim ({self.value_head_dim}) is larger than head_dim ({self.head_dim}),"
+                " which flash attention cannot serve: load with attn_implementation='sdpa'"
+            )
         dropout = self.attention_dropout if self.training else 0.0
         return {"dropout": dropout, "sliding_window": self.sliding_window}
 
@@ -151,7 +151,7 @@ class SelfAttention(Attention):
             query, key = rotate(query, key, *position_embeddings)
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
-        # Spelled out here: vLLM reads this function for the look-up, the one call and its scale.
+        # Look-up, call and scaling= stay in this function: vLLM parses its source for them.
         backend = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention
         )
@@ -169,11 +169,7 @@ class SelfAttention(Attention):
 
 
 class PackedKeys:
-    """Which tokens of the sources are real, in the form in which flash attention takes keys of
-    texts of unequal length.
-
-    Made of a padding mask [batch, source], once per forward pass.
-    """
+    """A padding mask [batch, source] as indices and lengths, in flash attention's form."""
 
     def __init__(self, mask):
         mask = mask.bool()
@@ -243,7 +239,7 @@ class CrossAttention(Attention):
         )
 
     def attend_packed(self, query, key, value, packed, **kwargs):
-        """Flash attention beside a padded encoder.
+        """Flash attention to padded sources.
 
         The stock path unpads the queries with the mask of the keys, which is wrong wherever decoder
         and encoder differ. Here the keys alone are packed, and every query keeps its place.

@@ -41,13 +41,8 @@ LARGEST = {
     "num_labels": 10**7,
 }
 LARGEST_PARAMETER_COUNT = 10**13
-POSITIVE_NUMBERS = (
-    "rms_norm_eps",
-    "layer_norm_eps",
-    "initializer_range",
-    "attention_scale",
-    "logit_scale",
-)
+POSITIVE_NUMBERS = ("rms_norm_eps", "layer_norm_eps", "initializer_range")
+POSITIVE_NUMBERS += ("attention_scale", "logit_scale")
 # The smallest and the largest value; between them every formula of transformers stays finite.
 ROPE_NUMBERS = {
     "rope_theta": (1.01, 1e15),

@@ -1,11 +1,12 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
-"""One layer: self-attention and an MLP, each added to the hidden states that it reads.
+"""One layer: self-attention, then an MLP, each with a norm and a residual connection.
 
     hidden_states [batch, seq, hidden] → the same shape
 
-What attention does stands in attention.py.
+Attention is in attention.py. A CODEPATH comment names the checkpoints on each side of a choice.
 """
 
+import torch
 from torch import nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
@@ -14,19 +15,19 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .attention import SelfAttention
 from .norms import build_norm
 
-# What transformers spells out in seven operations torch has as one.
+# transformers computes these step by step; torch has one operation for the same formula.
 SPELLED_OUT = ("gelu_accurate", "gelu_fast", "gelu_new")
 
 
 def build_activation(config) -> nn.Module:
-    """Reads from config: hidden_act."""
+    """Reads from config: hidden_act. xIELU makes its parameters in bfloat16: converted here."""
     # CODEPATH: gelu_new in GPT-2
     name = "gelu_pytorch_tanh" if config.hidden_act in SPELLED_OUT else config.hidden_act
-    return ACT2FN[name]
+    return ACT2FN[name].to(torch.get_default_dtype())
 
 
 def build_dropout(config) -> nn.Module:
-    """Reads from config: dropout. Nothing at all costs less than dropping nothing."""
+    """Reads from config: dropout. Identity where it is 0: Dropout(0) would cost time."""
     # CODEPATH: BART and Marian train with dropout; Llama, Mistral and Qwen without
     return nn.Dropout(config.dropout) if config.dropout else nn.Identity()
 
@@ -118,14 +119,14 @@ def keep_positions(hidden_states, logits_to_keep):
 
 
 def initialise_projection(config, module: nn.Module) -> None:
-    """Replaces the normal start that transformers gives a linear layer, where another is wanted."""
-    # CODEPATH: the 2017 paper and its teaching models are Glorot-uniform; Llama and BART are normal
+    """Replaces transformers' normal initialisation of linear layers, where config says so."""
+    # CODEPATH: Glorot-uniform in the code of the 2017 paper; normal in Llama and BART
     if config.initializer == "xavier_uniform" and isinstance(module, nn.Linear):
         init.xavier_uniform_(module.weight)
 
 
 def plan_for(model: nn.Module, plan: dict) -> dict:
-    """The entries of a parallel plan that name a module of this model: a plain MLP has no gate."""
+    """The entries of a parallel plan whose module this model has; nn.Identity does not count."""
     real = (name for name, module in model.named_modules() if not isinstance(module, nn.Identity))
     names = {name.replace("layers.0.", "layers.*.") for name in real}
     return {pattern: style for pattern, style in plan.items() if pattern in names}

@@ -219,8 +219,9 @@ def chunks(labels, ignore_index):
 
 def turn_into_gradients(logits, labels, ignore_index, label_smoothing, z_loss):
     """The summed loss of some tokens, whose logits are overwritten with its gradient by them."""
-    counted = (labels != ignore_index)[:, None]
-    labels = labels[:, None].where(counted, 0)
+    is_counted = (labels != ignore_index)[:, None]
+    counted = is_counted.to(logits.dtype)
+    labels = labels[:, None].where(is_counted, 0)
     losses = (label_smoothing - 1) * logits.gather(1, labels)
     if label_smoothing:
         losses -= label_smoothing * logits.mean(-1, keepdim=True)
@@ -232,8 +233,8 @@ def turn_into_gradients(logits, labels, ignore_index, label_smoothing, z_loss):
     logits.mul_(counted * (1 + 2 * z_loss * log_sums) / sums)  # softmax, zero where ignored
     if label_smoothing:
         logits.sub_(counted * (label_smoothing / logits.shape[-1]))
-    logits.scatter_add_(1, labels, counted * (label_smoothing - logits.new_ones(())))
-    return losses.where(counted, 0).sum()
+    logits.scatter_add_(1, labels, counted * (label_smoothing - 1))
+    return losses.where(is_counted, 0).sum()
 
 
 def project_into(states, table, offset, out):

@@ -1,6 +1,5 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
-"""What a padding mask [batch, past + seq] still has to become before transformers' functions make a
-finished mask of it, and where it says that labels do not count."""
+"""What becomes of a padding mask [batch, past + seq] before transformers' functions finish it."""
 
 import torch
 from transformers.utils.generic import is_flash_attention_requested
@@ -40,7 +39,7 @@ def mask_unwritten_keys(config, attention_mask, inputs_embeds, past_key_values):
     return attention_mask[:, :written]
 
 
-def ignore_padding(labels, attention_mask, shift, ignore_index):
+def ignore_padding(labels, attention_mask, ignore_index, shift):
     """`labels` [batch, seq] without those that padding would have to predict.
 
     The token `shift` places before a label predicts it. Where that is padding, nothing is known,

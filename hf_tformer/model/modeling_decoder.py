@@ -80,8 +80,8 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
 
     def __init__(self, config: TformerDecoderConfig):
         super().__init__(config)
-        # No padding_idx: masks keep padding out, and where padding shares the end token's id that
-        # embedding must train.
+        # No padding_idx: it would keep an embedding from training that may be the end token's, too.
+        # Masks hide padding anyway.
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         # CODEPATH: the 2017 paper and Marian scale; Llama, GPT-2 and BART-large do not
         self.embed_scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
@@ -116,10 +116,9 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        if not isinstance(attention_mask, dict):  # as generate prepares for several kinds of layers
-            attention_mask = mask_unwritten_keys(
-                self.config, attention_mask, inputs_embeds, past_key_values
-            )
+        attention_mask = mask_unwritten_keys(
+            self.config, attention_mask, inputs_embeds, past_key_values
+        )
         attention_mask = unless_packed(attention_mask, position_ids, past_key_values)
         masks = self.prepare_masks(attention_mask, inputs_embeds, position_ids, past_key_values)
         if position_ids is None:
@@ -127,7 +126,7 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
             position_ids = count_positions(
                 attention_mask, inputs_embeds.shape[1], past_length, inputs_embeds.device
             )
-        # Only after the masks: beside a cache, transformers no longer looks for packed texts.
+        # Made after the masks: given a cache, transformers does not look for packed texts.
         if use_cache and past_key_values is None and not self.training:
             past_key_values = DynamicCache(config=self.config)
 
@@ -147,7 +146,7 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         )
 
     def prepare_masks(self, attention_mask, inputs_embeds, position_ids, past_key_values):
-        """One finished mask per kind of layer; a dict has been prepared by generate already."""
+        """One finished mask per kind of layer; generate may have made this dict already."""
         if isinstance(attention_mask, dict):
             return attention_mask
         return {
@@ -174,11 +173,11 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         return self.norm(hidden_states)
 
     def layers_in_use(self):
-        return self.layers[: self.config.num_hidden_layers]  # early exit lowers it for a draft
+        return self.layers[: self.config.num_hidden_layers]  # assistant_early_exit lowers it
 
 
 class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
-    """Hidden states to the logits of the next token."""
+    """Token ids to the logits of the next token."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
     _tp_plan = {"lm_head": "colwise_gather_output"}
@@ -207,9 +206,9 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
         return_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> CausalLMOutputWithPast:
-        """Labels are the inputs themselves, -100 to ignore: they are shifted here, once."""
+        """Labels are the input ids, -100 where they do not count; the loss function shifts them."""
         if labels is not None and use_cache is None:
-            use_cache = False  # nobody decodes from a training step
+            use_cache = False  # a loss needs none
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -219,7 +218,7 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
             use_cache=use_cache,
             **kwargs,
         )
-        # Scaled before the projection: there are fewer hidden values than logits.
+        # There are fewer hidden values than logits. A bias of lm_head is not scaled.
         hidden_states = keep_positions(outputs.last_hidden_state, logits_to_keep) * self.logit_scale
         logits = loss = None
         if needs_logits(self, labels, return_logits):
@@ -228,7 +227,7 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
             ignore_index = kwargs.get("ignore_index", -100)
             loss = self.loss_function(
                 logits=Unprojected(hidden_states, self.lm_head) if logits is None else logits,
-                labels=ignore_padding(labels, attention_mask, 1, ignore_index),
+                labels=ignore_padding(labels, attention_mask, ignore_index, shift=1),
                 **loss_arguments(self.config, kwargs),
             )
         return CausalLMOutputWithPast(
@@ -240,15 +239,15 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
         )
 
 
-# The three task heads take only the forward from transformers: its constructors ask AutoModel for
-# the base model, which a checkpoint that brings its own code cannot answer. Its forwards keep
-# num_items_in_batch from the loss: accepts_loss_kwargs tells Trainer to divide by the steps itself.
+# The three task heads take only the forwards from transformers: its constructors call AutoModel,
+# which does not find code that came with a checkpoint. The first two forwards do not hand
+# num_items_in_batch to the loss: accepts_loss_kwargs = False lets Trainer divide by the steps.
 
 
 class TformerDecoderForSequenceClassification(
     GenericForSequenceClassification, TformerDecoderPreTrainedModel
 ):
-    """The last real token of each text to the scores of its class."""
+    """The last token of each text that is not pad_token_id, to one score for each class."""
 
     accepts_loss_kwargs = False
 
@@ -263,7 +262,7 @@ class TformerDecoderForSequenceClassification(
 class TformerDecoderForTokenClassification(
     GenericForTokenClassification, TformerDecoderPreTrainedModel
 ):
-    """Each token to the scores of its class."""
+    """Each token to one score for each class."""
 
     accepts_loss_kwargs = False
 

@@ -26,34 +26,29 @@ from .stacks_seq2seq import (
     TformerSeq2SeqPreTrainedModel,
 )
 
-ATTENTION_PLAN = {
+PROJECTIONS = {
     "q_proj": "colwise",
     "k_proj": "colwise",
     "v_proj": "colwise",
     "q_norm": "replicated_with_grad_allreduce",
     "k_norm": "replicated_with_grad_allreduce",
     "o_proj": "rowwise",
+    "gate_proj": "colwise",
+    "up_proj": "colwise",
+    "down_proj": "rowwise",
 }
-MLP_PLAN = {"gate_proj": "colwise", "up_proj": "colwise", "down_proj": "rowwise"}
 
 
 class TformerSeq2SeqModel(TformerSeq2SeqPreTrainedModel):
     """Encoder and decoder, with one table for both or one for each."""
 
-    # The plans stand here and not in the configuration, which the two stacks have in common: each
-    # would take them for its own.
+    # The plans are here and not in the configuration, which the two stacks have in common: each
+    # would take them for its own. plan_for() leaves out what a model does not have.
     _tp_plan = {
-        f"{attention}.{projection}": style
-        for attention in (
-            "encoder.layers.*.self_attn",
-            "decoder.layers.*.self_attn",
-            "decoder.layers.*.cross_attn",
-        )
-        for projection, style in ATTENTION_PLAN.items()
-    } | {
-        f"{stack}.layers.*.mlp.{projection}": style
+        f"{stack}.layers.*.{block}.{projection}": style
         for stack in ("encoder", "decoder")
-        for projection, style in MLP_PLAN.items()
+        for block in ("self_attn", "cross_attn", "mlp")
+        for projection, style in PROJECTIONS.items()
     }
     _fsdp_plan = {"encoder.layers.*": "free_full_weight", "decoder.layers.*": "free_full_weight"}
 
@@ -190,7 +185,7 @@ class TformerSeq2SeqForConditionalGeneration(TformerSeq2SeqPreTrainedModel, Gene
     ) -> Seq2SeqLMOutput:
         """Labels are what the decoder is to write, -100 to ignore; nothing shifts them."""
         if labels is not None and use_cache is None:
-            use_cache = False  # nobody decodes from a training step
+            use_cache = False  # a loss needs none
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         outputs = self.model(
@@ -205,7 +200,7 @@ class TformerSeq2SeqForConditionalGeneration(TformerSeq2SeqPreTrainedModel, Gene
             use_cache=use_cache,
             **kwargs,
         )
-        # Scaled before the projection: there are fewer hidden values than logits.
+        # There are fewer hidden values than logits. A bias of lm_head is not scaled.
         hidden_states = keep_positions(outputs.last_hidden_state, logits_to_keep) * self.logit_scale
         logits = loss = None
         if needs_logits(self, labels, return_logits):
@@ -214,20 +209,11 @@ class TformerSeq2SeqForConditionalGeneration(TformerSeq2SeqPreTrainedModel, Gene
             ignore_index = kwargs.get("ignore_index", -100)
             loss = self.loss_function(
                 logits=Unprojected(hidden_states, self.lm_head) if logits is None else logits,
-                labels=ignore_padding(labels, decoder_attention_mask, 0, ignore_index),
+                labels=ignore_padding(labels, decoder_attention_mask, ignore_index, shift=0),
                 **loss_arguments(self.config, kwargs),
             )
-        return Seq2SeqLMOutput(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            decoder_hidden_states=outputs.decoder_hidden_states,
-            decoder_attentions=outputs.decoder_attentions,
-            cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
-            encoder_hidden_states=outputs.encoder_hidden_states,
-            encoder_attentions=outputs.encoder_attentions,
-        )
+        shared = {name: x for name, x in outputs.items() if name != "last_hidden_state"}
+        return Seq2SeqLMOutput(loss=loss, logits=logits, **shared)
 
 
 def shift_tokens_right(labels, pad_token_id, decoder_start_token_id):

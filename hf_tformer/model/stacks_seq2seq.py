@@ -185,11 +185,8 @@ class TformerSeq2SeqEncoder(Stack):
             attention_mask, inputs_embeds.shape[1], 0, inputs_embeds.device
         )
         hidden_states, position_embeddings = self.embed(inputs_embeds, position_ids)
-        kwargs = {
-            name: value
-            for name, value in kwargs.items()
-            if name not in (*SELF_ATTENTION_ONLY, "use_cache")
-        }
+        dropped = (*SELF_ATTENTION_ONLY, "use_cache")
+        kwargs = {name: value for name, value in kwargs.items() if name not in dropped}
         hidden_states = self.run_layers(hidden_states, mask, position_embeddings, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 

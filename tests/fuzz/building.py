@@ -1,10 +1,8 @@
 """Models and batches of a case, the plain paths, and when two answers are the same."""
 
-import importlib.util
 import logging
 import warnings
 from contextlib import ExitStack, contextmanager
-from unittest import mock
 
 import pytest
 import simulated_flash
@@ -14,6 +12,8 @@ from parity import randomise
 from transformers import StaticCache
 from transformers.cache_utils import EncoderDecoderCache
 from transformers.utils.logging import disable_progress_bar
+
+from hf_tformer import fast
 
 by_name = {family.name: family for family in FAMILIES}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -37,25 +37,9 @@ def quiet():
         yield
 
 
-@contextmanager
 def plain():
     """Everything takes the path that it takes where the package is not installed."""
-    if importlib.util.find_spec("hf_tformer.fast"):
-        from hf_tformer import fast
-
-        with fast.disabled():
-            yield
-        return
-    model = "hf_tformer.model"
-    replaced = {f"{model}.generation.writes_alone": lambda *args: False}
-    for module in ("modeling_decoder", "stacks_seq2seq"):
-        replaced[f"{model}.{module}.run_next_tokens"] = lambda *args: None
-        replaced[f"{model}.{module}.run_whole_texts"] = lambda *args: None
-        replaced[f"{model}.{module}.write_in_place"] = lambda cache: None
-    with ExitStack() as stack:
-        for name, function in replaced.items():
-            stack.enter_context(mock.patch(name, function))
-        yield
+    return fast.disabled()
 
 
 def build(case, backend=None, dtype=None):

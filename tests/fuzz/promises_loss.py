@@ -74,7 +74,7 @@ def check_lean_loss(case: Case):
         case, model, *zip(*((a[keep], b[keep]) for a, b, keep in rows), strict=True)
     )
     slopes = gradients(model, expected)
-    with mock.patch.object(losses, "CHUNK_ROWS", 5):
+    with mock.patch.object(losses, "CHUNK_TOKENS", 5):
         actual = model(**batch, labels=labels, return_logits=False, **settings(case))
     if actual.logits is not None:
         raise PromiseError("logits were returned where none were asked for")

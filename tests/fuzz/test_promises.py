@@ -53,7 +53,7 @@ def smooth_more(loss):
 FAULTS = {
     "backend": (simulated_flash, "attend", attend_wrongly),
     "alone": (modeling_decoder, "count_positions", forget_padding),
-    "lean_loss": (losses, "slopes_in_place", smooth_more),
+    "lean_loss": (losses, "turn_into_gradients", smooth_more),
 }
 
 
