@@ -42,7 +42,11 @@ class Pair:
             return self.place(converted(Path(folder)))
 
     def place(self, model):
-        return model.to(self.settings.device, self.settings.torch_dtype).eval()
+        """In memory alike: what was read from a file lies in pages of it, which are slower."""
+        model = model.to(self.settings.device, self.settings.torch_dtype).eval()
+        for tensor in model.parameters():
+            tensor.data = tensor.data.clone()
+        return model
 
     @cached_property
     def compiled(self):

@@ -52,6 +52,8 @@ sys.modules[__name__].__class__ = Package
 
 
 def __getattr__(name: str) -> object:
+    if name == "fast":  # a room that is public itself
+        return importlib.import_module(".fast", __name__)
     if name not in NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f".{NAMES[name]}", __name__), name)

@@ -306,3 +306,15 @@ def test_eager_attention_of_a_padded_batch_is_finite_in_every_dtype(family, dtyp
         assert ours.isfinite().all()
         if dtype == torch.float64:
             torch.testing.assert_close(ours, theirs)
+
+
+def test_flash_attention_refuses_larger_values_than_keys_by_name(monkeypatch):
+    simulated_flash.install(monkeypatch)
+    model = SEQ2SEQ.build("flash_attention_2", value_head_dim=14)
+    with pytest.raises(ValueError, match=r"value_head_dim \(14\) is larger than head_dim \(10\)"):
+        SEQ2SEQ.logits(model, random_rows([5]))
+
+
+def test_an_activation_with_parameters_has_the_models_number_format():
+    model = DECODER.build(hidden_act="xielu")
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}

@@ -17,6 +17,7 @@ import importlib.metadata
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 # From the oldest to the newest release that the tests ran with, both included.
 TESTED = {"torch": ("2.13", "2.13"), "transformers": ("5.16.1", "5.23")}
@@ -69,6 +70,7 @@ def status() -> str:
     return "on"
 
 
+@cache
 def untested_versions() -> dict[str, str]:
     """Which of torch and transformers are outside of what was tested, and their versions."""
     found = {name: importlib.metadata.version(name) for name in TESTED}

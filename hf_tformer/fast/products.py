@@ -21,32 +21,44 @@ WIDENED = 2**21  # numbers of a weight that are held in float32 at a time
 
 
 def linear_function(linear: nn.Linear, tokens: int):
-    """linear(states). A bias is added afterwards: before, it would be written to be read again."""
-    multiply, bias = product(linear.weight, tokens), linear.bias
+    """linear(states)."""
+    weight, bias = linear.weight, linear.bias
+    if weight.dtype in (torch.bfloat16, torch.float16):
+        return narrow_function(weight, bias, tokens)
+    # A bias is added afterwards: before, it would be written to be read again.
+    multiply = product(weight, tokens)
     return multiply if bias is None else lambda states: multiply(states).add_(bias)
 
 
 def adding_product(linear: nn.Linear, tokens: int):
     """total += linear(states), the product being added where it is made."""
-    add, bias = product_to_add(linear.weight, tokens), linear.bias
+    weight, bias = linear.weight, linear.bias
+    if weight.dtype in (torch.bfloat16, torch.float16):
+        multiply = narrow_function(weight, bias, tokens)
+        return lambda total, states: total.add_(multiply(states))
+    add = product_to_add(weight, tokens)
     return add if bias is None else lambda total, states: add(total, states).add_(bias)
+
+
+def narrow_function(weight, bias, tokens):
+    """linear(states) in half precision, rounded once: a bias is added before."""
+    if weight.dtype == torch.float16 and tokens > 1:
+        return lambda states: multiply_in_float32(states, weight, bias)
+    return lambda states: nn.functional.linear(states, weight, bias)
 
 
 def product(weight, tokens):
     if is_for_onednn(weight, tokens):
         return onednn_product(weight, tokens)
-    if tokens == 1 and weight.dtype != torch.bfloat16:
+    if tokens == 1:
         return weight.mv
-    if weight.dtype == torch.float16:
-        return lambda states: multiply_in_float32(states, weight)
-    if tokens in EXCHANGED and weight.dtype != torch.bfloat16:
+    if tokens in EXCHANGED:
         return lambda states: torch.mm(weight, states.t()).t()
     return lambda states: nn.functional.linear(states, weight)
 
 
 def product_to_add(weight, tokens):
-    is_narrow = weight.dtype in (torch.bfloat16, torch.float16)
-    if is_narrow or is_for_onednn(weight, tokens):
+    if is_for_onednn(weight, tokens):
         multiply = product(weight, tokens)
         return lambda total, states: total.add_(multiply(states))
     if tokens == 1:
@@ -76,11 +88,13 @@ def onednn_product(weight, tokens):
     return lambda states: multiply(states, weight, None, "none", [], "")
 
 
-def multiply_in_float32(states, weight):
+def multiply_in_float32(states, weight, bias):
     """The product in the dtype of the states, a part of the weight at a time."""
     result, wide = states.new_empty(len(states), len(weight)), states.float()
     step = max(1, WIDENED // weight.shape[1])
     for start in range(0, len(weight), step):
-        part = weight[start : start + step].float()
-        result[:, start : start + step] = product(part, len(states))(wide)
+        part = product(weight[start : start + step].float(), len(states))(wide)
+        if bias is not None:
+            part = part.add_(bias[start : start + step])
+        result[:, start : start + step] = part
     return result
