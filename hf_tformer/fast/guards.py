@@ -19,7 +19,7 @@ from transformers.utils.output_capturing import _active_collector
 
 from ..model.attention import SELF_ATTENTION_ONLY, CrossAttention, SelfAttention, eager_attention
 from ..model.layers import MLP, GatedMLP, post_norm, pre_norm
-from ..model.norms import RMSNorm
+from ..model.norms import RMSNorm, unchanged
 from ..model.positions import LearnedPositions
 from .caches import own_part
 
@@ -291,9 +291,11 @@ def reads_what_it_knows(model) -> bool:
         return False
     if not all(map(is_known, (model.base_model, stack, model.lm_head))):
         return False
-    read = (stack.embed_tokens, stack.embed_norm, stack.dropout)
+    read = (stack.embed_tokens, stack.embed_norm)
     called = (model, stack.positions, stack.rotary_emb)
-    return all(map(is_known, read)) and all(map(is_plain, called)) and is_known_stack(stack)
+    drops_nothing = stack.dropout is unchanged or is_known(stack.dropout)
+    is_read = drops_nothing and all(map(is_known, read))
+    return is_read and all(map(is_plain, called)) and is_known_stack(stack)
 
 
 def calls_its_own_class(model) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ..model.layers import GatedMLP, pre_norm
-from ..model.norms import RMSNorm
+from ..model.norms import RMSNorm, unchanged
 from .products import adding_product, linear_function
 
 
@@ -95,7 +95,9 @@ def norm_function(norm):
     if isinstance(norm, nn.LayerNorm):
         weight, bias, shape, eps = norm.weight, norm.bias, norm.normalized_shape, norm.eps
         return lambda states: torch.layer_norm(states, shape, weight, bias, eps)
-    return rms_norm_function(norm) if isinstance(norm, RMSNorm) else norm.forward
+    if isinstance(norm, RMSNorm):
+        return rms_norm_function(norm)
+    return unchanged  # nn.Identity, or the function itself
 
 
 def rms_norm_function(norm):

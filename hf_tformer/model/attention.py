@@ -15,7 +15,7 @@ from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.generic import is_flash_attention_requested
 
-from .norms import build_norm
+from .norms import build_norm, unchanged
 
 # Arguments that describe the decoder's own tokens: wrong for the encoder's keys.
 SELF_ATTENTION_ONLY = ("position_ids", "is_causal", "cu_seq_lens_q", "cu_seq_lens_k")
@@ -102,9 +102,9 @@ class Attention(nn.Module):
             heads * self.value_head_dim, hidden, bias=config.attention_output_bias
         )
         # CODEPATH: Qwen3 normalises each head; Llama, GPT-2, BART and the others do not
-        self.q_norm = build_norm(config, self.head_dim) if config.qk_norm else nn.Identity()
+        self.q_norm = build_norm(config, self.head_dim) if config.qk_norm else unchanged
         # CODEPATH: as q_norm
-        self.k_norm = build_norm(config, self.head_dim) if config.qk_norm else nn.Identity()
+        self.k_norm = build_norm(config, self.head_dim) if config.qk_norm else unchanged
 
     def project_query(self, hidden_states):
         return self.q_norm(split_heads(self.q_proj(hidden_states), self.head_dim)).transpose(1, 2)

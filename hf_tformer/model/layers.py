@@ -13,7 +13,7 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .attention import SelfAttention
-from .norms import build_norm
+from .norms import build_norm, unchanged
 
 # transformers computes these step by step; torch has one operation for the same formula.
 SPELLED_OUT = ("gelu_accurate", "gelu_fast", "gelu_new")
@@ -26,10 +26,10 @@ def build_activation(config) -> nn.Module:
     return ACT2FN[name].to(torch.get_default_dtype())
 
 
-def build_dropout(config) -> nn.Module:
-    """Reads from config: dropout. Identity where it is 0: Dropout(0) would cost time."""
+def build_dropout(config):
+    """Reads from config: dropout. Where it is 0, Dropout(0) would only cost time."""
     # CODEPATH: BART and Marian train with dropout; Llama, Mistral and Qwen without
-    return nn.Dropout(config.dropout) if config.dropout else nn.Identity()
+    return nn.Dropout(config.dropout) if config.dropout else unchanged
 
 
 class MLP(nn.Module):
