@@ -12,8 +12,9 @@ from functools import wraps
 from transformers.generation import GenerationMixin
 
 from . import guards
+from .beams import search_beams
 from .passes import run_next_tokens, run_whole_texts
-from .texts import search_beams, write_texts
+from .texts import write_texts
 
 ORIGINALS: dict[tuple[type, str], Callable | None] = {}  # None: the class only inherits it
 

@@ -7,15 +7,14 @@ be given to it:
 
     float32, float64   one token: matrix times vector; 8 to 63: with the factors exchanged
     bfloat16           as torch's linear layers do, which is oneDNN
-    float16            one token: matrix times vector; more: in float32, for torch has no fast
-                       product of narrower factors, and its own takes ten times as long
+    float16            one token: as torch's linear layers do; more: in float32, for torch has no
+                       fast product of narrower factors, and its own takes ten times as long
 """
 
 import torch
 from torch import nn
 
-LARGE_FOR_ONE = 2**17  # numbers of a weight from which on oneDNN pays, for a lone token
-LARGE_FOR_MANY = 2**17  # and for more of them
+LARGE = 2**17  # numbers of a weight from which on oneDNN pays
 EXCHANGED = range(8, 64)  # numbers of tokens; with more and with fewer it is the other way round
 WIDENED = 2**21  # numbers of a weight that are held in float32 at a time
 
@@ -48,7 +47,7 @@ def narrow_function(weight, bias, tokens):
 
 
 def product(weight, tokens):
-    if is_for_onednn(weight, tokens):
+    if is_for_onednn(weight):
         return onednn_product(weight, tokens)
     if tokens == 1:
         return weight.mv
@@ -58,23 +57,21 @@ def product(weight, tokens):
 
 
 def product_to_add(weight, tokens):
-    if is_for_onednn(weight, tokens):
+    if tokens in EXCHANGED or is_for_onednn(weight):
         multiply = product(weight, tokens)
         return lambda total, states: total.add_(multiply(states))
     if tokens == 1:
         return lambda total, states: total.addmv_(weight, states)
-    if tokens in EXCHANGED:
-        return lambda total, states: total.add_(torch.mm(weight, states.t()).t())
     transposed = weight.t()
     return lambda total, states: total.addmm_(states, transposed)
 
 
-def is_for_onednn(weight, tokens) -> bool:
+def is_for_onednn(weight) -> bool:
     """In float32, and exactly: whoever asked torch for less precision is left to torch."""
     return (
         weight.dtype == torch.float32
         and weight.is_contiguous()
-        and weight.numel() >= (LARGE_FOR_ONE if tokens == 1 else LARGE_FOR_MANY)
+        and weight.numel() >= LARGE
         and torch.backends.mkldnn.is_available()
         and torch.backends.mkldnn.enabled
         and torch.get_float32_matmul_precision() == "highest"

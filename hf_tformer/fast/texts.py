@@ -1,4 +1,4 @@
-"""Texts written greedily, by sampling or by beam search, at the cost of their tokens.
+"""Texts written greedily or by sampling, at the cost of their tokens.
 
 transformers prepares every step as if anything could have changed since the last. On a CPU that is
 most of a small model's time. Where nothing but the model takes part, its steps are taken here: what
@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from . import guards
-from .beams import search_beams
 from .steps import pays_to_leave, read_prompt
 
 
@@ -63,6 +62,3 @@ def padding_after_the_end(generation_config, criteria):
     """What a finished text goes on with, if texts can finish before the others."""
     can_end = any(hasattr(criterion, "eos_token_id") for criterion in criteria)
     return generation_config._pad_token_tensor if can_end else None
-
-
-__all__ = ["search_beams", "write_texts"]
