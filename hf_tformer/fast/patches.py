@@ -27,7 +27,7 @@ def decoder_patches(modeling) -> list[tuple[type, str, Callable]]:
         modeling.TformerDecoderForCausalLM,
     )
     stack, head = modeling.TformerDecoderModel, modeling.TformerDecoderForCausalLM
-    return [(stack, "run_layers", run_decoder_only(stack.run_layers)), *head_patches(head)]
+    return [(stack, "run_layers", quick_or_plain(run_text, stack.run_layers)), *head_patches(head)]
 
 
 def seq2seq_patches(modeling) -> list[tuple[type, str, Callable]]:
@@ -37,8 +37,8 @@ def seq2seq_patches(modeling) -> list[tuple[type, str, Callable]]:
     guards.trust(encoder.layer_class, decoder.layer_class, decoder)
     guards.trust(modeling.TformerSeq2SeqModel, head)
     return [
-        (encoder, "run_layers", run_encoder(encoder.run_layers)),
-        (decoder, "run_layers", run_decoder(decoder.run_layers)),
+        (encoder, "run_layers", quick_or_plain(run_source, encoder.run_layers)),
+        (decoder, "run_layers", quick_or_plain(run_target, decoder.run_layers)),
         *head_patches(head),
     ]
 
@@ -67,21 +67,19 @@ def take_back() -> None:
             setattr(owner, name, original)
 
 
-def run_decoder_only(plainly):
+def quick_or_plain(quickly, plainly):
+    """run_layers of a stack, which calls the modules where `quickly` returns None."""
+
     @wraps(plainly)
-    def run_layers(stack, hidden_states, masks, position_embeddings, past_key_values, **kwargs):
-        last = None
-        if not guards.steers_attention(kwargs):
-            tensors = hidden_states, masks, position_embeddings, past_key_values
-            last = run_text_of_decoder(stack, *tensors)
-        if last is not None:
-            return last
-        return plainly(stack, hidden_states, masks, position_embeddings, past_key_values, **kwargs)
+    def run_layers(stack, *tensors, **kwargs):
+        last = None if guards.steers_attention(kwargs) else quickly(stack, *tensors)
+        return plainly(stack, *tensors, **kwargs) if last is None else last
 
     return run_layers
 
 
-def run_text_of_decoder(stack, hidden_states, masks, position_embeddings, cache):
+def run_text(stack, hidden_states, masks, position_embeddings, cache):
+    """Of the decoder-only family."""
     by_window = masks.get("full_attention"), masks.get("sliding_attention")
     last = None
     if cache is not None and hidden_states.shape[1] == 1:
@@ -91,56 +89,22 @@ def run_text_of_decoder(stack, hidden_states, masks, position_embeddings, cache)
     return last
 
 
-def run_encoder(plainly):
-    @wraps(plainly)
-    def run_layers(stack, hidden_states, mask, position_embeddings, **kwargs):
-        masks = {"full_attention": mask}
-        last = run_whole_texts(stack, hidden_states, masks, position_embeddings)
-        if last is not None:
-            return last
-        return plainly(stack, hidden_states, mask, position_embeddings, **kwargs)
-
-    return run_layers
+def run_source(stack, hidden_states, mask, position_embeddings):
+    """Of the encoder."""
+    return run_whole_texts(stack, hidden_states, {"full_attention": mask}, position_embeddings)
 
 
-def run_decoder(plainly):
-    @wraps(plainly)
-    def run_layers(
-        stack,
-        hidden_states,
-        encoder_hidden_states,
-        self_mask,
-        cross_mask,
-        position_embeddings,
-        past_key_values,
-        **kwargs,
-    ):
-        last = None
-        has_read_source = past_key_values is not None and past_key_values.is_updated.get(0)
-        if has_read_source and not guards.steers_attention(kwargs):
-            last = run_next_tokens(
-                stack,
-                hidden_states,
-                (self_mask, None),
-                position_embeddings,
-                past_key_values.self_attention_cache,
-                past_key_values.cross_attention_cache,
-                cross_mask,
-            )
-        if last is not None:
-            return last
-        return plainly(
-            stack,
-            hidden_states,
-            encoder_hidden_states,
-            self_mask,
-            cross_mask,
-            position_embeddings,
-            past_key_values,
-            **kwargs,
-        )
-
-    return run_layers
+def run_target(
+    stack, hidden_states, encoder_hidden_states, self_mask, cross_mask, position_embeddings, caches
+):
+    """Of the decoder that has an encoder, once its keys and values are in the cache."""
+    if caches is None or not caches.is_updated.get(0):
+        return None
+    own, source = caches.self_attention_cache, caches.cross_attention_cache
+    masks = self_mask, None
+    return run_next_tokens(
+        stack, hidden_states, masks, position_embeddings, own, source, cross_mask
+    )
 
 
 def write_or_leave(may, write, name):
