@@ -43,30 +43,56 @@ REFUSED = [
     ({"hidden_act": "swish2"}, ["hidden_act is 'swish2'", "silu"]),
     ({"initializer": "zeros"}, ["initializer is 'zeros'", "xavier_uniform"]),
     ({"sinusoidal_layout": "odd"}, ["sinusoidal_layout is 'odd'", "halves"]),
-    ({"dropout": 1.0}, ["dropout is 1.0", "0 up to"]),
+    ({"dropout": 1.0}, ["dropout is 1.0", "from 0 to 0.999999"]),
     ({"attention_dropout": -0.1}, ["attention_dropout is -0.1"]),
     ({"label_smoothing": float("nan")}, ["label_smoothing is nan"]),
-    ({"z_loss": -1.0}, ["z_loss is -1.0", "0 (off)"]),
-    ({"layer_norm_eps": 0.0}, ["layer_norm_eps is 0.0", "positive"]),
-    ({"attention_scale": 0.0}, ["attention_scale is 0.0", "positive"]),
+    ({"z_loss": -1.0}, ["z_loss is -1.0", "from 0"]),
+    ({"layer_norm_eps": 0.0}, ["layer_norm_eps is 0.0", "from 1e-30"]),
+    ({"attention_scale": 0.0}, ["attention_scale is 0.0", "from 1e-06"]),
     ({"pad_token_id": 32000}, ["pad_token_id is 32000", "0 to 31999"]),
     ({"bos_token_id": -1}, ["bos_token_id is -1", "0 to 31999"]),
     ({"eos_token_id": [2, 40000]}, ["eos_token_id is [2, 40000]", "0 to 31999"]),
+    ({"attention_scale": 10**400}, ["attention_scale is 1000", "to 1e+06"]),
+    ({"num_labels": 10**6}, ["num_labels is 1000000", "between 1 and 100000"]),
+    ({"id2label": True}, ["id2label is True", "give a dict"]),
+    ({"id2label": {}}, ["id2label has 0 labels", "number them 0, 1, 2"]),
+    ({"id2label": {"a": "b"}}, ["id2label", "['a']", "number them 0, 1, 2"]),
+    ({"id2label": {"1": "a", "2": "b"}}, ["id2label", "['1', '2']", "number them 0, 1, 2"]),
+    ({"id2label": dict.fromkeys(range(10**5 + 1), "a")}, ["id2label has 100001", "at most 100000"]),
+    ({"label2id": ["a"]}, ["label2id is ['a']", "give a dict"]),
+    ({"problem_type": "x"}, ["problem_type is 'x'", "regression"]),
+    ({"dtype": "floof"}, ["dtype is 'floof'", "bfloat16"]),
+    ({"dtype": "int8"}, ["dtype is 'int8'", "bfloat16"]),
+    ({"torch_dtype": 3}, ["torch_dtype is 3", "bfloat16"]),
+    ({"return_dict": 7}, ["return_dict is 7", "give a bool"]),
+    ({"return_dict": False}, ["return_dict is False", "to a call"]),
+    ({"return_dict": None}, ["return_dict is None", "to a call"]),
+    ({"output_hidden_states": "x"}, ["output_hidden_states is 'x'", "give a bool"]),
+    ({"architectures": 5}, ["architectures is 5", "give a list"]),
+    ({"transformers_version": []}, ["transformers_version is []", "give a str"]),
+    ({"quantization_config": "x"}, ["quantization_config is 'x'", "quant_method"]),
+    ({"quantization_config": {}}, ["quantization_config is {}", "quant_method"]),
+    ({"_attn_implementation": 5}, ["_attn_implementation is 5", "name of a backend"]),
+    ({"per_layer_config": {"0": {"hidden_size": 8}}}, ["per_layer_config", "remove it"]),
+    ({"text_config": {"vocab_size": 5}}, ["text_config", "remove it"]),
+    ({"is_causal": False}, ["is_causal is False", "remove it"]),
+    ({"model_type": "llama"}, ["model_type is 'llama'", "'tformer_"]),
+    ({"my_own": {"dtype": []}}, ["dtype in my_own is []", "name of a dtype"]),
 ]
 ROTARY = {"position_embedding_type": "rotary"}
 REFUSED_ROPE = [
     ({"rope_type": "spiral"}, ["'spiral'", "linear", "yarn"]),
     ({"rope_type": "linear"}, ["linear", "factor"]),
     ({"rope_type": "llama3", "factor": 8.0}, ["llama3", "low_freq_factor"]),
-    ({"rope_type": "linear", "factor": "two"}, ["factor", "'two'", "positive number"]),
-    ({"rope_type": "default", "rope_theta": -1.0}, ["rope_theta", "-1.0", "positive number"]),
+    ({"rope_type": "linear", "factor": "two"}, ["factor", "'two'", "number"]),
+    ({"rope_type": "default", "rope_theta": -1.0}, ["rope_theta", "-1.0", "number"]),
     ({"rope_type": "default", "partial_rotary_factor": 0.01}, ["partial_rotary_factor", "even"]),
     ({"full_attention": {"rope_type": "default"}}, ["full_attention", "flat"]),
-    ({"rope_type": "default", "rope_theta": True}, ["rope_theta", "True", "positive number"]),
+    ({"rope_type": "default", "rope_theta": True}, ["rope_theta", "True", "number"]),
     ({"rope_type": "default", "partial_rotary_factor": "x"}, ["partial_rotary_factor", "'x'"]),
     (
         {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 0},
-        ["original_max_position_embeddings", "0", "positive number"],
+        ["original_max_position_embeddings", "0", "number"],
     ),
     ({"rope_type": "yarn", "factor": 2.0, "beta_fast": "a"}, ["beta_fast", "'a'"]),
     (
@@ -90,18 +116,18 @@ REFUSED_ROPE += [
     ({"rope_type": "default", "short_factor": 1.0}, ["short_factor", "1.0", "32 pairs"]),
     (
         {"rope_type": "longrope", "short_factor": ["a"] * 32, "long_factor": [1.0] * 32},
-        ["short_factor", "'a'", "positive number"],
+        ["short_factor", "'a'", "number"],
     ),
     (
         {"rope_type": "longrope", "short_factor": [1.0] * 32, "long_factor": [-1.0] * 32},
-        ["long_factor", "-1.0", "positive number"],
+        ["long_factor", "-1.0", "number"],
     ),
     (
         {"rope_type": "longrope", "factor": 2.0, "original_max_position_embeddings": 1},
         ["original_max_position_embeddings", "is 1", "from 2"],
     ),
     ({"rope_type": "yarn", "factor": 2.0, "rope_theta": 1.0}, ["rope_theta", "1.0", "1.01"]),
-    ({"rope_type": "yarn", "factor": 2.0, "mscale": "two"}, ["mscale", "'two'", "positive number"]),
+    ({"rope_type": "yarn", "factor": 2.0, "mscale": "two"}, ["mscale", "'two'", "number"]),
     ({"rope_type": "default", "rope_theta": 1e-300}, ["rope_theta", "1e-300", "1.01"]),
     ({"rope_type": "default", "rope_theta": 10**30}, ["rope_theta", "1e+15"]),
     ({"rope_type": "linear", "factor": 1e-300}, ["factor", "1e-300", "1e-06"]),
@@ -125,6 +151,10 @@ REFUSED_SEQ2SEQ = [
     ({"is_encoder_decoder": False}, ["is_encoder_decoder is False", "leave it"]),
     ({"decoder_layers": 10**9}, ["decoder_layers is 1000000000"]),
     ({"value_head_dim": -2}, ["value_head_dim is -2"]),
+    ({"num_hidden_layers": "2"}, ["num_hidden_layers is '2'", "whole number"]),
+    ({"sliding_window": 4}, ["sliding_window is 4", "remove it"]),
+    ({"layer_types": ["full_attention"]}, ["layer_types is ['full_attention']", "remove it"]),
+    ({"decoder_vocab_size": 5}, ["decoder_vocab_size is 5", "both stacks"]),
     ({"decoder_start_token_id": 32000}, ["decoder_start_token_id is 32000", "0 to 31999"]),
     (
         {"source_vocab_size": 100},
@@ -162,6 +192,58 @@ def test_a_wrong_value_of_the_decoder_is_refused_by_name(fields, words):
 @pytest.mark.parametrize(("fields", "words"), REFUSED_SEQ2SEQ, ids=lambda value: str(value)[:60])
 def test_a_wrong_value_of_the_encoder_decoder_is_refused_by_name(fields, words):
     check_refused(TformerSeq2SeqConfig, fields, words)
+
+
+HIDING = ["to_dict", "validate_architecture", "save_pretrained", "get_text_config", "__class__"]
+HIDING += ["attribute_map", "sub_configs", "is_heterogeneous", "_auto_class"]
+
+
+@pytest.mark.parametrize("key", HIDING)
+@pytest.mark.parametrize("value", [None, "x", {}], ids=str)
+def test_a_key_that_would_hide_what_the_class_has_is_refused(family, key, value, tmp_path):
+    check_refused(family.config_class, {key: value}, [f"{key} is {value!r}", "would hide"])
+    content = {"model_type": family.config_class.model_type, key: value}
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=rf"{key} is .*would hide"):
+        AutoConfig.from_pretrained(tmp_path)
+
+
+def test_a_key_of_the_users_own_is_kept_unless_it_is_nested_too_deep_to_be_saved(family, tmp_path):
+    deep = nested = []
+    for _ in range(300):
+        nested.append([])
+        nested = nested[0]
+    check_refused(family.config_class, {"my_own": deep}, ["my_own is nested", "flatter"])
+    check_refused(family.config_class, {**ROTARY, "rope_parameters": {"x": deep}}, ["rope_param"])
+    family.config(my_own={"a": [1, {"b": None}]}, other=None).save_pretrained(tmp_path)
+    loaded = AutoConfig.from_pretrained(tmp_path)
+    assert (loaded.my_own, loaded.other) == ({"a": [1, {"b": None}]}, None)
+
+
+def test_the_most_labels_that_are_accepted_are_saved_and_read_in_seconds(tmp_path):
+    DECODER.config(num_labels=10**5).save_pretrained(tmp_path)
+    assert AutoConfig.from_pretrained(tmp_path).num_labels == 10**5
+
+
+def test_what_tools_set_on_a_configuration_later_may_be_set(family, tmp_path):
+    config = family.config()
+    later = {"num_labels": 3, "use_cache": False, "return_dict": False, "is_causal": True}
+    later |= {"label2id": {0: 0, 1: 1, 2: 2}, "_attn_implementation": "eager", "dtype": torch.half}
+    later |= {
+        "quantization_config": {"quant_method": "fp8"},
+        "tp_size": 2,
+        "output_attentions": True,
+    }
+    for name, value in later.items():
+        setattr(config, name, value)
+        assert getattr(config, name) == value
+    config.validate()
+
+
+def test_a_class_of_ones_own_reads_the_files_of_the_family(family):
+    own = type("Own", (family.config_class,), {"model_type": "own"})
+    assert own.from_dict({"model_type": family.config_class.model_type}).model_type == "own"
+    assert own(model_type="own").model_type == "own"
 
 
 def test_a_value_made_wrong_later_is_refused_on_saving(family, tmp_path):

@@ -3,47 +3,51 @@
 
 Every check raises a ValueError that names the field, the value and the remedy. The checks run when
 a configuration is made, when it is loaded from a file with overrides, and once more before it is
-saved. Types are checked by `@strict`, which needs real annotations: a postponed-annotations import
-would switch it off.
+saved; those of keys beside our fields run only when it is made. Types of our fields are checked by
+`@strict`, which needs real annotations: a postponed-annotations import would switch it off.
 """
 
+import torch
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig, strict
+from transformers.generation import GenerationConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 # Raised when older code would compute something else from a new checkpoint. Code reads every format
 # up to its own and refuses later ones; a difference without a new number does not matter.
 FORMAT_VERSION = 1
 
-POSITION_EMBEDDING_TYPES = ("rotary", "learned", "sinusoidal", "none")
-NORM_TYPES = ("rmsnorm", "layernorm")
-NORM_POSITIONS = ("pre", "post")
-MLP_TYPES = ("gated", "plain")
-INITIALIZERS = ("normal", "xavier_uniform")
-SINUSOIDAL_LAYOUTS = ("interleaved", "halves")
+CHOICES = {
+    "position_embedding_type": ("rotary", "learned", "sinusoidal", "none"),
+    "norm_type": ("rmsnorm", "layernorm"),
+    "norm_position": ("pre", "post"),
+    "mlp_type": ("gated", "plain"),
+    "initializer": ("normal", "xavier_uniform"),
+    "sinusoidal_layout": ("interleaved", "halves"),
+    "hidden_act": tuple(ACT2FN),
+    "problem_type": ("regression", "single_label_classification", "multi_label_classification"),
+}
+DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 # The largest value a field may have; what passes each limit can still be too large together.
 LARGEST = {
     "format_version": FORMAT_VERSION,
-    "vocab_size": 10**8,
-    "source_vocab_size": 10**8,
-    "hidden_size": 10**6,
-    "intermediate_size": 10**7,
-    "encoder_layers": 10**4,  # before num_hidden_layers, which is another name for it
-    "decoder_layers": 10**4,
-    "num_hidden_layers": 10**4,
-    "num_attention_heads": 10**5,
-    "num_key_value_heads": 10**5,
-    "head_dim": 10**5,
-    "value_head_dim": 10**5,
-    "max_position_embeddings": 10**9,
-    "sliding_window": 10**9,
-    "num_labels": 10**7,
+    **dict.fromkeys(("vocab_size", "source_vocab_size"), 10**8),
+    **{"hidden_size": 10**6, "intermediate_size": 10**7},
+    # num_hidden_layers last, which is another name for encoder_layers
+    **dict.fromkeys(("encoder_layers", "decoder_layers", "num_hidden_layers"), 10**4),
+    **dict.fromkeys(("num_attention_heads", "num_key_value_heads"), 10**5),
+    **dict.fromkeys(("head_dim", "value_head_dim", "num_labels"), 10**5),
+    **dict.fromkeys(("max_position_embeddings", "sliding_window"), 10**9),
 }
 LARGEST_PARAMETER_COUNT = 10**13
-POSITIVE_NUMBERS = ("rms_norm_eps", "layer_norm_eps", "initializer_range")
-POSITIVE_NUMBERS += ("attention_scale", "logit_scale")
-# The smallest and the largest value; between them every formula of transformers stays finite.
+# The smallest and the largest value; between them every formula stays finite.
+NUMBERS = {
+    **dict.fromkeys(("attention_dropout", "dropout", "label_smoothing"), (0, 0.999999)),
+    **dict.fromkeys(("rms_norm_eps", "layer_norm_eps"), (1e-30, 1)),
+    **dict.fromkeys(("attention_scale", "logit_scale"), (1e-6, 1e6)),
+    **{"initializer_range": (1e-9, 1e3), "z_loss": (0, 1e6)},
+}
 ROPE_NUMBERS = {
     "rope_theta": (1.01, 1e15),
     "partial_rotary_factor": (1e-6, 1.0),
@@ -52,6 +56,26 @@ ROPE_NUMBERS = {
     **dict.fromkeys(("low_freq_factor", "high_freq_factor"), (1e-6, 1e6)),
     **dict.fromkeys(("mscale", "mscale_all_dim"), (0, 1e6)),
 }
+TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+
+# What transformers reads beside our fields. Its own annotations are strings, which @strict skips.
+KINDS = {
+    **dict.fromkeys(("id2label", "label2id", "rope_parameters", "rope_scaling"), dict),
+    **dict.fromkeys(("output_attentions", "output_hidden_states", "return_dict"), bool),
+    **dict.fromkeys(("tie_last_hidden_states", "gradient_checkpointing"), bool),
+    **dict.fromkeys(("transformers_version", "transformers_weights", "problem_type"), str),
+    **{"architectures": list, "chunk_size_feed_forward": int},
+}
+ATTENTION = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
+# What it reads of other models: parts, other masks, other caches, layers that differ.
+FOREIGN = ("text_config", "text_encoder", "decoder", "generator", "fusion_config", "num_mtp_layers")
+FOREIGN += ("per_layer_config", "mlp_layer_types", "mtp_layer_types", "kv_sharing_modes")
+FOREIGN += ("vision_feature_layer", "vision_feature_select_strategy", "vision_aspect_ratio")
+FOREIGN += ("layer_types", "sliding_window", "attention_chunk_size", "is_causal", "num_heads")
+FOREIGN += ("embed_dim", "distributed_config", "configuration_files", "experts_implementation")
+FOREIGN += ("_experts_implementation",)
+OF_GENERATION = set(GenerationConfig().to_dict()) - {"output_attentions"}
+DEEPEST = 20  # dicts and lists in one another
 
 
 @strict
@@ -66,208 +90,193 @@ class TformerConfig(PreTrainedConfig):
     @classmethod
     def from_dict(cls, config_dict, **kwargs):
         """Reads a file's dict; overrides come in before anything is derived or checked."""
-        refuse_foreign_attention(config_dict)
-        config_dict = {
-            name: value for name, value in config_dict.items() if not name.endswith("_internal")
-        }
+        check_attention(config_dict, may_download=False)
         refuse_later_format(config_dict.get("format_version", 1))
         # Not dtype: the base class resolves "auto".
         names = {*cls.__dataclass_fields__, "layer_types", "rope_parameters"} - {"dtype"}
         overrides = {name: kwargs.pop(name) for name in list(kwargs) if name in names}
         config_dict = {**config_dict, **overrides}
-        if "rope_theta" in kwargs:  # the old name of what stands in rope_parameters today
-            rope = config_dict.get("rope_parameters") or {}
-            check_dict("rope_parameters", rope)
+        rope = config_dict.get("rope_parameters") or {}
+        if "rope_theta" in kwargs and isinstance(rope, dict):  # the old name of what stands there
             config_dict["rope_parameters"] = {**rope, "rope_theta": kwargs.pop("rope_theta")}
         return super().from_dict(config_dict, **kwargs)
 
-    def derive_heads(self):
-        """Fills `num_key_value_heads` and `head_dim` where they are None."""
+    def __post_init__(self, rope_parameters=None, **kwargs):
+        # Before anything is derived: nothing may be divided by, or allocated for, a wrong size.
+        refuse_later_format(self.format_version)
+        check_attention(kwargs, may_download=True)
+        self.check_kinds({**vars(self), **kwargs, "rope_parameters": rope_parameters})
+        self.check_keys(kwargs)
+        self.check_sizes(**kwargs)
+        self.format_version = FORMAT_VERSION  # what is read is written in today's format
         heads = self.num_attention_heads
         if self.num_key_value_heads is None:
             self.num_key_value_heads = heads
+        if self.head_dim is None and self.hidden_size % heads:
+            raise ValueError(
+                f"hidden_size ({self.hidden_size}) is not divisible by num_attention_heads "
+                f"({heads}): choose other sizes, or set head_dim"
+            )
         if self.head_dim is None:
-            if self.hidden_size % heads:
-                raise ValueError(
-                    f"hidden_size ({self.hidden_size}) is not divisible by num_attention_heads "
-                    f"({heads}): choose other sizes, or set head_dim"
-                )
             self.head_dim = self.hidden_size // heads
-
-    def take_rope(self, rope_parameters, kwargs):
-        """Sets `rope_parameters`, in its new or its old words, only where something rotates.
-
-        Where the attribute exists the base class fills it in, and tools expect rotary positions.
-        """
-        if self.position_embedding_type == "rotary":
-            check_dict("rope_parameters", rope_parameters)
-            check_dict("rope_scaling", kwargs.get("rope_scaling"))
-            # A copy: the base class fills it in, and the caller may make another of it.
-            self.rope_parameters = None if rope_parameters is None else dict(rope_parameters)
-        else:
+        if self.final_norm is None:
+            self.final_norm = self.norm_position == "pre"
+        if self.logit_scale is None:
+            self.logit_scale = 1.0  # never None: vLLM multiplies by it
+        if self.position_embedding_type != "rotary":
             for name in ("rope_theta", "rope_scaling", "partial_rotary_factor"):
                 kwargs.pop(name, None)
+        else:  # only here: where the attribute exists, tools expect rotary positions
+            # A copy: the base class fills it in, and the caller may make another of it.
+            self.rope_parameters = None if rope_parameters is None else dict(rope_parameters)
+        super().__post_init__(**kwargs)
+
+    def check_kinds(self, values):
+        """What transformers reads, and how deep anything is: copying and saving recurse."""
+        for name, kind in KINDS.items():
+            if not isinstance(values.get(name), (kind, type(None))):
+                raise wrong(name, values[name], f"give a {kind.__name__}")
+        for name, value in values.items():
+            refuse_nesting(name, [value])
+        for name in ("dtype", "torch_dtype"):
+            if values.get(name) not in (None, *DTYPES, *(getattr(torch, name) for name in DTYPES)):
+                raise wrong(name, values[name], f"choose one of {', '.join(DTYPES)}")
+        if not self.return_dict:  # transformers' own models fail with it
+            raise wrong("return_dict", self.return_dict, "leave it, or pass it to a call instead")
+        quantized = values.get("quantization_config")
+        names = quantized if isinstance(quantized, dict) else dir(quantized)
+        if quantized is not None and "quant_method" not in names:
+            raise wrong("quantization_config", quantized, "give a dict with a quant_method")
+        labels, most = self.id2label, LARGEST["num_labels"]
+        if labels is not None and (
+            len(labels) > most or {*map(str, labels)} != {*map(str, range(len(labels) or 1))}
+        ):
+            found = f"id2label has {len(labels)} labels, numbered {[*labels][:3]} and so on"
+            raise ValueError(f"{found}: number them 0, 1, 2 and so on, at most {most}")
+
+    def check_keys(self, kwargs):
+        """Keys beside the fields are the user's own, unless they hide code or mean another model.
+
+        What is private to transformers, or belongs into a generation_config.json, is left out.
+        """
+        known = {getattr(parent, "model_type", None) for parent in type(self).__mro__}
+        if (model_type := kwargs.pop("model_type", None)) not in (None, *known):
+            raise wrong("model_type", model_type, f"this class reads {self.model_type!r}")
+        for name, value in list(kwargs.items()):
+            # transformers takes such a prefix away and sets what is left.
+            stacked = self.is_encoder_decoder and name.startswith(("encoder_", "decoder_"))
+            if stacked and name not in OF_GENERATION:
+                raise wrong(name, value, "remove it, the other fields hold for both stacks")
+            setter = getattr(getattr(type(self), name, None), "fset", None)
+            if hasattr(type(self), name) and setter is None:
+                raise wrong(name, value, "remove it, it would hide what the class has by that name")
+            if name in FOREIGN and value is not None:
+                raise wrong(name, value, "remove it, these models have no such thing")
+            is_private = name.startswith("_") and name not in (*ATTENTION, "_name_or_path")
+            if is_private or name in OF_GENERATION or (value is None and name in LARGEST):
+                del kwargs[name]
 
     def validate_architecture(self):
         super().validate_architecture()
         self.check_sizes()
-        self.check_choices()
-        self.check_numbers()
-        self.check_rotary()
-        self.check_parameter_count()
-        if self.num_attention_heads % self.num_key_value_heads:
-            raise ValueError(
-                f"num_attention_heads ({self.num_attention_heads}) must be a multiple of "
-                f"num_key_value_heads ({self.num_key_value_heads}): choose other numbers, or set "
-                "num_key_value_heads=None for one per query head"
-            )
-
-    def check_first(self, num_labels):
-        """Before anything is derived: nothing may be divided by, or allocated for, a wrong size."""
-        refuse_later_format(self.format_version)
-        self.check_sizes(num_labels=num_labels)
-        self.format_version = FORMAT_VERSION  # what is read is written in today's format
-
-    def check_sizes(self, **sizes):
-        for name, largest in LARGEST.items():
-            value = sizes.get(name, getattr(self, name, None))
-            if value is not None and type(value) is not int:
-                raise ValueError(f"{name} is {value!r}: choose a whole number")
-            if value is not None and not 1 <= value <= largest:
-                raise ValueError(f"{name} is {value}: choose a value between 1 and {largest}")
-
-    def check_choices(self):
-        for name, choices in {
-            "position_embedding_type": POSITION_EMBEDDING_TYPES,
-            "norm_type": NORM_TYPES,
-            "norm_position": NORM_POSITIONS,
-            "mlp_type": MLP_TYPES,
-            "initializer": INITIALIZERS,
-            "sinusoidal_layout": SINUSOIDAL_LAYOUTS,
-            "hidden_act": tuple(ACT2FN),
-        }.items():
-            value = getattr(self, name)
-            if value not in choices:
-                raise ValueError(f"{name} is {value!r}: choose one of {', '.join(sorted(choices))}")
-
-    def check_numbers(self):
-        for name in ("attention_dropout", "dropout", "label_smoothing"):
-            if not 0 <= getattr(self, name) < 1:
-                value = getattr(self, name)
-                raise ValueError(
-                    f"{name} is {value}: choose a value from 0 up to, not including, 1"
-                )
-        for name in POSITIVE_NUMBERS:
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise ValueError(f"{name} is {value}: choose a positive number")
-        if not 0 <= self.z_loss < float("inf"):
-            raise ValueError(
-                f"z_loss is {self.z_loss}: choose 0 (off) or a small positive number such as 1e-4"
-            )
-
-    def check_rotary(self):
-        rope = getattr(self, "rope_parameters", None)
-        if rope is None:
-            return
-        known = ("default", *ROPE_INIT_FUNCTIONS)
-        rope_type = rope.get("rope_type")
-        if rope_type not in known:
-            raise ValueError(
-                f"rope_parameters['rope_type'] is {rope_type!r}: choose one of {', '.join(known)}"
-            )
-        self.check_rotary_numbers(rope)
-        try:
-            self.validate_rope()
-        except KeyError as error:
-            raise ValueError(
-                f"rope_parameters of rope_type {rope_type!r}: {error.args[0]}"
-            ) from error
-
-    def check_rotary_numbers(self, rope):
-        if nested := [name for name, value in rope.items() if isinstance(value, dict)]:
-            raise ValueError(f"rope_parameters holds {nested}: give one flat dict for every layer")
-        for name, (least, most) in ROPE_NUMBERS.items():
-            if name in rope and not (is_number(rope[name]) and least <= rope[name] <= most):
-                raise ValueError(
-                    f"rope_parameters[{name!r}] is {rope[name]!r}: choose a positive number, from "
-                    f"{least:g} to {most:g}"
-                )
-        fraction = rope.get("partial_rotary_factor", 1.0)
-        rotated = int(self.head_dim * fraction)
-        # The proportional type leaves its pairs at their places in the head and turns some of them.
-        turned = self.head_dim if rope["rope_type"] == "proportional" else rotated
-        if turned % 2 or not 0 < rotated <= self.head_dim:
-            raise ValueError(
-                f"rotary positions turn pairs, but head_dim ({self.head_dim}) x "
-                f"partial_rotary_factor ({fraction}) gives {turned} dimensions: choose an even "
-                "head_dim"
-            )
-        if rope["rope_type"] == "dynamic" and rotated == 2:  # its formula divides by rotated - 2
-            raise ValueError(
-                f"rope_parameters['rope_type'] is 'dynamic', but head_dim ({self.head_dim}) x "
-                f"partial_rotary_factor ({fraction}) gives 2 dimensions: choose at least 4"
-            )
-        for name in ("short_factor", "long_factor"):
-            if name in rope and not is_list_of_positives(rope[name], rotated // 2):
-                raise ValueError(
-                    f"rope_parameters[{name!r}] is {rope[name]!r}: give a list of one positive "
-                    f"number for each of {rotated // 2} pairs"
-                )
-        low, high = rope.get("low_freq_factor"), rope.get("high_freq_factor")
-        if low is not None and high is not None and low >= high:
-            raise ValueError(
-                f"rope_parameters['low_freq_factor'] is {low}: choose less than high_freq_factor "
-                f"({high})"
-            )
-
-    def check_parameter_count(self):
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in (*choices, None):  # None: where @strict lets it be
+                raise wrong(name, getattr(self, name), f"choose one of {', '.join(choices)}")
+        for name, limits in NUMBERS.items():
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), *limits)
+        if (rope := getattr(self, "rope_parameters", None)) is not None:
+            self.check_rotary(rope)
         count = self.approximate_parameter_count()
         if count > LARGEST_PARAMETER_COUNT:
-            sizes = {
-                name: getattr(self, name)
-                for name in LARGEST
-                if getattr(self, name, None) is not None and name != "format_version"
-            }
+            sizes = {name: getattr(self, name, None) for name in list(LARGEST)[1:]}
             raise ValueError(
                 f"these sizes make a model of about {count:.0e} parameters, more than any machine "
                 f"holds (limit {LARGEST_PARAMETER_COUNT:.0e}): reduce {sizes}"
             )
-
-    def check_token_ids(self, *names):
-        for name in names:
-            value = getattr(self, name)
+        for name in TOKEN_IDS:
+            value = getattr(self, name, None)
             for token_id in value if isinstance(value, list) else [value]:
                 if token_id is not None and not 0 <= token_id < self.vocab_size:
-                    raise ValueError(
-                        f"{name} is {value}, outside the vocabulary of {self.vocab_size}: "
-                        f"choose an id from 0 to {self.vocab_size - 1}, or None"
-                    )
+                    remedy = f"choose an id from 0 to {self.vocab_size - 1}, or None"
+                    raise wrong(name, value, f"{remedy}, as vocab_size is {self.vocab_size}")
+        if self.is_encoder_decoder != type(self).is_encoder_decoder:
+            raise wrong("is_encoder_decoder", self.is_encoder_decoder, "leave it unset")
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"num_attention_heads ({self.num_attention_heads}) is no multiple of "
+                f"num_key_value_heads ({self.num_key_value_heads}): choose others, or leave it None"
+            )
+
+    def check_sizes(self, **sizes):
+        for name, largest in LARGEST.items():
+            value = sizes.get(name, getattr(self, name, None))
+            if value is not None and not (type(value) is int and 1 <= value <= largest):
+                raise wrong(name, value, f"choose a whole number between 1 and {largest}")
+
+    def check_rotary(self, rope):
+        known = ("default", *ROPE_INIT_FUNCTIONS)
+        label, rope_type = "rope_parameters['rope_type']", rope.get("rope_type")
+        if rope_type not in known:
+            raise wrong(label, rope_type, f"choose one of {', '.join(known)}")
+        if nested := [name for name, value in rope.items() if isinstance(value, dict)]:
+            raise ValueError(f"rope_parameters holds {nested}: give one flat dict for every layer")
+        for name, limits in ROPE_NUMBERS.items():
+            if name in rope:
+                check_number(f"rope_parameters[{name!r}]", rope[name], *limits)
+        fraction = rope.get("partial_rotary_factor", 1.0)
+        rotated = int(self.head_dim * fraction)
+        # The proportional type leaves its pairs at their places in the head and turns some of them.
+        turned = self.head_dim if rope_type == "proportional" else rotated
+        least = 4 if rope_type == "dynamic" else 2  # the dynamic formula divides by rotated - 2
+        if turned % 2 or not least <= rotated <= self.head_dim:
+            raise ValueError(
+                f"rope_parameters['rope_type'] is {rope_type!r}, which turns pairs, but head_dim "
+                f"({self.head_dim}) x partial_rotary_factor ({fraction}) gives {turned} "
+                f"dimensions: choose an even head_dim, with at least {least}"
+            )
+        for name in [name for name in ("short_factor", "long_factor") if name in rope]:
+            field, factors, pairs = f"rope_parameters[{name!r}]", rope[name], rotated // 2
+            if not isinstance(factors, list) or len(factors) != pairs:
+                raise wrong(field, factors, f"give a list of one number for each of {pairs} pairs")
+            for factor in factors:
+                check_number(field, factor, 1e-6, 1e6)
+        low, high = rope.get("low_freq_factor", 0), rope.get("high_freq_factor", 1e7)
+        if low >= high:
+            remedy = f"choose less than high_freq_factor ({high})"
+            raise wrong("rope_parameters['low_freq_factor']", low, remedy)
+        try:
+            self.validate_rope()
+        except KeyError as error:
+            raise wrong(label, rope_type, error.args[0]) from error
+
+    def attention_parameters(self):
+        """Weights of one attention layer, biases left out."""
+        dims = self.head_dim + getattr(self, "value_head_dim", self.head_dim)
+        return self.hidden_size * dims * (self.num_attention_heads + self.num_key_value_heads)
+
+    def mlp_parameters(self):
+        return self.hidden_size * self.intermediate_size * (3 if self.mlp_type == "gated" else 2)
 
 
-def check_dict(name, value):
-    if value is not None and not isinstance(value, dict):
-        raise ValueError(f"{name} is {value!r}: give a dict, such as {{'rope_theta': 1e4}}")
+def wrong(name, value, remedy):
+    return ValueError(f"{name} is {value!r}: {remedy}")
 
 
-def is_number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def check_number(name, value, least, most):
+    if type(value) not in (int, float) or not least <= value <= most:
+        raise wrong(name, value, f"choose a number from {least:g} to {most:g}")
 
 
-def is_list_of_positives(value, length):
-    is_list = isinstance(value, list) and len(value) == length
-    return is_list and all(is_number(x) and 0 < x < float("inf") for x in value)
-
-
-def attention_parameter_count(config, value_head_dim):
-    """Weights of one attention layer, biases left out."""
-    query_and_output = config.num_attention_heads * (config.head_dim + value_head_dim)
-    key_and_value = config.num_key_value_heads * (config.head_dim + value_head_dim)
-    return config.hidden_size * (query_and_output + key_and_value)
-
-
-def mlp_parameter_count(config):
-    return config.hidden_size * config.intermediate_size * (3 if config.mlp_type == "gated" else 2)
+def refuse_nesting(name, value, left=DEEPEST):
+    if not left:
+        raise ValueError(f"{name} is nested more than {DEEPEST} deep: make it flatter")
+    # transformers writes a name for whatever stands under dtype, in any dict.
+    if isinstance(value, dict) and isinstance(value.get("dtype"), (list, float)):
+        raise wrong(f"dtype in {name}", value["dtype"], "give the name of a dtype")
+    for inner in value.values() if isinstance(value, dict) else value:
+        if isinstance(inner, (dict, list, tuple)):
+            refuse_nesting(name, inner, left - 1)
 
 
 def refuse_later_format(version):
@@ -280,12 +289,14 @@ def refuse_later_format(version):
         )
 
 
-def refuse_foreign_attention(config_dict):
+def check_attention(values, may_download):
     """A file may not choose attention code: a '/' or ':' in a name means to download and run it."""
-    for key in ("attn_implementation", "_attn_implementation", "_attn_implementation_internal"):
-        value = config_dict.get(key)
+    for key in ATTENTION:
+        value = values.get(key)
         for name in value.values() if isinstance(value, dict) else [value]:
-            if isinstance(name, str) and ("/" in name or ":" in name):
+            if not isinstance(name, (str, type(None))):
+                raise wrong(key, value, "give the name of a backend, such as 'sdpa'")
+            if not may_download and {"/", ":"} & {*(name or "")}:
                 raise ValueError(
                     f"{key} is {value!r} in the configuration file, which would download and run "
                     "code from there: remove the key, and pass attn_implementation=... to "

@@ -7,7 +7,7 @@ sub-layer, a gated SiLU MLP. Other values give GPT-2, Mistral, Qwen2, Qwen3 and 
 
 from transformers.configuration_utils import strict
 
-from .configuration_base import TformerConfig, attention_parameter_count, mlp_parameter_count
+from .configuration_base import TformerConfig
 
 AUTO_MAP = {
     "AutoConfig": "configuration_decoder.TformerDecoderConfig",
@@ -94,16 +94,8 @@ class TformerDecoderConfig(TformerConfig):
     bos_token_id: int | None = 1
     eos_token_id: int | list[int] | None = 2
 
-    def __post_init__(self, rope_parameters=None, layer_types=None, **kwargs):
-        self.check_first(kwargs.get("num_labels"))
-        self.derive_heads()
-        if self.final_norm is None:
-            self.final_norm = self.norm_position == "pre"
-        if self.logit_scale is None:
-            self.logit_scale = 1.0  # never None: vLLM multiplies by it
-        self.take_rope(rope_parameters, kwargs)
-        kwargs["auto_map"] = dict(AUTO_MAP)
-        super().__post_init__(**kwargs)
+    def __post_init__(self, layer_types=None, **kwargs):
+        super().__post_init__(**{**kwargs, "auto_map": dict(AUTO_MAP)})
         self.derive_layer_types(layer_types)
         self.validate_architecture()
 
@@ -142,15 +134,12 @@ class TformerDecoderConfig(TformerConfig):
 
     def validate_architecture(self):
         super().validate_architecture()
-        if self.is_encoder_decoder:
-            raise ValueError("is_encoder_decoder is True: this family is a decoder, leave it False")
         if self.sliding_window == 1:  # transformers' cache keeps one less, and for none: all
             raise ValueError("sliding_window is 1, so tokens see nothing: choose at least 2")
-        self.check_token_ids("pad_token_id", "bos_token_id", "eos_token_id")
 
     def approximate_parameter_count(self):
-        layer = attention_parameter_count(self, self.head_dim) + mlp_parameter_count(self)
-        tables = self.vocab_size * (1 if self.tie_word_embeddings else 2)
+        layer = self.attention_parameters() + self.mlp_parameters()
+        tables = self.vocab_size * (1 if self.tie_word_embeddings else 2) + (self.num_labels or 0)
         if self.position_embedding_type == "learned":
             tables += self.max_position_embeddings
         return self.num_hidden_layers * layer + tables * self.hidden_size

@@ -7,7 +7,7 @@ ReLU MLP, one table for source, target and output. Other values give Marian, BAR
 
 from transformers.configuration_utils import strict
 
-from .configuration_base import TformerConfig, attention_parameter_count, mlp_parameter_count
+from .configuration_base import TformerConfig
 
 AUTO_MAP = {
     "AutoConfig": "configuration_seq2seq.TformerSeq2SeqConfig",
@@ -79,58 +79,37 @@ class TformerSeq2SeqConfig(TformerConfig):
     eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 1
 
-    def __post_init__(self, rope_parameters=None, **kwargs):
-        self.check_first(kwargs.get("num_labels"))
-        self.derive_heads()
+    def __post_init__(self, **kwargs):
+        super().__post_init__(**{**kwargs, "auto_map": dict(AUTO_MAP)})
         if self.share_encoder_decoder_embeddings and self.source_vocab_size == self.vocab_size:
             self.source_vocab_size = None  # one table is resized as one
         if self.value_head_dim is None:
             self.value_head_dim = self.head_dim
-        if self.final_norm is None:
-            self.final_norm = self.norm_position == "pre"
-        if self.logit_scale is None:
-            self.logit_scale = 1.0
-        self.take_rope(rope_parameters, kwargs)
-        kwargs["auto_map"] = dict(AUTO_MAP)
-        super().__post_init__(**kwargs)
         self.validate_architecture()
 
     def validate_architecture(self):
         super().validate_architecture()
-        if not self.is_encoder_decoder:
-            raise ValueError("is_encoder_decoder is False: this family has both, leave it True")
-        self.check_token_ids(
-            "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"
-        )
-        if self.share_encoder_decoder_embeddings and self.source_vocab_size not in (
-            None,
-            self.vocab_size,
-        ):
+        source = self.source_vocab_size or self.vocab_size
+        if self.share_encoder_decoder_embeddings and source != self.vocab_size:
             raise ValueError(
-                f"source_vocab_size ({self.source_vocab_size}) differs from vocab_size "
-                f"({self.vocab_size}), so one table cannot serve both: set "
-                "share_encoder_decoder_embeddings=False"
+                f"source_vocab_size ({source}) differs from vocab_size ({self.vocab_size}), so one "
+                "table cannot serve both: set share_encoder_decoder_embeddings=False"
             )
-        if self.pad_token_id is not None and self.pad_token_id >= (
-            self.source_vocab_size or self.vocab_size
-        ):
+        if self.pad_token_id is not None and self.pad_token_id >= source:
             raise ValueError(
-                f"pad_token_id is {self.pad_token_id}, outside the source vocabulary of "
-                f"{self.source_vocab_size}: source and target are padded with one id, choose it "
-                "inside both"
+                f"pad_token_id is {self.pad_token_id}, outside the source vocabulary of {source}: "
+                "source and target are padded with one id, choose it inside both"
             )
 
     def approximate_parameter_count(self):
-        attention = attention_parameter_count(self, self.value_head_dim)
-        mlp = mlp_parameter_count(self)
-        layers = self.encoder_layers * (attention + mlp) + self.decoder_layers * (
-            2 * attention + mlp
-        )
+        encoder_layer = self.attention_parameters() + self.mlp_parameters()
+        decoder_layer = 2 * self.attention_parameters() + self.mlp_parameters()
         tables = self.vocab_size * (1 if self.tie_word_embeddings else 2)
         if not self.share_encoder_decoder_embeddings:
             tables += self.source_vocab_size or self.vocab_size
         if self.position_embedding_type == "learned":
             tables += 2 * self.max_position_embeddings
+        layers = self.encoder_layers * encoder_layer + self.decoder_layers * decoder_layer
         return layers + tables * self.hidden_size
 
 

@@ -27,14 +27,14 @@ rates = st.sampled_from([0, 0.0, 0.1, 0.5])
 # What may be changed by itself. Sizes, positions, windows and token ids hang together: see below.
 INDEPENDENT = {
     **dict.fromkeys(FLAGS, st.booleans()),
-    "position_embedding_type": st.sampled_from(base.POSITION_EMBEDDING_TYPES),
-    "sinusoidal_layout": st.sampled_from(base.SINUSOIDAL_LAYOUTS),
-    "norm_type": st.sampled_from(base.NORM_TYPES),
+    "position_embedding_type": st.sampled_from(base.CHOICES["position_embedding_type"]),
+    "sinusoidal_layout": st.sampled_from(base.CHOICES["sinusoidal_layout"]),
+    "norm_type": st.sampled_from(base.CHOICES["norm_type"]),
     "rms_norm_eps": st.sampled_from([1e-6, 1e-5, 0.1, 3.0]),
     "layer_norm_eps": st.sampled_from([1e-5, 1e-12, 0.1, 3.0]),
-    "norm_position": st.sampled_from(base.NORM_POSITIONS),
+    "norm_position": st.sampled_from(base.CHOICES["norm_position"]),
     "final_norm": st.sampled_from([None, False, True]),
-    "mlp_type": st.sampled_from(base.MLP_TYPES),
+    "mlp_type": st.sampled_from(base.CHOICES["mlp_type"]),
     "hidden_act": st.sampled_from(sorted(ACT2FN)),
     "attention_scale": scales,
     "logit_scale": scales,
@@ -42,7 +42,7 @@ INDEPENDENT = {
     "dropout": rates,
     "label_smoothing": st.sampled_from([0, 0.0, 0.1, 0.6]),
     "z_loss": st.sampled_from([0, 0.0, 1e-4, 0.1, 1]),
-    "initializer": st.sampled_from(base.INITIALIZERS),
+    "initializer": st.sampled_from(base.CHOICES["initializer"]),
     "initializer_range": st.sampled_from([0.02, 0.5, 1e-4]),
     "format_version": st.just(base.FORMAT_VERSION),
 }

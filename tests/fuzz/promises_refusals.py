@@ -24,15 +24,7 @@ NAN, INFINITE = float("nan"), float("inf")
 SIZES = sorted(set(base.LARGEST) - {"format_version", "num_labels"})
 OPTIONAL = ("num_key_value_heads", "head_dim", "value_head_dim", "source_vocab_size")
 OPTIONAL += ("sliding_window", "attention_scale", "logit_scale", "final_norm")
-CHOICES = {
-    "position_embedding_type": base.POSITION_EMBEDDING_TYPES,
-    "sinusoidal_layout": base.SINUSOIDAL_LAYOUTS,
-    "norm_type": base.NORM_TYPES,
-    "norm_position": base.NORM_POSITIONS,
-    "mlp_type": base.MLP_TYPES,
-    "initializer": base.INITIALIZERS,
-    "hidden_act": (),
-}
+CHOICES = sorted(set(base.CHOICES) - {"problem_type"})
 RATES = ("attention_dropout", "dropout", "label_smoothing")
 POSITIVE = ("rms_norm_eps", "layer_norm_eps", "initializer_range", "attention_scale", "logit_scale")
 OF_ROTATION = ("rope_scaling", "rope_theta", "partial_rotary_factor")  # in their old places
