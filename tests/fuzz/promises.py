@@ -1,5 +1,6 @@
 """All promises by name: what each is tried on, and the function that raises where it is broken."""
 
+from . import promises_configuration as configuration
 from . import promises_files as files
 from . import promises_generate as generate
 from . import promises_logits as logits
@@ -18,4 +19,8 @@ PROMISES = {
     "saved": (files.saved_cases, files.check_saved),
     "converted": (files.converted_cases(), files.check_converted),
     "refused": (refusals.wrong_configurations(), refusals.check_refused),
+    "configuration_file": (
+        configuration.configuration_files(),
+        configuration.check_configuration_file,
+    ),
 }

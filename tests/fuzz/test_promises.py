@@ -5,6 +5,7 @@ import simulated_flash
 from hypothesis import Phase
 
 from hf_tformer.model import losses, modeling_decoder
+from hf_tformer.model.configuration_base import TformerConfig
 
 from .building import by_name
 from .cases import FAMILIES
@@ -13,7 +14,7 @@ from .promises import PROMISES
 from .running import Faults, run
 
 # Cases of each promise, always the same ones; `make fuzz` tries others.
-SHARE = {"alone_text": 20, "converted": 15, "refused": 100}
+SHARE = {"alone_text": 20, "converted": 15, "refused": 100, "configuration_file": 150}
 
 
 @pytest.mark.parametrize("promise", PROMISES)
@@ -42,6 +43,10 @@ def forget_padding(count_positions):
     return lambda mask, *rest: count_positions(None, *rest)
 
 
+def check_nothing(check_keys):
+    return lambda self, kwargs: None
+
+
 def smooth_more(loss):
     def loss_smoothed_more(*args):
         *first, smoothing, z_loss = args
@@ -53,6 +58,7 @@ def smooth_more(loss):
 FAULTS = {
     "backend": (simulated_flash, "attend", attend_wrongly),
     "alone": (modeling_decoder, "count_positions", forget_padding),
+    "configuration_file": (TformerConfig, "check_keys", check_nothing),
     "lean_loss": (losses, "turn_into_gradients", smooth_more),
 }
 
