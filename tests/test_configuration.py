@@ -68,6 +68,8 @@ REFUSED = [
     ({"return_dict": False}, ["return_dict is False", "to a call"]),
     ({"return_dict": None}, ["return_dict is None", "to a call"]),
     ({"output_hidden_states": "x"}, ["output_hidden_states is 'x'", "give a bool"]),
+    ({"is_encoder_decoder": 0}, ["is_encoder_decoder", "0", "bool"]),
+    ({"chunk_size_feed_forward": False}, ["chunk_size_feed_forward is False", "give"]),
     ({"architectures": 5}, ["architectures is 5", "give a list"]),
     ({"transformers_version": []}, ["transformers_version is []", "give a str"]),
     ({"quantization_config": "x"}, ["quantization_config is 'x'", "quant_method"]),
@@ -227,7 +229,7 @@ def test_the_most_labels_that_are_accepted_are_saved_and_read_in_seconds(tmp_pat
 
 def test_what_tools_set_on_a_configuration_later_may_be_set(family, tmp_path):
     config = family.config()
-    later = {"num_labels": 3, "use_cache": False, "return_dict": False, "is_causal": True}
+    later = {"num_labels": 3, "use_cache": False, "is_causal": True}
     later |= {"label2id": {0: 0, 1: 1, 2: 2}, "_attn_implementation": "eager", "dtype": torch.half}
     later |= {
         "quantization_config": {"quant_method": "fp8"},
@@ -250,6 +252,18 @@ def test_a_value_made_wrong_later_is_refused_on_saving(family, tmp_path):
     config = family.config()
     config.num_key_value_heads = 5
     with pytest.raises((ValueError, StrictDataclassError), match="num_key_value_heads"):
+        config.save_pretrained(tmp_path)
+    assert not (tmp_path / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("return_dict", False), ("id2label", {1: "a", 2: "b"}), ("quantization_config", "x")],
+)
+def test_what_could_not_be_read_again_is_not_saved(family, field, value, tmp_path):
+    config = family.config()
+    setattr(config, field, value)
+    with pytest.raises((ValueError, StrictDataclassError), match=field):
         config.save_pretrained(tmp_path)
     assert not (tmp_path / "config.json").exists()
 

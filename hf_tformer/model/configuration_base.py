@@ -3,7 +3,7 @@
 
 Every check raises a ValueError that names the field, the value and the remedy. The checks run when
 a configuration is made, when it is loaded from a file with overrides, and once more before it is
-saved; those of keys beside our fields run only when it is made. Types of our fields are checked by
+saved; which keys there may be is asked only when it is made. Types of our fields are checked by
 `@strict`, which needs real annotations: a postponed-annotations import would switch it off.
 """
 
@@ -64,7 +64,7 @@ KINDS = {
     **dict.fromkeys(("output_attentions", "output_hidden_states", "return_dict"), bool),
     **dict.fromkeys(("tie_last_hidden_states", "gradient_checkpointing"), bool),
     **dict.fromkeys(("transformers_version", "transformers_weights", "problem_type"), str),
-    **{"architectures": list, "chunk_size_feed_forward": int},
+    **{"architectures": list, "chunk_size_feed_forward": int, "is_encoder_decoder": bool},
 }
 ATTENTION = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
 # What it reads of other models: parts, other masks, other caches, layers that differ.
@@ -128,14 +128,15 @@ class TformerConfig(PreTrainedConfig):
                 kwargs.pop(name, None)
         else:  # only here: where the attribute exists, tools expect rotary positions
             # A copy: the base class fills it in, and the caller may make another of it.
-            self.rope_parameters = None if rope_parameters is None else dict(rope_parameters)
+            self.rope_parameters = dict(kwargs.pop("rope_scaling", None) or rope_parameters or {})
         super().__post_init__(**kwargs)
 
     def check_kinds(self, values):
         """What transformers reads, and how deep anything is: copying and saving recurse."""
         for name, kind in KINDS.items():
-            if not isinstance(values.get(name), (kind, type(None))):
-                raise wrong(name, values[name], f"give a {kind.__name__}")
+            value = values.get(name)
+            if not isinstance(value, (kind, type(None))) or (kind, type(value)) == (int, bool):
+                raise wrong(name, value, f"give a {kind.__name__}")
         for name, value in values.items():
             refuse_nesting(name, [value])
         for name in ("dtype", "torch_dtype"):
@@ -151,8 +152,8 @@ class TformerConfig(PreTrainedConfig):
         if labels is not None and (
             len(labels) > most or {*map(str, labels)} != {*map(str, range(len(labels) or 1))}
         ):
-            found = f"id2label has {len(labels)} labels, numbered {[*labels][:3]} and so on"
-            raise ValueError(f"{found}: number them 0, 1, 2 and so on, at most {most}")
+            found = f"{len(labels)} labels, numbered {[*labels][:3]} and so on"
+            raise ValueError(f"id2label has {found}: number them 0, 1, 2 and so on, at most {most}")
 
     def check_keys(self, kwargs):
         """Keys beside the fields are the user's own, unless they hide code or mean another model.
@@ -173,11 +174,13 @@ class TformerConfig(PreTrainedConfig):
             if name in FOREIGN and value is not None:
                 raise wrong(name, value, "remove it, these models have no such thing")
             is_private = name.startswith("_") and name not in (*ATTENTION, "_name_or_path")
-            if is_private or name in OF_GENERATION or (value is None and name in LARGEST):
+            is_absent = value is None and name in {*LARGEST, *FOREIGN}
+            if is_private or is_absent or name in OF_GENERATION:
                 del kwargs[name]
 
     def validate_architecture(self):
         super().validate_architecture()
+        self.check_kinds(vars(self))
         self.check_sizes()
         for name, choices in CHOICES.items():
             if getattr(self, name) not in (*choices, None):  # None: where @strict lets it be

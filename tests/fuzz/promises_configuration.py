@@ -46,7 +46,15 @@ SIZES = {
     *("num_attention_heads", "num_key_value_heads", "num_hidden_layers", "encoder_layers"),
     *("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "layer_types"),
     *("value_head_dim", "share_encoder_decoder_embeddings", "position_embedding_type"),
-    *("rope_parameters", "max_position_embeddings", "id2label", "num_labels", "problem_type"),
+    *(
+        "rope_parameters",
+        "rope_scaling",
+        "rope_theta",
+        "max_position_embeddings",
+        "id2label",
+        "num_labels",
+        "problem_type",
+    ),
 }
 
 
