@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
 from ..command_line import Parser
+from .files import shown
 from .folder import CheckError
 from .fresh_process import TIMEOUT
 from .report import Finding, check
@@ -22,6 +23,9 @@ def build_parser(prog: str) -> Parser:
     parser.add_argument("--revision", help="branch, tag or commit of a repository")
     parser.add_argument("--json", action="store_true", help="print a JSON list and nothing else")
     parser.add_argument("--no-run", action="store_true", help="read the code, do not execute it")
+    parser.add_argument(
+        "--run-anyway", action="store_true", help="execute it even where it looks dangerous"
+    )
     parser.add_argument("--cache", help="where to keep a downloaded repository")
     parser.add_argument(
         "--timeout", type=float, default=TIMEOUT, help="seconds that its code may run"
@@ -34,10 +38,15 @@ def main(arguments: list[str] | None = None, prog: str = "tformer check") -> int
     args = build_parser(prog).parse_args(arguments)
     try:
         findings = check(
-            args.source, args.revision, not args.no_run, cache=args.cache, timeout=args.timeout
+            args.source,
+            args.revision,
+            not args.no_run,
+            cache=args.cache,
+            timeout=args.timeout,
+            run_anyway=args.run_anyway,
         )
     except CheckError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {shown(error)}", file=sys.stderr)
         return 2
     if args.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=1))
@@ -48,9 +57,9 @@ def main(arguments: list[str] | None = None, prog: str = "tformer check") -> int
 
 def report_lines(findings: list[Finding]) -> Iterator[str]:
     """One aligned line per finding, then the summary."""
-    width = max((len(finding.name) for finding in findings), default=0)
+    width = max((len(shown(finding.name)) for finding in findings), default=0)
     for finding in findings:
-        yield f"{finding.verdict:<4}  {finding.name:<{width}}  {finding.detail}"
+        yield f"{finding.verdict:<4}  {shown(finding.name):<{width}}  {shown(finding.detail)}"
     yield summary(findings)
 
 

@@ -1,17 +1,16 @@
 """The folder to check, the one given or a snapshot of a repository, and what its files say."""
 
 import hashlib
-import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from .source_code import Source, reached, syntax_fault
+from .files import Files, UnreadableError
+from .source_code import Source, reached
 
-CODE_MAPS = ("config.json", "tokenizer_config.json", "processor_config.json")
 CUSTOM_GENERATE = "custom_generate/generate.py"  # runs as soon as the model is loaded
 # Formats that transformers does not load a model of this kind from.
 NOT_LOADED = ("*.gguf", "*.h5", "*.msgpack", "*.onnx", "*.onnx_data", "*.ot", "*.tflite")
@@ -26,36 +25,89 @@ class Folder:
     """A model folder as its files describe it."""
 
     path: Path
-    config: dict = field(default_factory=dict)
+
+    @cached_property
+    def files(self) -> Files:
+        return Files(self.path)
+
+    @cached_property
+    def documents(self) -> dict[str, object]:
+        """The content of each JSON file; those that cannot be read are among `unread`."""
+        contents = {}
+        for name in self.files.named(".json", deep=True):
+            try:
+                contents[name] = self.files.read_json(name)
+            except UnreadableError as error:
+                self.unread[name] = str(error)
+        return contents
+
+    @cached_property
+    def unread(self) -> dict[str, str]:
+        """JSON file → why it cannot be read; complete once `documents` were asked for."""
+        return {}
+
+    @cached_property
+    def config(self) -> dict:
+        return self.read_json("config.json")
 
     def read_json(self, name: str) -> dict:
         """The content of a JSON file, {} where there is none or it is no object."""
-        try:
-            content = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
+        content = self.documents.get(name)
         return content if isinstance(content, dict) else {}
 
     @cached_property
-    def references(self) -> list[tuple[str, str, str]]:
-        """(file, Auto class, "module.Class") of every entry of every auto_map."""
+    def references(self) -> list[tuple[str, str, object]]:
+        """(file, what it is for, "module.Class") of everything that a JSON file has loaded."""
         found = []
-        for name in CODE_MAPS:
-            auto_map = self.read_json(name).get("auto_map") or {}
-            for auto, value in auto_map.items() if isinstance(auto_map, dict) else ():
-                values = value if isinstance(value, list) else [value]
-                found += [(name, auto, reference) for reference in values if reference]
+        for name, content in self.documents.items():
+            for key, value in values_below(content):
+                if key == "auto_map" and isinstance(value, dict):
+                    for auto, classes in value.items():
+                        classes = classes if isinstance(classes, list) else [classes]
+                        found += [(name, auto, reference) for reference in classes if reference]
+                elif key == "custom_pipelines" and isinstance(value, dict):
+                    for task, pipeline in value.items():
+                        if isinstance(pipeline, dict) and pipeline.get("impl"):
+                            found.append((name, f"pipeline {task}", pipeline["impl"]))
+        modules = self.documents.get("modules.json")  # of sentence-transformers
+        for module in modules if isinstance(modules, list) else ():
+            kind = module.get("type") if isinstance(module, dict) else None
+            if kind and not str(kind).startswith("sentence_transformers."):
+                found.append(("modules.json", str(module.get("name")), kind))
         return found
+
+    @cached_property
+    def all_sources(self) -> dict[str, Source]:
+        names = self.files.named(".py", deep=True)
+        return {name: Source(name, self.files) for name in names}
 
     @cached_property
     def sources(self) -> list[Source]:
         """The files of code that loading this folder runs."""
-        entries = {f"{str(reference).rpartition('.')[0]}.py" for *_, reference in self.references}
-        return reached(self.path, {*entries, CUSTOM_GENERATE})
+        return reached(self.all_sources, {CUSTOM_GENERATE, *map(code_file, self.references)})
 
     @cached_property
     def parsed(self) -> list[Source]:
-        return [source for source in self.sources if not syntax_fault(source)]
+        return [source for source in self.sources if not source.fault]
+
+
+def code_file(reference: tuple[str, str, object]) -> str:
+    """The file of code that a reference names: beside a modules.json, or at the top."""
+    module = str(reference[2]).rpartition(".")[0]
+    return f"{module.replace('.', '/')}.py"
+
+
+def values_below(content: object) -> Iterator[tuple[str, object]]:
+    """(key, value) of each object of a JSON file, however deep; elements of a list have the key of
+    the list."""
+    waiting = [("", content)]
+    while waiting:
+        key, value = waiting.pop()
+        yield key, value
+        if isinstance(value, dict):
+            waiting += reversed(value.items())
+        elif isinstance(value, list):
+            waiting += [(key, element) for element in reversed(value)]
 
 
 @contextmanager
@@ -63,12 +115,16 @@ def located(
     source: str | Path, revision: str | None = None, cache: str | Path | None = None
 ) -> Iterator[Path]:
     """The folder to check: the one given, or a snapshot of a repository."""
-    path = Path(source).expanduser()
-    if path.is_dir():
+    try:
+        path = Path(source).expanduser()
+        is_folder, exists = path.is_dir(), path.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise CheckError(f"{source} cannot be looked at ({error}): check the path") from error
+    if is_folder:
         if revision:
             raise CheckError(f"{source} is a folder: a revision can only be chosen of a repository")
         yield path.resolve()
-    elif path.exists():
+    elif exists:
         raise CheckError(f"{source} is a file: give the folder that it is in")
     elif str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
         raise CheckError(f"there is no folder {source}: check the path")
@@ -112,17 +168,17 @@ def download(repo_id: str, revision: str | None, cache: str | Path) -> Path:
         raise CheckError(f"{repo_id} {reason} a folder that has been downloaded") from error
 
 
-def read_config(path: Path) -> dict:
-    file = path / "config.json"
-    if not file.is_file():
+def opened(path: Path) -> Folder:
+    """The folder with its config.json, without which there is no model."""
+    folder = Folder(path)
+    if "config.json" not in {*folder.documents, *folder.unread, *folder.files.faults}:
         raise CheckError(f"{path} has no config.json: give a folder that save_pretrained wrote")
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckError(f"{file} is not JSON ({error}): save the model again") from error
-    if not isinstance(config, dict):
-        raise CheckError(f"{file} holds no JSON object: save the model again")
-    return config
+    fault = folder.unread.get("config.json") or folder.files.faults.get("config.json")
+    if fault:
+        raise CheckError(f"{path / 'config.json'} {fault}")
+    if not isinstance(folder.documents["config.json"], dict):
+        raise CheckError(f"{path / 'config.json'} holds no JSON object: save the model again")
+    return folder
 
 
 def digest(path: Path) -> str:

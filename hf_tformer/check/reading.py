@@ -7,50 +7,63 @@ that finds no fault says in one line what it looked at.
 import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
-from .folder import Folder
-from .source_code import COME_ALONG, KINDS, import_fault, is_foreign, syntax_fault
+from .files import few
+from .folder import Folder, code_file
+from .judging import references
+from .names import KINDS
+from .reading_data import (
+    check_attention_kernel,
+    check_files,
+    check_foreign_code,
+    check_tokenizer,
+    check_weights,
+)
+from .source_code import COME_ALONG, import_fault, is_foreign
 
-PICKLES = (".bin", ".ckpt", ".pkl", ".pt", ".pth")
-SPECIAL_TOKENS = ("pad_token", "bos_token", "eos_token")
+# Where one of these fails, the code is not run unless someone insists.
+REQUIREMENTS = "custom_generate/requirements.txt"
+DANGERS = ("files", "foreign code", "syntax", "safety", "attention kernel")
 
 
 def check_auto_map(folder: Folder) -> Iterator[tuple[str, str]]:
     """Every Auto class of the map leads to a class in a file of this folder."""
+    named = {auto for file, auto, _ in folder.references if file == "config.json"}
     if not isinstance(folder.config.get("auto_map"), dict):
-        has_code = any(folder.path.glob("*.py"))
         yield (
-            "fail" if has_code else "warn",
+            "fail" if folder.files.named(".py") else "warn",
             "config.json has no auto_map, so only transformers' own classes can open this: "
             "register the classes with register_for_auto_class and save again",
         )
-        return
-    named = {auto for file, auto, _ in folder.references if file == "config.json"}
-    if "AutoConfig" not in named:
+    elif "AutoConfig" not in named:
         yield "fail", "AutoConfig is not named, so nothing can read the configuration: name it"
-    if "AutoModel" not in named:
+    elif "AutoModel" not in named:
         yield (
             "warn",
             "AutoModel is not named, so vLLM and SGLang cannot open it: name it",
         )
-    for file, auto, reference in folder.references:
+    for file, content in folder.documents.items():
+        if isinstance(content, dict) and not isinstance(
+            content.get("auto_map", {}), (dict, type(None))
+        ):
+            yield "fail", f"auto_map of {file} is no object of class names: save it again"
+    for file, purpose, reference in folder.references:
         if fault := reference_fault(folder, reference):
-            yield "fail", f"{file} names {reference!r} for {auto}, but {fault}"
+            yield "fail", f"{file} names {reference!r} for {purpose}, but {fault}"
     yield "ok", ", ".join(sorted(named))
 
 
 def reference_fault(folder: Folder, reference: object) -> str | None:
-    if not isinstance(reference, str) or reference.rpartition("--")[2].count(".") != 1:
+    if not isinstance(reference, str) or "." not in reference.rpartition("--")[2]:
         return "a reference has the form module.Class"
     if "--" in reference:
-        return "that is in another repository, which may change or vanish: copy the code here"
-    module, name = reference.split(".")
-    source = next((s for s in folder.sources if s.path.name == f"{module}.py"), None)
+        return None  # a check of its own reports it
+    file, name = code_file(("", "", reference)), reference.rpartition(".")[2]
+    source = folder.all_sources.get(file)
     if source is None:
-        return f"{module}.py is missing: save the model again from where its code is"
-    if source in folder.parsed and not defines(source.tree, name):
-        return f"{module}.py has no class {name}: correct the map or the name"
+        return f"{file} is missing: save the model again from where its code is"
+    if not source.fault and not defines(source.tree, name):
+        return f"{file} has no class {name}: correct the map or the name"
     return None
 
 
@@ -67,16 +80,21 @@ def defines(tree: ast.Module, name: str) -> bool:
 
 def check_syntax(folder: Folder) -> Iterator[tuple[str, str]]:
     """The code can be read."""
-    for source in folder.sources:
-        if fault := syntax_fault(source):
-            yield "fail", f"{fault}: this file cannot be imported"
+    loaded = sorted(source.name for source in folder.sources)
+    others = sorted(folder.all_sources.keys() - set(loaded))
+    for source in folder.all_sources.values():
+        if source.fault and source.name in loaded:
+            yield "fail", f"{source.fault}: this file cannot be imported"
+        elif source.fault:
+            yield "warn", f"{source.fault}: nothing that was found imports this file"
     if not folder.sources:
-        yield "skip", "there is no code that loading would run"
+        yield "skip", f"there is no code that loading would run{others_told(others)}"
         return
-    loaded = {source.path.name for source in folder.sources}
-    others = sorted(path.name for path in folder.path.glob("*.py") if path.name not in loaded)
-    aside = f"; not part of the model, not read: {few(others)}" if others else ""
-    yield "ok", f"{few(sorted(loaded))}{aside}"
+    yield "ok", f"{few(loaded)}{others_told(others)}"
+
+
+def others_told(others: list[str]) -> str:
+    return f"; not reached by loading: {few(others)}" if others else ""
 
 
 def check_relative_imports(folder: Folder) -> Iterator[tuple[str, str]]:
@@ -85,8 +103,8 @@ def check_relative_imports(folder: Folder) -> Iterator[tuple[str, str]]:
     for source in folder.parsed:
         for line, module in source.relative_imports():
             count += 1
-            if fault := import_fault(folder.path, module):
-                yield "fail", f"{source.path.name}:{line}: {fault}"
+            if fault := import_fault(source, module):
+                yield "fail", f"{source.name}:{line}: {fault}"
     yield "ok", f"{count}, all in this folder"
 
 
@@ -96,7 +114,7 @@ def check_absolute_imports(folder: Folder) -> Iterator[tuple[str, str]]:
     for source in folder.parsed:
         for line, module, guarded in source.absolute_imports():
             if is_foreign(module):
-                places[module, guarded].append(f"{source.path.name}:{line}")
+                places[module, guarded].append(f"{source.name}:{line}")
     for (module, guarded), where in sorted(places.items()):
         if guarded:
             yield "warn", f"{few(where)}: {module} is optional: results may differ where it is not"
@@ -104,117 +122,47 @@ def check_absolute_imports(folder: Folder) -> Iterator[tuple[str, str]]:
             yield "warn", f"{few(where)}: {module} comes with transformers, but not by promise"
         else:
             yield "fail", f"{few(where)}: {module} has to be installed: do without, or use `try:`"
+    if REQUIREMENTS in folder.files.names:
+        yield "warn", f"{REQUIREMENTS} asks for packages: see which"
     yield "ok", "the standard library, torch and transformers"
 
 
 def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
-    """The code does nothing that someone who loads a model would not expect."""
+    """The code names nothing that someone who loads a model would not expect.
+
+    What loading does not reach is read as well, but fails nothing: scripts may do all that.
+    """
+    loaded = {source.name for source in folder.sources}
+    readable = [source for source in folder.all_sources.values() if not source.fault]
     places = defaultdict(set)
-    for source in folder.parsed:
-        for kind, line, what in source.unsafe():
-            places[kind].add((source.path.name, line, what))
-    for kind, (verdict, does, remedy) in KINDS.items():
-        if where := [f"{file}:{line} {what}" for file, line, what in sorted(places[kind])]:
-            yield verdict, f"{kind}: {few(where)} {does}: {remedy}"
-    yield "ok", "no network, subprocess, eval, pickle, environment or file writes, global flags"
-
-
-def check_attention_kernel(folder: Folder) -> Iterator[tuple[str, str]]:
-    """The configuration does not choose code to download."""
-    for key, value in attention_choices(folder.config):
-        if "/" in value or ":" in value:
-            yield (
-                "fail",
-                f"{key} is {value!r} in config.json, which downloads and runs code from there: "
-                "remove the key",
-            )
-    yield "ok", "no code is chosen by config.json"
-
-
-def attention_choices(node: object, key: str = "") -> Iterator[tuple[str, str]]:
-    """(key, text) of everything below a key about the attention implementation."""
-    if isinstance(node, dict):
-        for name, value in node.items():
-            yield from attention_choices(value, name if "attn_implementation" in name else key)
-    elif isinstance(node, list):
-        for value in node:
-            yield from attention_choices(value, key)
-    elif key and isinstance(node, str):
-        yield key, node
-
-
-def check_weights(folder: Folder) -> Iterator[tuple[str, str]]:
-    """Weights are safetensors, all of them, and no pickle lies where one is loaded by mistake."""
-    tensors = sorted(path.name for path in folder.path.glob("*.safetensors"))
-    pickles = sorted(path.name for path in folder.path.iterdir() if path.suffix in PICKLES)
-    if pickles:
-        yield (
-            "warn" if tensors else "fail",
-            f"{few(pickles)}: a pickle can run anything when it is opened: "
-            + ("remove it" if tensors else "save the model again, as safetensors"),
-        )
-    elif not tensors:
-        yield "fail", "there are no weights: save the model with save_pretrained"
-    shards = set(folder.read_json("model.safetensors.index.json").get("weight_map", {}).values())
-    if missing := sorted(shards - set(tensors)):
-        yield "fail", f"{few(missing)} of model.safetensors.index.json are missing: add them"
-    for name in tensors:
-        if fault := safetensors_fault(folder.path / name):
-            yield "fail", f"{name} cannot be read ({fault}): save or download it again"
-    yield "ok", few(tensors)
-
-
-def safetensors_fault(path: Path) -> str | None:
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(path, "pt"):
-            return None
-    except (SafetensorError, OSError) as error:
-        return str(error).splitlines()[0]
-
-
-def check_tokenizer(folder: Folder) -> Iterator[tuple[str, str]]:
-    """The tokenizer needs no trust, and its special ids are the configuration's."""
-    tokenizer = folder.read_json("tokenizer_config.json")
-    if not tokenizer:
-        yield "skip", "there is no tokenizer_config.json"
-        return
-    if tokenizer.get("auto_map"):
-        yield (
-            "warn",
-            "it brings its own code, so AutoTokenizer needs trust_remote_code: convert it to "
-            "tokenizer.json, which transformers reads itself",
-        )
-    if not tokenizer.get("tokenizer_class"):
-        yield "warn", "tokenizer_config.json has no tokenizer_class: save it with save_pretrained"
-    ids = token_ids(folder.read_json("tokenizer.json"))
-    for name in SPECIAL_TOKENS:
-        token, expected = tokenizer.get(name), folder.config.get(f"{name}_id")
-        token = token.get("content") if isinstance(token, dict) else token
-        expected = expected if isinstance(expected, list) else [expected]
-        if token in ids and expected != [None] and ids[token] not in expected:
-            yield (
-                "fail",
-                f"{name} {token!r} is {ids[token]} in tokenizer.json, but {name}_id is "
-                f"{few(map(str, expected))} in config.json: make them agree",
-            )
-    yield "ok", f"{tokenizer.get('tokenizer_class')}, special ids as in config.json"
-
-
-def token_ids(content: dict) -> dict[str, int]:
-    """token → id, of those that tokenizer.json lists by name."""
-    vocabulary = content.get("model", {}).get("vocab", {})
-    ids = dict(vocabulary) if isinstance(vocabulary, dict) else {}
-    return ids | {token["content"]: token["id"] for token in content.get("added_tokens", ())}
+        for found in references({source.name: source.tree for source in readable}):
+            places[found.kind, found.file in loaded].add((found.file, found.line, found.what))
+    except RecursionError:
+        yield "fail", "the code is too entangled to be read: nobody can say what it does"
+    for source in readable:
+        for line in source.hidden_lines():
+            places["hidden text", source.name in loaded].add((source.name, line, "a character"))
+    for is_loaded in (True, False):
+        for kind, (verdict, does, remedy) in KINDS.items():
+            where = [
+                f"{file}:{line} {what}" for file, line, what in sorted(places[kind, is_loaded])
+            ]
+            if where and is_loaded:
+                yield verdict, f"{kind}: {few(where)} {does}: {remedy}"
+            elif where and verdict == "fail":
+                yield "warn", f"{kind}: {few(where)} {does}, but loading does not reach it"
+    yield "ok", "nothing found in plain sight"
 
 
 CHECKS = {
+    "files": check_files,
     "auto_map": check_auto_map,
     "syntax": check_syntax,
     "relative imports": check_relative_imports,
     "absolute imports": check_absolute_imports,
     "safety": check_safety,
+    "foreign code": check_foreign_code,
     "attention kernel": check_attention_kernel,
     "weights": check_weights,
     "tokenizer": check_tokenizer,
@@ -224,13 +172,14 @@ CHECKS = {
 def static_findings(folder: Folder) -> Iterator[tuple[str, str, str]]:
     """(name, verdict, detail) of every check; its closing `ok` only where it found no fault."""
     for name, check in CHECKS.items():
-        lines = list(check(folder))
+        try:
+            lines = list(check(folder))
+        except Exception as error:  # a value that nobody thought of is no reason to pass it
+            lines = [("fail", f"cannot be judged ({type(error).__name__}: {error}): look for it")]
         faults = [line for line in lines if line[0] != "ok"]
         yield from ((name, *line) for line in faults or lines)
 
 
-def few(names: Iterable[str], limit: int = 5) -> str:
-    """The first names of many, as text."""
-    names = list(names)
-    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + rest
+def dangers(findings: Iterable) -> list:
+    """Those findings because of which the code of a folder should not be run."""
+    return [f for f in findings if f.verdict == "fail" and f.name in DANGERS]

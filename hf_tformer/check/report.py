@@ -1,23 +1,26 @@
 """What is wrong with a model folder that brings its own code.
 
-    folder or repository (folder.py) → read without running anything (reading.py, source_code.py)
+    folder or repository (folder.py) → read without running anything (reading.py)
         → compare with this package's own code, where it is one of its families
         → run in a fresh process (fresh_process.py, probe.py) → findings
 
-`run=False` only reads it.
+`run=False` only reads it. Nor does a folder run in which reading found something dangerous.
 """
 
 import importlib
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from ..registration import FAMILIES
-from .folder import Folder, digest, located, read_config
+from .files import few, shown
+from .folder import Folder, located, opened
 from .fresh_process import TIMEOUT, run_probe
-from .reading import few, static_findings
-from .source_code import reached
+from .reading import dangers, static_findings
+from .source_code import Source, reached
 
 PACKAGE = "hf_tformer"
 MODEL_CODE = Path(__file__).parents[1] / "model"
@@ -39,19 +42,26 @@ def check(
     *,
     cache: str | os.PathLike | None = None,
     timeout: float = TIMEOUT,
+    run_anyway: bool = False,
 ) -> list[Finding]:
     """Every finding about a folder or a repository on the Hub.
 
     A repository is downloaded into `cache`, or into a temporary folder that is removed again.
-    Without `run` its code is read but not executed. `timeout` (seconds) limits the fresh process.
+    Without `run` its code is read but not executed; code that looks dangerous is not executed
+    either, but with `run_anyway`. `timeout` (seconds) limits the fresh process.
     """
     with located(source, revision, cache) as path:
-        folder = Folder(path, read_config(path))
+        folder = opened(path)
         findings = [Finding(*line) for line in static_findings(folder)]
-        if folder.config.get("model_type") in FAMILIES:
+        if str(folder.config.get("model_type")) in FAMILIES:
             findings.append(compare_code(folder))
-        if run:
-            print(f"running the code of {source} in a fresh process ...", file=sys.stderr)
+        dangerous = dangers(findings)
+        if run and dangerous and not run_anyway:
+            names = few(dict.fromkeys(finding.name for finding in dangerous))
+            remedy = "--run-anyway runs it behind the walls"
+            findings.append(Finding("running", "skip", f"not run: {names} failed; {remedy}"))
+        elif run:
+            print(f"running the code of {shown(source)} in a fresh process ...", file=sys.stderr)
             findings += [Finding(*line) for line in run_probe(path, timeout)]
     return findings
 
@@ -63,8 +73,8 @@ def compare_code(folder: Folder) -> Finding:
     entries = {
         package.NAMES[name].rpartition(".")[2] + ".py" for name in (config_name, *models.values())
     }
-    ours = {source.path.name: digest(source.path) for source in reached(MODEL_CODE, entries)}
-    theirs = {path.name: digest(path) for path in folder.path.glob("*.py")}
+    ours = digests(reached(Folder(MODEL_CODE).all_sources, entries))
+    theirs = digests(source for source in folder.all_sources.values() if not source.folder)
     faults = {
         "differs": [
             f"{name} ({theirs[name][:8]}, here {ours[name][:8]})"
@@ -79,3 +89,8 @@ def compare_code(folder: Folder) -> Finding:
     if told:
         return Finding("code", "warn", f"not equal to {installed}: {told}")
     return Finding("code", "ok", f"equal to {installed}, {len(ours)} files")
+
+
+def digests(sources: Iterable[Source]) -> dict[str, str]:
+    """file → SHA-256; "unread" where it cannot be read, which another check reports."""
+    return {s.name: "unread" if s.fault else sha256(s.content).hexdigest() for s in sources}

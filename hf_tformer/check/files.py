@@ -1,0 +1,128 @@
+"""The files of a folder, opened so that none can hang, exhaust or mislead who reads them.
+
+A folder of a stranger may hold pipes, devices, links that lead elsewhere and files without end.
+Only regular files of the folder itself are opened, and only up to a limit.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+
+CODE_LIMIT = 2 << 20  # bytes of one file of code
+JSON_LIMIT = 64 << 20  # a large vocabulary has half of that
+NAMES_LIMIT = 20_000  # files and folders
+NOT_VISITED = {".git", "__pycache__"}
+TEXT_LIMIT = 2_000  # characters of one line that is printed
+
+
+class UnreadableError(Exception):
+    """Why a file was not read, as the end of a sentence that begins with its name."""
+
+
+class Files:
+    """What lies in a folder: `names` may be opened, `faults` says why the others may not."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.names: set[str] = set()
+        self.faults: dict[str, str] = {}
+        for count, name in enumerate(self.walk()):
+            if count >= NAMES_LIMIT:
+                self.faults["."] = f"holds more than {NAMES_LIMIT} files, which were not looked at"
+                break
+            self.look_at(name)
+
+    def walk(self) -> Iterator[str]:
+        for folder, folders, files in os.walk(self.path):
+            folders[:] = sorted(set(folders) - NOT_VISITED)
+            linked = [name for name in folders if Path(folder, name).is_symlink()]
+            for name in sorted([*files, *linked]):
+                yield Path(folder, name).relative_to(self.path).as_posix()
+
+    def look_at(self, name: str) -> None:
+        path = self.path / name
+        try:
+            target = path.resolve(strict=True)
+            mode = target.stat().st_mode
+        except (OSError, RuntimeError):
+            self.faults[name] = "leads nowhere: remove the link"
+            return
+        if path.is_symlink() and not self.is_inside(target):
+            self.faults[name] = "leads out of the folder: replace the link by what it means"
+        elif stat.S_ISREG(mode):
+            self.names.add(name)
+        elif not stat.S_ISDIR(mode):
+            self.faults[name] = "is a pipe, a socket or a device: remove it"
+
+    def is_inside(self, target: Path) -> bool:
+        """In the folder, or among the blobs of the cached repository that it is a snapshot of."""
+        if target.is_relative_to(self.path):
+            return True
+        return self.blobs is not None and target.parent == self.blobs
+
+    @cached_property
+    def blobs(self) -> Path | None:
+        for folder in self.path.parents:
+            blobs = folder.parent / "blobs"
+            if folder.name == "snapshots" and blobs.is_dir() and not blobs.is_symlink():
+                return blobs
+        return None
+
+    def named(self, suffix: str, deep: bool = False) -> list[str]:
+        """The names that end so, sorted; those in folders below only if `deep`."""
+        names = (name for name in self.names if deep or "/" not in name)
+        return sorted(name for name in names if name.endswith(suffix))
+
+    def read(self, name: str, limit: int) -> bytes:
+        if name in self.faults:
+            raise UnreadableError(self.faults[name])
+        if name not in self.names:
+            raise UnreadableError("is missing")
+        try:
+            # Not to wait for the other end, should it have become a pipe since it was looked at.
+            descriptor = os.open(self.path / name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+            with os.fdopen(descriptor, "rb") as file:
+                content = file.read(limit + 1)
+        except OSError as error:
+            raise UnreadableError(f"cannot be opened ({error.strerror})") from error
+        if len(content) > limit:
+            raise UnreadableError(f"has more than {limit >> 20} MB: nobody has read it")
+        return content
+
+    def read_json(self, name: str) -> object:
+        content = self.read(name, JSON_LIMIT)
+        try:
+            return json.loads(content.decode("utf-8"), object_pairs_hook=unique)
+        except RecursionError as error:
+            raise UnreadableError("is nested too deeply to be read: save it again") from error
+        except ValueError as error:
+            raise UnreadableError(f"is not JSON ({error}): save it again") from error
+
+
+def unique(pairs: list[tuple[str, object]]) -> dict:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"{twice!r} is there twice, and readers may differ which one counts")
+    return content
+
+
+def shown(text: object) -> str:
+    """Text as it may be printed: what a terminal would not show is escaped, one line, not endless.
+
+    Names and values of a stranger's folder could otherwise forge lines or turn them around.
+    """
+    text = str(text)
+    text = text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + "..."
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def few(names: Iterable[str], limit: int = 5) -> str:
+    """The first names of many, as text."""
+    names = list(names)
+    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + rest

@@ -1,0 +1,285 @@
+"""What code refers to, judged by the kinds of names.KINDS, line by line.
+
+References are judged, not calls: whoever names a dangerous function may call it where nobody looks.
+So is a module that is used as a value, because it could be asked for any of its names elsewhere.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from . import names
+from .meanings import Meanings
+from .names import HARMLESS, SECRET_TEXTS, SECRET_VARIABLES, attribute_kind, is_module, kind_of
+from .scopes import FUNCTIONS, Scope, Scopes
+
+WRITING = re.compile(r"[rbtU]*[wax+][rwaxbt+U]*")
+# Where a module may stand without being handed on: it is looked at, or one of its names is taken.
+LOOKED_AT = (
+    *(ast.Attribute, ast.Compare, ast.If, ast.While, ast.Assert, ast.UnaryOp, ast.Expr),
+    *(ast.Delete, ast.Subscript, ast.IfExp, ast.BoolOp, ast.NamedExpr),
+)
+GETATTR, SETATTR = "builtins.getattr", ("builtins.setattr", "builtins.delattr")
+TRUST = "trust_remote_code"
+FLAGS = {TRUST: ("foreign code", True), "allow_pickle": ("pickle", True)}
+FLAGS["weights_only"] = ("pickle", False)
+Found = Iterator[tuple[str, int, str]]  # kind, line, what
+
+
+@dataclass(frozen=True, order=True)
+class Reference:
+    """One place of a file that a reader should know of, and its kind, a key of names.KINDS."""
+
+    kind: str
+    file: str
+    line: int
+    what: str
+
+
+def references(trees: dict[str, ast.Module]) -> Iterator[Reference]:
+    """Every reference in these files (name → tree) that is not harmless."""
+    files = {name.removesuffix(".py"): Scopes(tree, folder(name)) for name, tree in trees.items()}
+    meanings = Meanings(files)
+    for name, scopes in files.items():
+        judge = Judge(scopes, meanings)
+        found = {(kind, line, what) for kind, line, what in judge.everything()}
+        for kind, line, what in sorted(found):
+            yield Reference(kind, f"{name}.py", line, what)
+
+
+def folder(name: str) -> str:
+    return name[: name.rfind("/") + 1]
+
+
+class Judge:
+    def __init__(self, scopes: Scopes, meanings: Meanings):
+        self.scopes, self.meanings = scopes, meanings
+        self.called: dict[ast.expr, ast.Call] = {}  # function → call
+        self.docstrings = set()
+        assigned = scopes.assigned.items()
+        self.followed = {v for name, v in assigned if scopes.scope[name].kind != "class"}
+        for node in scopes.scope:
+            if isinstance(node, ast.Call):
+                self.called[node.func] = node
+            elif isinstance(node, ast.Expr):
+                self.docstrings.add(node.value)
+
+    def everything(self) -> Found:
+        for node, scope in list(self.scopes.scope.items()):
+            yield from self.judge(node, scope)
+        for node in self.meanings.lost & self.scopes.scope.keys():
+            yield "handed on", node.lineno, "a name with too many meanings"
+
+    def judge(self, node: ast.AST, scope: Scope) -> Found:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from self.imported(node, scope)
+        elif isinstance(node, (ast.Name, ast.Attribute)):
+            is_read = isinstance(node.ctx, ast.Load)
+            yield from (self.read if is_read else self.written)(node, scope)
+        elif isinstance(node, ast.Subscript):
+            yield from self.subscript(node, scope)
+        elif isinstance(node, ast.Call):
+            yield from self.call(node, scope)
+        elif isinstance(node, (ast.Constant, ast.BinOp, ast.JoinedStr)):
+            yield from self.text(node, scope)
+        elif isinstance(node, ast.MatchClass):
+            for name in node.kwd_attrs:
+                yield from self.attribute(name, node, scope)
+        elif isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            yield from self.definition(getattr(node, "name", ""), node)
+
+    def imported(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> Found:
+        for alias in node.names:
+            if isinstance(node, ast.Import):
+                dotted = alias.name
+            elif alias.name == "*":
+                dotted = self.scopes.origin(node)
+                if not dotted.startswith(".") and names.has_dangers(dotted):
+                    yield "handed on", node.lineno, f"from {dotted} import *"
+            else:
+                dotted = self.scopes.origin(node, alias.name)
+            if dotted.startswith("."):
+                kind = attribute_kind(alias.name)
+                meanings = self.meanings.expand(dotted)
+            else:
+                kind, meanings = kind_of(dotted), [dotted]
+            yield from self.of_kind(kind, node, scope, dotted)
+            if scope.kind == "class" and any(map(is_module, meanings)):
+                yield "handed on", node.lineno, dotted
+
+    def of_kind(self, kind: str, node: ast.AST, scope: Scope, what: str) -> Found:
+        if kind in ("file writes", "file deletions"):
+            excused = kind == "file writes" and scope.is_saving()
+            kind = "saved files" if excused else "file writes"
+        if kind != HARMLESS:
+            yield kind, node.lineno, what
+
+    def attribute(self, name: str, node: ast.AST, scope: Scope) -> Found:
+        yield from self.of_kind(attribute_kind(name), node, scope, name)
+
+    def read(self, node: ast.Name | ast.Attribute, scope: Scope) -> Found:
+        meanings = self.meanings.of(node, scope)
+        parent = self.scopes.parent[node]
+        if isinstance(node, ast.Attribute):
+            yield from self.attribute(node.attr, node, scope)
+        if isinstance(parent, ast.Attribute) and self.meanings.of(parent, scope):
+            return  # the longer name is judged
+        for dotted in meanings:
+            yield from self.meaning(dotted, node, scope)
+        if any(map(is_module, meanings)) and not self.may_stand(node, scope):
+            yield "handed on", node.lineno, min(filter(is_module, meanings))
+        if getattr(node, "attr", "") == "from_pretrained" and node not in self.called:
+            yield "downloads", node.lineno, "from_pretrained"
+
+    def meaning(self, dotted: str, node: ast.expr, scope: Scope) -> Found:
+        if dotted.startswith(".") or dotted.endswith(".from_pretrained"):
+            return
+        call = self.called.get(node)
+        if dotted in ("builtins.open", "io.open"):
+            yield from self.opened(call, node, scope)
+        elif dotted in (GETATTR, *SETATTR) and not call:
+            yield "computed names", node.lineno, dotted.removeprefix("builtins.")
+        elif names.is_listed(dotted) or names.is_dangerous(kind_of(dotted)):
+            what = dotted.removeprefix("builtins.")
+            yield from self.of_kind(kind_of(dotted), node, scope, what)
+
+    def opened(self, call: ast.Call | None, node: ast.expr, scope: Scope) -> Found:
+        """open() to read is a thing to be seen; to write, or in a way that is not written down,
+        is more."""
+        if call is None and not self.is_followed(node):
+            yield from self.of_kind("file deletions", node, scope, "open, handed on")
+        elif call is not None:
+            modes = [k.value for k in call.keywords if k.arg in ("mode", None)] or call.args[1:2]
+            mode = self.meanings.text(modes[0], scope) if modes else "r"
+            kind = "file reads"
+            if mode is None or WRITING.fullmatch(mode) or has_star(call):
+                kind = "file writes"
+            yield from self.of_kind(kind, node, scope, f"open() {mode or 'in some mode'}")
+
+    def may_stand(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether a module stands where all that is done with it can be followed."""
+        parent = self.scopes.parent[node]
+        if isinstance(parent, ast.Call):
+            asks = self.meanings.of(parent.func, scope) & {"builtins.hasattr", GETATTR, *SETATTR}
+            return bool(asks) and parent.args[:1] == [node]
+        if isinstance(parent, ast.Subscript):
+            return parent.value is node
+        if isinstance(parent, (ast.IfExp, ast.BoolOp, ast.NamedExpr)):
+            is_test = isinstance(parent, ast.IfExp) and parent.test is node
+            return is_test or self.may_stand(parent, self.scopes.scope[parent])
+        if isinstance(parent, LOOKED_AT):
+            return True
+        return self.is_followed(node)
+
+    def is_followed(self, node: ast.expr) -> bool:
+        """Whether it is assigned to a name, and not to one of a class, which is an attribute."""
+        return node in self.followed
+
+    def written(self, node: ast.Name | ast.Attribute, scope: Scope) -> Found:
+        if isinstance(node, ast.Name):
+            yield from self.definition(node.id, node)
+            return
+        yield from self.attribute(node.attr, node, scope)
+        for owner in self.meanings.of(node.value, scope):
+            yield from self.changed(f"{owner}.{node.attr}", node)
+
+    def changed(self, dotted: str, node: ast.AST) -> Found:
+        if not dotted.startswith("."):
+            kind = "global flags" if kind_of(dotted) == "global flags" else "tampering"
+            yield kind, node.lineno, f"{dotted} = ..."
+
+    def definition(self, name: str, node: ast.AST) -> Found:
+        """Methods and names that Python asks for by themselves."""
+        kind = attribute_kind(name)
+        if name.startswith("__") and names.is_dangerous(kind):
+            yield kind, node.lineno, name
+
+    def subscript(self, node: ast.Subscript, scope: Scope) -> Found:
+        owners = self.meanings.of(node.value, scope)
+        if "os.environ" in owners:
+            yield from self.variable(node.slice, node, scope)
+        elif not isinstance(node.ctx, ast.Load):
+            for owner in owners:
+                if not owner.startswith("."):
+                    yield "global flags", node.lineno, f"{owner}[...] = ..."
+
+    def variable(self, key: ast.expr, node: ast.AST, scope: Scope) -> Found:
+        name = self.meanings.text(key, scope)
+        if name is None or SECRET_VARIABLES.search(name):
+            kind = "secrets" if name else "computed names"
+            yield kind, node.lineno, f"os.environ[{name or '...'}]"
+
+    def call(self, node: ast.Call, scope: Scope) -> Found:
+        functions = self.meanings.of(node.func, scope)
+        for keyword in node.keywords:
+            kind, dangerous = FLAGS.get(keyword.arg, (None, None))
+            if kind and truth(keyword.value) is not (not dangerous):
+                kind = kind if truth(keyword.value) is dangerous else "computed names"
+                yield kind, node.lineno, f"{keyword.arg}={ast.unparse(keyword.value)[:40]}"
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if method == "from_pretrained" or any(f.endswith(".from_pretrained") for f in functions):
+            yield from self.from_pretrained(node, scope)
+        if method == "open" and not functions & {"io.open"}:
+            values = [*node.args, *(k.value for k in node.keywords if k.arg == "mode")]
+            modes = filter(None, (self.meanings.text(value, scope) for value in values))
+            if any(WRITING.fullmatch(mode) for mode in modes):
+                yield from self.of_kind("file writes", node, scope, "open() to write")
+        if functions & {"os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault"}:
+            for key in node.args[:1]:
+                yield from self.variable(key, node, scope)
+        if functions & {GETATTR, *SETATTR} and len(node.args) > 1:
+            yield from self.by_name(node, scope, functions)
+
+    def from_pretrained(self, node: ast.Call, scope: Scope) -> Found:
+        named = [k.value for k in node.keywords if k.arg == "pretrained_model_name_or_path"]
+        for value in [*node.args[:1], *named]:
+            if name := self.meanings.text(value, scope):
+                yield "foreign code", node.lineno, f"from_pretrained({name[:60]!r})"
+                return
+        yield "downloads", node.lineno, "from_pretrained"
+
+    def by_name(self, node: ast.Call, scope: Scope, functions: frozenset[str]) -> Found:
+        """getattr, setattr and delattr."""
+        owners = self.meanings.of(node.args[0], scope)
+        attribute = self.meanings.text(node.args[1], scope)
+        if functions & set(SETATTR):
+            for owner in owners:
+                yield from self.changed(f"{owner}.{attribute or '*'}", node)
+        elif any(map(is_module, owners)) and attribute is None:
+            yield "handed on", node.lineno, f"getattr({min(owners)}, ...)"
+        for dotted in self.meanings.of(node, scope):
+            yield from self.meaning(dotted, node, scope)
+            if is_module(dotted) and not self.may_stand(node, scope):
+                yield "handed on", node.lineno, dotted
+        if attribute is None:
+            yield "computed names", node.lineno, ast.unparse(node)[:60]
+        else:
+            for part in attribute.split("."):
+                yield from self.attribute(part, node, scope)
+
+    def text(self, node: ast.expr, scope: Scope) -> Found:
+        text = self.meanings.text(node, scope)
+        if text is None or node in self.docstrings:
+            return
+        if found := names.INSIDES.search(text):
+            yield "insides", node.lineno, found[0]
+        if found := SECRET_TEXTS.search(text):
+            yield "secrets", node.lineno, found[0]
+        if text == TRUST and not self.is_taken_out(node):
+            yield "foreign code", node.lineno, TRUST
+
+    def is_taken_out(self, node: ast.expr) -> bool:
+        """kwargs.pop("..."), config.get("...")"""
+        call = self.scopes.parent[node]
+        method = getattr(getattr(call, "func", None), "attr", "")
+        return method in ("pop", "get") and call.args[:1] == [node]
+
+
+def truth(node: ast.expr) -> bool | None:
+    """What a constant counts as, None where it is no constant."""
+    return bool(node.value) if isinstance(node, ast.Constant) else None
+
+
+def has_star(call: ast.Call) -> bool:
+    return any(isinstance(arg, ast.Starred) for arg in call.args)
