@@ -380,3 +380,4 @@ def marked_line(source):
     lines = source.splitlines()
     marked = [number for number, line in enumerate(lines, 1) if line.endswith("# <-")]
     return marked[0] if marked else len(lines)
+MORE = []

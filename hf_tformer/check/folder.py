@@ -11,6 +11,7 @@ from pathlib import Path
 from .files import Files, UnreadableError
 from .source_code import Source, reached
 
+MODEL_CODE = Path(__file__).resolve().parents[1] / "model"  # of this package
 CUSTOM_GENERATE = "custom_generate/generate.py"  # runs as soon as the model is loaded
 # Formats that transformers does not load a model of this kind from.
 NOT_LOADED = ("*.gguf", "*.h5", "*.msgpack", "*.onnx", "*.onnx_data", "*.ot", "*.tflite")

@@ -23,6 +23,7 @@ LOOKED_AT = (
 GETATTR, SETATTR = "builtins.getattr", ("builtins.setattr", "builtins.delattr")
 TRUST = "trust_remote_code"
 FLAGS = {TRUST: ("foreign code", True), "allow_pickle": ("pickle", True)}
+FLAGS["push_to_hub"] = ("network", True)
 FLAGS["weights_only"] = ("pickle", False)
 Found = Iterator[tuple[str, int, str]]  # kind, line, what
 
@@ -260,14 +261,17 @@ class Judge:
 
     def text(self, node: ast.expr, scope: Scope) -> Found:
         text = self.meanings.text(node, scope)
-        if text is None or node in self.docstrings:
-            return
+        if text is None or node in self.docstrings or text.count("\n") > 2:
+            return  # prose
         if found := names.INSIDES.search(text):
             yield "insides", node.lineno, found[0]
         if found := SECRET_TEXTS.search(text):
             yield "secrets", node.lineno, found[0]
         if text == TRUST and not self.is_taken_out(node):
             yield "foreign code", node.lineno, TRUST
+
+        if is_kernel(self.scopes.parent[node]) and ("/" in text or ":" in text):
+            yield "foreign code", node.lineno, f"attn_implementation {text[:60]!r}"
 
     def is_taken_out(self, node: ast.expr) -> bool:
         """kwargs.pop("..."), config.get("...")"""
@@ -279,6 +283,14 @@ class Judge:
 def truth(node: ast.expr) -> bool | None:
     """What a constant counts as, None where it is no constant."""
     return bool(node.value) if isinstance(node, ast.Constant) else None
+
+
+def is_kernel(node: ast.AST) -> bool:
+    """Whether an attention implementation is chosen here; transformers downloads that of others."""
+    targets = getattr(node, "targets", [getattr(node, "target", None)])
+    named = [getattr(node, "arg", None), *(getattr(t, "attr", None) for t in targets)]
+    named.append(getattr(getattr(node, "func", None), "attr", None))
+    return any("attn_implementation" in str(name) for name in named)
 
 
 def has_star(call: ast.Call) -> bool:

@@ -33,7 +33,9 @@ LISTED = {
         builtins.UserWarning builtins.ValueError builtins.vars builtins.Warning
         builtins.ZeroDivisionError builtins.zip cmath.** codecs collections.** contextlib.** copy.**
         dataclasses.** datetime.** decimal.** difflib.** einops.** enum.** fractions.** functools.**
-        heapq.** html.** huggingface_hub huggingface_hub.dataclasses.** importlib importlib.metadata
+        heapq.** html.** huggingface_hub huggingface_hub.dataclasses
+        huggingface_hub.dataclasses.as_validated_field huggingface_hub.dataclasses.strict
+        huggingface_hub.dataclasses.validated_field importlib importlib.metadata
         importlib.metadata.PackageNotFoundError importlib.metadata.version importlib.util inspect
         inspect.isclass inspect.isfunction inspect.Parameter.** inspect.signature io io.BytesIO
         io.StringIO itertools.** json json.dumps json.JSONDecodeError json.load json.loads
@@ -42,16 +44,16 @@ LISTED = {
         logging.WARNING logging.warning math.** numbers.** operator operator.add operator.and_
         operator.eq operator.ge operator.gt operator.index operator.itemgetter operator.le
         operator.lt operator.mul operator.ne operator.or_ operator.sub operator.truediv os packaging
-        packaging.version.** pathlib PIL PIL.Image PIL.Image.BICUBIC PIL.Image.BILINEAR
-        PIL.Image.fromarray PIL.Image.Image.** PIL.Image.LANCZOS PIL.Image.NEAREST PIL.Image.new
-        PIL.Image.Resampling.** PIL.ImageOps.** platform platform.machine platform.system random.**
-        re.** regex.** safetensors safetensors.torch statistics.** string.** struct.** sys
-        sys.byteorder sys.float_info sys.maxsize sys.maxunicode sys.platform sys.version
-        sys.version_info textwrap.** time.** tokenizers.** tqdm.** types types.EllipsisType
-        types.GenericAlias types.MappingProxyType types.NoneType types.SimpleNamespace
-        types.UnionType typing.** typing_extensions.** unicodedata.** uuid uuid.uuid4 warnings
-        warnings.catch_warnings warnings.filterwarnings warnings.simplefilter warnings.warn
-        warnings.warn_explicit yaml zlib.crc32
+        packaging.version.** pathlib PIL PIL.__version__ PIL.Image PIL.Image.BICUBIC
+        PIL.Image.BILINEAR PIL.Image.fromarray PIL.Image.Image.** PIL.Image.LANCZOS
+        PIL.Image.NEAREST PIL.Image.new PIL.Image.Resampling.** PIL.ImageOps.** platform
+        platform.machine platform.system random.** re.** regex.** safetensors safetensors.torch
+        statistics.** string.** struct.** sys sys.byteorder sys.float_info sys.maxsize
+        sys.maxunicode sys.platform sys.version sys.version_info textwrap.** time.** tokenizers.**
+        tqdm.** types types.EllipsisType types.GenericAlias types.MappingProxyType types.NoneType
+        types.SimpleNamespace types.UnionType typing.** typing_extensions.** unicodedata.** uuid
+        uuid.uuid4 warnings warnings.catch_warnings warnings.filterwarnings warnings.simplefilter
+        warnings.warn warnings.warn_explicit yaml zlib.crc32
     """,
     # What honest model code takes of three libraries; names.py puts the library in front.
     "harmless, of torch": """
@@ -92,7 +94,7 @@ LISTED = {
         jit.unused kron kthvalue layer_norm layout le lerp linalg linalg.** linspace log log10 log1p
         log2 log_softmax logaddexp logical_and logical_not logical_or logical_xor logit logspace
         logsumexp long LongTensor lt masked masked_fill masked_select matmul max maximum mean median
-        memory_format meshgrid min minimum mm mode moveaxis movedim mps mps.is_available mul
+        memory_format meshgrid mgrid min minimum mm mode moveaxis movedim mps mps.is_available mul
         multinomial multiply mv nan nan_to_num nanmean nansum narrow ne neg negative nested
         nested.nested_tensor nn nn.** no_grad norm normal not_equal npu npu.is_available numel ones
         ones_like onnx onnx.is_in_onnx_export optim optim.** outer overrides
@@ -119,41 +121,51 @@ LISTED = {
         *FeatureExtractor.** *For* *For*.** *LogitsProcessor *LogitsWarper *Mixin *Mixin.** *Model
         *Model.** *Output *Processor *Processor.** *ProcessorFast *Streamer *Tokenizer *Tokenizer.**
         *TokenizerFast *TokenizerFast.** __version__ activations activations.** activations_*.**
-        AddedToken AttentionInterface AttentionMaskInterface audio_utils.** backbone_utils.**
-        BatchEncoding BatchFeature cache_utils cache_utils.** ChatTemplate CONFIG_MAPPING
-        configuration_utils configuration_utils.layer_type_validation configuration_utils.Pre*
-        configuration_utils.Pre*.** conversion_mapping.register_checkpoint_conversion_mapping
-        core_model_loading.WeightConverter core_model_loading.WeightRenaming
-        deepspeed.is_deepspeed_zero3_enabled feature_extraction_sequence_utils.Seq*
-        feature_extraction_utils.BatchFeature feature_extraction_utils.Feature* file_utils.add_*
-        file_utils.is_* file_utils.ModelOutput file_utils.replace_return_* generation
-        generation.*Config generation.*Config.** generation.*Mixin generation.*Mixin.**
-        generation.*Output generation.configuration_utils.** generation.Logits*
-        generation.logits_process generation.logits_process.** generation.Stopping*
-        generation.stopping_criteria generation.stopping_criteria.** generation.streamers.**
-        generation.utils generation.utils.*Mixin generation.utils.*Mixin.** generation.utils.*Output
-        generation.utils.Generate* GradientCheckpointingLayer image_processing_base.Batch*
-        image_processing_utils image_processing_utils.Base* image_processing_utils.Batch*
+        AddedToken AttentionInterface AttentionMaskInterface audio_utils audio_utils.amplitude_to_db
+        audio_utils.AudioInput audio_utils.hertz_to_mel audio_utils.make_list_of_audio
+        audio_utils.mel_filter_bank audio_utils.mel_to_hertz audio_utils.optimal_fft_length
+        audio_utils.power_to_db audio_utils.spectrogram audio_utils.window_function
+        backbone_utils.** BatchEncoding BatchFeature cache_utils cache_utils.** ChatTemplate
+        CONFIG_MAPPING configuration_utils configuration_utils.layer_type_validation
+        configuration_utils.Pre* configuration_utils.Pre*.**
+        conversion_mapping.register_checkpoint_conversion_mapping core_model_loading.WeightConverter
+        core_model_loading.WeightRenaming deepspeed.is_deepspeed_zero3_enabled
+        feature_extraction_sequence_utils.Seq* feature_extraction_utils.BatchFeature
+        feature_extraction_utils.Feature* file_utils.add_* file_utils.is_* file_utils.ModelOutput
+        file_utils.replace_return_* generation generation.*Config generation.*Config.**
+        generation.*Mixin generation.*Mixin.** generation.*Output generation.configuration_utils.**
+        generation.Logits* generation.logits_process generation.logits_process.**
+        generation.Stopping* generation.stopping_criteria generation.stopping_criteria.**
+        generation.streamers.** generation.utils generation.utils.*Mixin generation.utils.*Mixin.**
+        generation.utils.*Output generation.utils.Generate* generation.utils.GenerationConfig
+        generation.utils.LogitsProcessorList generation.utils.StoppingCriteriaList
+        GradientCheckpointingLayer image_processing_base.Batch* image_processing_utils
+        image_processing_utils.Base* image_processing_utils.Batch*
         image_processing_utils.get_size_dict image_processing_utils_fast.** image_transforms
         image_transforms.** image_utils image_utils.Channel* image_utils.get_image_size
         image_utils.IMAGE* image_utils.Image* image_utils.infer_* image_utils.is_*
-        image_utils.make_* image_utils.OPENAI* image_utils.PIL* image_utils.Size*
-        image_utils.to_numpy_array image_utils.valid_images image_utils.validate_* initialization
-        initialization.** integrations integrations.deepspeed.is_deepspeed_zero3_enabled
-        integrations.is_deepspeed_zero3_enabled integrations.use_kernel_forward_from_hub
-        integrations.use_kernel_func_from_hub integrations.use_kernelized_func logging logging.**
-        LogitsProcessor LogitsProcessorList loss.** masking_utils masking_utils.** MaxLengthCriteria
-        MinLengthLogitsProcessor MODEL_MAPPING modeling_attn_mask_utils.**
-        modeling_flash_attention_utils.** modeling_layers modeling_layers.** modeling_outputs
-        modeling_outputs.** modeling_rope_utils modeling_rope_utils.** modeling_utils
-        modeling_utils.ALL_* modeling_utils.ALL_*.** modeling_utils.AttentionInterface
-        modeling_utils.get_parameter_dtype modeling_utils.ModuleUtilsMixin
-        modeling_utils.PreTrainedModel modeling_utils.PreTrainedModel.** models models.*
-        models.*.*Config models.*.*For* models.*.*Model models.*.*Processor* models.*.*Tokenizer*
-        models.*.configuration_* models.*.configuration_*.*Config
-        models.*.configuration_*.*Config.** models.*.image_processing_*
-        models.*.image_processing_*.* models.*.modeling_* models.*.modeling_*.*
-        models.*.modeling_*.*.** models.*.processing_* models.*.processing_*.*
+        image_utils.make_* image_utils.OPENAI* image_utils.PIL* image_utils.PIL*.**
+        image_utils.Size* image_utils.to_numpy_array image_utils.valid_images image_utils.validate_*
+        initialization initialization.** integrations
+        integrations.deepspeed.is_deepspeed_zero3_enabled integrations.is_deepspeed_zero3_enabled
+        integrations.use_kernel_forward_from_hub integrations.use_kernel_func_from_hub
+        integrations.use_kernelized_func logging logging.** LogitsProcessor LogitsProcessorList
+        loss.** masking_utils masking_utils.** MaxLengthCriteria MinLengthLogitsProcessor
+        MODEL_MAPPING modeling_attn_mask_utils.** modeling_flash_attention_utils
+        modeling_flash_attention_utils.*Kwargs modeling_flash_attention_utils._flash*
+        modeling_flash_attention_utils._get_unpad_data
+        modeling_flash_attention_utils._is_packed_sequence
+        modeling_flash_attention_utils._upad_input modeling_flash_attention_utils.flash*
+        modeling_flash_attention_utils.is_* modeling_flash_attention_utils.prepare_fa*
+        modeling_layers modeling_layers.** modeling_outputs modeling_outputs.** modeling_rope_utils
+        modeling_rope_utils.** modeling_utils modeling_utils.ALL_* modeling_utils.ALL_*.**
+        modeling_utils.AttentionInterface modeling_utils.get_parameter_dtype
+        modeling_utils.ModuleUtilsMixin modeling_utils.PreTrainedModel
+        modeling_utils.PreTrainedModel.** models models.* models.*.*Config models.*.*For*
+        models.*.*Model models.*.*Processor* models.*.*Tokenizer* models.*.configuration_*
+        models.*.configuration_*.*Config models.*.configuration_*.*Config.**
+        models.*.image_processing_* models.*.image_processing_*.* models.*.modeling_*
+        models.*.modeling_*.* models.*.modeling_*.*.** models.*.processing_* models.*.processing_*.*
         models.*.tokenization_* models.*.tokenization_*.*Tokenizer*
         models.*.tokenization_*.*Tokenizer*.** models.auto models.auto.Auto*
         models.auto.configuration_auto.Auto* models.auto.modeling_auto.Auto*
@@ -211,7 +223,7 @@ LISTED = {
         smtplib.** socket.** socketserver.** ssl.** telegram.** telnetlib.**
         torch.distributed.*Store torch.distributed.elastic.** torch.distributed.init_process_group
         torch.distributed.launch.** torch.distributed.launcher.** torch.distributed.rpc.**
-        torch.distributed.run.** torch.hub.** torch.utils.model_zoo.**
+        torch.distributed.run.** torch.hub.** torch.utils.model_zoo.** transformers.*.hf_api
         transformers.audio_utils.load_audio* transformers.image_utils.load_image
         transformers.image_utils.load_images transformers.safetensors_conversion.**
         transformers.utils.cached_file transformers.utils.cached_files
@@ -260,8 +272,8 @@ LISTED = {
     """,
     "foreign code": """
         ensurepip.** evaluate.load kernels.** langchain.** modelscope.** pip.** pkg_resources.**
-        smolagents.** transformers.*Agent* transformers.*Tool transformers.AgentRunner
-        transformers.agents.** transformers.dynamic_module_utils.**
+        smolagents.** transformers.*Agent* transformers.*Pipeline* transformers.*Tool
+        transformers.AgentRunner transformers.agents.** transformers.dynamic_module_utils.**
         transformers.integrations.hub_kernels.** transformers.load_tool transformers.pipeline
         transformers.pipelines.** transformers.Tool* transformers.tools.** transformers_modules.**
         zipapp.** zipimport.**

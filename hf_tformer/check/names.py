@@ -41,7 +41,8 @@ def words(text: str) -> set[str]:
     return set(text.split())
 
 
-LIBRARIES = ("torch", "transformers", "numpy")
+# Modules that may be met below another one, and are then what they are at the top.
+ELSEWHERE = {"torch", "transformers", "numpy", *sys.stdlib_module_names}
 
 # An attribute that is dangerous on whatever object, and part of any longer name.
 ATTRIBUTES = {
@@ -52,7 +53,10 @@ ATTRIBUTES = {
         __import__ gi_yieldfrom cell_contents func_globals
     """,
     "pickle": "__reduce__ __reduce_ex__ find_class _rebuild_tensor_v2",
-    "eval": "exec_module load_module run_module run_path runcode runsource get_type_hints",
+    "eval": """
+        make_dataclass ForwardRef get_type_hints exec_module load_module run_module run_path runcode
+        runsource
+    """,
     "network": """
         hf_hub_download snapshot_download cached_file cached_files urlopen urlretrieve push_to_hub
         load_state_dict_from_url download_url_to_file upload_file upload_folder create_repo
@@ -74,6 +78,8 @@ ATTRIBUTES = {
 # Methods that a person has to look at on whatever object.
 READ_ATTRIBUTES = {
     "computed names": "__dict__ __bases__ __mro__ __base__ mro __wrapped__ __func__ __weakref__",
+    "downloads": "set_attn_implementation",
+    "saved files": "save_pretrained dump",
     "file reads": "read_text read_bytes iterdir rglob",
     "unknown": "__del__ __setattr__ __delattr__",
 }
@@ -84,7 +90,7 @@ MODULES_ANYWHERE = words("""
     ctypes fsspec gc gzip httpx huggingface_hub importlib inspect io linecache marshal
     multiprocessing os pathlib pickle posix pkgutil posixpath pty requests runpy sched shelve shutil
     socket sqlite3 ssl subprocess sys sysconfig tarfile tempfile threading traceback tracemalloc
-    unittest urllib urllib3 webbrowser zipfile zipimport
+    unittest urllib urllib3 bltns webbrowser zipfile zipimport
 """)
 ALSO_WORDS = {"ast", "codecs", "inspect", "io", "sched", "gc", "shelve"}
 OF_MODULES = {"__version__", "__name__", "__doc__", "__file__", "__all__", "__path__"}
@@ -108,8 +114,8 @@ HARMLESS_DUNDERS = words("""
 
 
 @cache
-def patterns() -> dict[str, list[tuple[int, bool, str, re.Pattern]]]:
-    """top module → (letters, whether dangerous, kind, pattern) of each, the one that counts
+def patterns() -> dict[str, list[tuple[int, bool, str, str, re.Pattern]]]:
+    """top module → (letters, whether dangerous, kind, stem, pattern) of each, the one that counts
     first."""
     table = {}
     for kind, names in LISTED.items():
@@ -120,7 +126,7 @@ def patterns() -> dict[str, list[tuple[int, bool, str, re.Pattern]]]:
             below = name.endswith(".**")
             stem = name.removesuffix(".**")
             text = re.escape(stem).replace(r"\*", "[^.]*") + (r"(\..*)?" if below else "")
-            row = (len(stem.replace("*", "")), is_dangerous(kind), kind, re.compile(text))
+            row = (len(stem.replace("*", "")), is_dangerous(kind), kind, stem, re.compile(text))
             table.setdefault(name.split(".")[0], []).append(row)
     return {top: sorted(rows, key=lambda row: row[:2], reverse=True) for top, rows in table.items()}
 
@@ -140,14 +146,19 @@ def kind_of(name: str) -> str:
     """The kind of a dotted name that begins with a module: HARMLESS, one of KINDS, or "file
     deletions" (file writes that no save method excuses)."""
     parts = name.split(".")
-    kinds = [listed_kind(name), *(attribute_kind(part) for part in parts[1:])]
+    kind, spelled = listed_kind(name)
+    kinds = [kind, *(attribute_kind(part) for part in parts[1:])]
     for i in range(1, len(parts)):
+        is_spelled = spelled[i : i + 1] == [parts[i]]
         if is_dunder(parts[i]) and parts[i] not in OF_MODULES and is_module(".".join(parts[:i])):
             kinds.append("insides")
         if parts[i].lstrip("_") in MODULES_ANYWHERE:
             kinds.append("insides")
-        elif parts[i] in LIBRARIES:
-            kinds.append(kind_of(".".join(parts[i:])))
+        elif parts[i] in ELSEWHERE and not is_spelled:
+            inner = kind_of(".".join(parts[i:]))
+            kinds.append(inner if is_dangerous(inner) else HARMLESS)
+        elif is_private(parts[i]) and not is_spelled and parts[0] in sys.stdlib_module_names:
+            kinds.append("unknown")
     return max(kinds, key=severity)
 
 
@@ -155,14 +166,14 @@ def severity(kind: str) -> int:
     return 0 if kind == HARMLESS else 2 if is_dangerous(kind) else 1
 
 
-def listed_kind(name: str) -> str:
+def listed_kind(name: str) -> tuple[str, list[str]]:
+    """The kind of the pattern that counts, and the parts that it spells."""
     top = name.split(".")[0]
-    for _, _, kind, pattern in patterns().get(top, ()):
+    for _, _, kind, stem, pattern in patterns().get(top, ()):
         if pattern.fullmatch(name):
-            return kind
-    if top.startswith("_") and top in sys.stdlib_module_names:
-        return "insides"
-    return "unknown"
+            return kind, stem.split(".")
+    is_inner = top.startswith("_") and top in sys.stdlib_module_names
+    return "insides" if is_inner else "unknown", []
 
 
 def attribute_kind(name: str) -> str:
@@ -172,6 +183,10 @@ def attribute_kind(name: str) -> str:
     if name in MODULES_ANYWHERE - ALSO_WORDS:
         return "insides"
     return "unknown" if is_dunder(name) and name not in HARMLESS_DUNDERS else HARMLESS
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not is_dunder(name)
 
 
 def is_dunder(name: str) -> bool:
@@ -197,7 +212,7 @@ def has_dangers(name: str) -> bool:
     rows = patterns().get(name.split(".")[0], ())
     return is_dangerous(kind_of(name)) or any(
         dangerous and pattern.pattern.startswith(f"{re.escape(name)}\\.")
-        for _, dangerous, _, pattern in rows
+        for _, dangerous, _, _, pattern in rows
     )
 
 

@@ -13,17 +13,15 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 
 from ..registration import FAMILIES
 from .files import few, shown
-from .folder import Folder, located, opened
+from .folder import MODEL_CODE, Folder, located, opened
 from .fresh_process import TIMEOUT, run_probe
 from .reading import dangers, static_findings
 from .source_code import Source, reached
 
 PACKAGE = "hf_tformer"
-MODEL_CODE = Path(__file__).parents[1] / "model"
 
 
 @dataclass(frozen=True)
