@@ -230,24 +230,25 @@ CODE = {
     "import subprocess\n": ("safety", "fail", "subprocess: modeling_foreign.py:1"),
     "import os as o\no.system('ls')\n": ("safety", "fail", "modeling_foreign.py:2 os.system"),
     "eval('1')\n": ("safety", "fail", "eval: modeling_foreign.py:1 eval"),
-    "exec('1')\n": ("safety", "fail", "modeling_foreign.py:1 exec"),
-    "compile('1', '', 'exec')\n": ("safety", "fail", "modeling_foreign.py:1 compile"),
     "import pickle\n": ("safety", "fail", "pickle: modeling_foreign.py:1 pickle"),
     "import torch as t\nt.load('x')\n": ("safety", "fail", "modeling_foreign.py:2 torch.load"),
     "f(trust_remote_code=True)\n": ("safety", "fail", "foreign code: modeling_foreign.py:1"),
-    "__import__('os')\n": ("safety", "warn", "hidden import: modeling_foreign.py:1"),
+    "__import__('os')\n": ("safety", "fail", "hidden import: modeling_foreign.py:1"),
+    "open('x', 'w')\n": ("safety", "fail", "file writes: modeling_foreign.py:1 open() w"),
+    "import torch\ntorch.load = 1\n": ("safety", "fail", "tampering: modeling_foreign.py:2"),
     "import os\nos.environ['A'] = '1'\n": ("safety", "warn", "environment: modeling_foreign.py:2"),
     "import torch\ntorch.backends.cudnn.benchmark = True\n": ("safety", "warn", "global flags: "),
     "import torch\ntorch.set_default_dtype(None)\n": ("safety", "warn", "torch.set_default_dtype"),
-    "open('x', 'w')\n": ("safety", "warn", "file writes: modeling_foreign.py:1"),
+    "open('x')\n": ("safety", "warn", "file reads: modeling_foreign.py:1 open() r"),
+    "import glob\n": ("safety", "warn", "file reads: modeling_foreign.py:1 glob"),
+    "getattr(1, x)\n": ("safety", "warn", "computed names: modeling_foreign.py:1"),
+    "import frobnicate\n": ("safety", "warn", "unknown: modeling_foreign.py:1 frobnicate"),
 }
 HARMLESS = """import re
 import torch
 model = torch.nn.Linear(1, 1).eval()
-model = torch.compile(model)
 pattern = re.compile("x")
-with open("x", "r") as file:
-    pass
+compiled = getattr(pattern, "pattern")
 """
 
 

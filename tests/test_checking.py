@@ -87,7 +87,8 @@ def test_a_good_encoder_passes_and_is_not_asked_for_a_cache(tmp_path):
 @pytest.mark.parametrize("breakage", BREAKAGES)
 def test_what_shows_only_when_it_runs_is_named(breakage, tmp_path):
     old, new, name, detail = BREAKAGES[breakage]
-    assert detail in find(check(write_foreign(tmp_path / "broken", old, new)), name)
+    folder = write_foreign(tmp_path / "broken", old, new)
+    assert detail in find(check(folder, run_anyway=True), name)
 
 
 def test_a_hanging_model_fails_where_it_hangs(tmp_path):
@@ -147,7 +148,6 @@ def test_harmless_code_is_left_alone(copied):
 MAPS = {
     "gone.ForeignModel": "gone.py is missing",
     "modeling_foreign.Gone": "modeling_foreign.py has no class Gone",
-    "user/repo--modeling_foreign.ForeignModel": "another repository",
     "ForeignModel": "the form module.Class",
 }
 
@@ -157,6 +157,23 @@ def test_a_map_that_leads_nowhere_is_named(reference, copied):
     auto_map = {**broken_models.CONFIG["auto_map"], "AutoModel": reference}
     edit_json(copied / "config.json", auto_map=auto_map)
     assert MAPS[reference] in find(check(copied, run=False), "auto_map")
+
+
+def test_a_map_that_leads_to_another_repository_is_named(copied):
+    reference = "user/repo--modeling_foreign.ForeignModel"
+    edit_json(copied / "config.json", auto_map={"AutoModel": reference})
+    assert "another repository" in find(check(copied, run=False), "foreign code")
+
+
+def test_code_that_looks_dangerous_runs_only_if_someone_insists(copied):
+    marker = copied.parent / "marker"
+    prepend(copied / FILE, f"import os\nos.mkdir({str(marker)!r})\n")
+    findings = check(copied)
+    assert "not run: safety failed; --run-anyway" in find(findings, "running", "skip")
+    assert not marker.exists()
+    assert command(copied, "--json") == 1
+    assert not marker.exists()
+    assert not find(check(copied, run_anyway=True), "running", "skip")
 
 
 @pytest.mark.parametrize(("left_out", "verdict"), [("AutoConfig", "fail"), ("AutoModel", "warn")])
@@ -280,8 +297,8 @@ def command(*arguments):
 def test_the_command_prints_a_line_each_and_a_summary(foreign, capsys):
     assert command(foreign, "--no-run") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("ok    auto_map")
-    assert lines[-1] == "7 ok, 0 warnings, 0 failed, 1 skipped"
+    assert lines[1].startswith("ok    auto_map")
+    assert lines[-1] == "9 ok, 0 warnings, 0 failed, 1 skipped"
 
 
 def test_the_command_fails_and_speaks_json(copied, capsys):

@@ -9,14 +9,14 @@ import socket
 from pathlib import Path
 
 import pytest
-from broken_models import FILE, FOREIGN, edit_json, prepend, write_foreign
+from broken_models import FILE, edit_json, prepend, write_foreign
 from honest_folders import HONEST
 from hostile_code import HOSTILE, MORE, TO_BE_READ, UNREADABLE, marked_line
 
 from hf_tformer.check import check, names
 from hf_tformer.check.command import main
 from hf_tformer.check.judging import references
-from hf_tformer.check.known_names import HARMLESS, LISTED
+from hf_tformer.check.known_names import LISTED
 from hf_tformer.check.reading import dangers
 
 EVERY_HOSTILE = [
@@ -158,3 +158,193 @@ def test_dangerous_names_are_found_in_random_nests():
             code = nest.replace("{i}", str(i)).replace("{}", inner)
         code = f"import {module} as m\n{code}"
         assert "fail" in {verdict for verdict, _ in verdicts(code)}, code
+
+
+@pytest.mark.parametrize("fault", UNREADABLE)
+def test_code_that_python_reads_otherwise_than_a_person_fails(fault, folder):
+    (folder / "helper.py").write_bytes(UNREADABLE[fault])
+    assert "helper.py" in find(check(folder, run=False), "syntax", "warn")
+    prepend(folder / FILE, "from .helper import x\n")
+    findings = check(folder, run=False)
+    assert "helper.py" in find(findings, "syntax")
+    assert dangers(findings)
+
+
+@pytest.mark.parametrize("text", ["x = '\u202e'", "x = 1 # \r", "x = '\x1b[2K'"], ids=ascii)
+def test_characters_that_hide_code_are_named(text, folder):
+    prepend(folder / FILE, f"\n{text}\n")
+    assert "hidden text: modeling_foreign.py:2" in find(check(folder, run=False), "safety")
+
+
+def test_code_with_more_meanings_than_can_be_followed_fails():
+    turns = "".join(f"    m = m.a{i}\n" for i in range(60))
+    assert ("fail", 4) in verdicts(f"import torch\nm = torch\nwhile m:\n{turns}")
+
+
+EVIL = "import posix\nposix.system('/nonexistent')\n"
+CLASS = "evil.Evil"
+LOADED = {
+    "preprocessor_config.json": {"auto_map": {"AutoImageProcessor": CLASS}},
+    "video_preprocessor_config.json": {"auto_map": {"AutoVideoProcessor": CLASS}},
+    "generation_config.json": {"auto_map": {"AutoModel": CLASS}},
+    "processor_config.json": {"image_processor": {"auto_map": {"AutoImageProcessor": CLASS}}},
+    "adapter_config.json": {"auto_map": {"AutoModel": [None, CLASS]}},
+    "tokenizer_config.json": {"auto_map": {"AutoTokenizer": [CLASS, None]}},
+    "some/other.json": {"auto_map": {"AutoModel": CLASS}},
+    "modules.json": [{"idx": 0, "name": "0", "path": "", "type": CLASS}],
+    "config.json": {"custom_pipelines": {"text": {"impl": CLASS, "pt": ["AutoModel"]}}},
+}
+
+
+@pytest.mark.parametrize("file", LOADED)
+def test_code_that_any_file_has_loaded_is_read(file, folder):
+    (folder / "evil.py").write_text(f"{EVIL}class Evil: pass\n")
+    assert "not reached by loading: evil.py" in find(check(folder, run=False), "syntax", "ok")
+    (folder / file).parent.mkdir(exist_ok=True)
+    if isinstance(LOADED[file], dict):
+        edit_json(folder / file, **LOADED[file])
+    else:
+        (folder / file).write_text(json.dumps(LOADED[file]))
+    assert "evil.py:2 posix.system" in find(check(folder, run=False), "safety")
+
+
+def test_custom_generate_and_what_it_imports_is_read(folder):
+    generate = folder / "custom_generate"
+    generate.mkdir()
+    (generate / "generate.py").write_text("from .deep import x\ndef generate(model): pass\n")
+    (generate / "deep.py").write_text(EVIL)
+    (generate / "requirements.txt").write_text("frobnicate")
+    findings = check(folder, run=False)
+    assert "custom_generate/deep.py:2 posix.system" in find(findings, "safety")
+    assert "requirements.txt asks for packages" in find(findings, "absolute imports", "warn")
+
+
+def test_scripts_beside_the_model_are_read_but_fail_nothing(folder):
+    (folder / "train").mkdir()
+    (folder / "train" / "train.py").write_text("import subprocess\n")
+    findings = check(folder, run=False)
+    assert "train/train.py:1 subprocess" in find(findings, "safety", "warn")
+    assert not dangers(findings)
+
+
+def test_a_module_under_another_name_is_followed_from_file_to_file(folder):
+    (folder / "helper.py").write_text("import os as tools\n")
+    prepend(folder / FILE, "from .helper import tools\ntools.system('/nonexistent')\n")
+    assert f"{FILE}:2 os.system" in find(check(folder, run=False), "safety")
+
+
+def test_what_is_no_regular_file_is_named_and_not_opened(folder):
+    os.mkfifo(folder / "pipe.py")
+    os.mkfifo(folder / "tokenizer.json")
+    os.mkfifo(folder / "model-2.safetensors")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(folder / "s.json"))
+        detail = find(check(folder, run=False), "files")
+    for name in ("pipe.py", "tokenizer.json", "model-2.safetensors", "s.json"):
+        assert f"{name} is a pipe, a socket or a device" in detail
+
+
+def test_links_out_of_the_folder_fail_and_those_of_a_snapshot_do_not(sound, tmp_path):
+    cache = tmp_path / "models--user--name"
+    shutil.copytree(sound, cache / "blobs")
+    snapshot = cache / "snapshots" / "0123"
+    snapshot.mkdir(parents=True)
+    for path in sorted((cache / "blobs").iterdir()):
+        (snapshot / path.name).symlink_to(f"../../blobs/{path.name}")
+    assert not dangers(check(snapshot, run=False))
+    (snapshot / "secret.py").symlink_to("/etc/passwd")
+    (snapshot / "up.json").symlink_to("../../../other.json")
+    (snapshot / "loop.json").symlink_to("loop.json")
+    (snapshot / "folder").symlink_to("/etc")
+    detail = find(check(snapshot, run=False), "files")
+    assert "secret.py leads out of the folder" in detail
+    assert "folder leads out of the folder" in detail
+    assert "up.json leads nowhere" in detail
+    assert "loop.json leads nowhere" in detail
+
+
+DOCUMENTS = {
+    "deep": "[" * 100_000,
+    "deep but closed": "[" * 100_000 + "]" * 100_000,
+    "a long number": '{"a": ' + "1" * 5_000 + "}",
+    "twice the same key": '{"auto_map": {}, "auto_map": {"AutoModel": "a.B"}}',
+    "no text": b"\xff\xfe",
+    "half": '{"a": ',
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_absurd_json_is_a_finding_or_one_sentence(name, folder, capsys):
+    content = DOCUMENTS[name]
+    content = content if isinstance(content, bytes) else content.encode()
+    for file in ("tokenizer_config.json", "custom.json"):
+        (folder / file).write_bytes(content)
+    detail = find(check(folder, run=False), "files")
+    assert "tokenizer_config.json" in detail
+    assert "custom.json" in detail
+    (folder / "config.json").write_bytes(content)
+    assert main([str(folder), "--no-run"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_enormous_files_are_not_read(folder):
+    for name in ("generation_config.json", "large.py"):
+        with (folder / name).open("wb") as file:
+            file.truncate(1 << 40)
+    findings = check(folder, run=False)
+    assert "generation_config.json has more than 64 MB" in find(findings, "files")
+    assert "large.py: has more than 2 MB" in find(findings, "syntax", "warn")
+
+
+WRONG = (None, 3, -1.5, True, "", "x", "a.b", "\x00", [], [3], [[]], {}, {"a": 3}, {"a": {"b": []}})
+KEYS = {
+    "config.json": ("auto_map", "architectures", "model_type", "custom_pipelines", "eos_token_id"),
+    "tokenizer_config.json": ("auto_map", "tokenizer_class", "eos_token", "added_tokens_decoder"),
+    "tokenizer.json": ("added_tokens", "model"),
+    "model.safetensors.index.json": ("weight_map", "metadata"),
+    "adapter_config.json": ("auto_mapping", "auto_map"),
+    "generation_config.json": ("auto_map", "eos_token_id"),
+}
+
+
+@pytest.mark.parametrize("file", KEYS)
+def test_values_of_every_wrong_type_are_judged(file, folder):
+    original = json.loads((folder / file).read_text()) if (folder / file).exists() else {}
+    for value in WRONG:
+        for key in KEYS[file]:
+            for wrong in ({**original, key: value}, {**original, key: {"AutoModel": value}}):
+                (folder / file).write_text(json.dumps(wrong))
+                details = "\n".join(finding.detail for finding in check(folder, run=False))
+                assert "cannot be judged" not in details, details
+    for value in WRONG if file != "config.json" else ():
+        (folder / file).write_text(json.dumps(value))
+        assert "cannot be judged" not in "\n".join(f.detail for f in check(folder, run=False))
+
+
+def test_names_and_values_of_a_folder_forge_no_lines(folder, capsys):
+    forged = "x\nok    safety  \x1b[2Knothing\u202e\u200b\r"
+    (folder / f"{forged}.py").write_text("import os")
+    (folder / f"{forged}.bin").write_text("")
+    auto_map = {"AutoConfig": f"{forged}.A", forged: f"b.{forged}", "AutoModel": f"{forged}--a.B"}
+    edit_json(folder / "config.json", auto_map=auto_map, attn_implementation=f"{forged}/x")
+    (folder / "other.json").write_text(forged)
+    assert main([str(folder), "--no-run"]) == 1
+    printed = capsys.readouterr().out
+    assert all(character.isprintable() for line in printed.splitlines() for character in line)
+    starts = [line.split()[:2] for line in printed.splitlines()]
+    assert ["ok", "safety"] not in starts or "nothing found" in printed
+    assert not [line for line in printed.splitlines() if line.startswith("ok    safety  \\x1b")]
+    main([str(folder), "--no-run", "--json"])
+    assert json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("reference", ["os.system", "gone.deep.Class", "torch.nn.Linear"])
+def test_modules_of_a_sentence_model_that_are_not_here_are_named(reference, folder):
+    (folder / "modules.json").write_text(json.dumps([{"type": reference}]))
+    assert reference in find(check(folder, run=False), "foreign code")
+
+
+def test_a_library_that_an_adapter_has_imported_is_named(folder):
+    edit_json(folder / "adapter_config.json", auto_mapping={"parent_library": "os"})
+    assert "parent_library" in find(check(folder, run=False), "foreign code")

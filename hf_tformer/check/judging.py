@@ -21,6 +21,7 @@ LOOKED_AT = (
     *(ast.Delete, ast.Subscript, ast.IfExp, ast.BoolOp, ast.NamedExpr),
 )
 GETATTR, SETATTR = "builtins.getattr", ("builtins.setattr", "builtins.delattr")
+REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 TRUST = "trust_remote_code"
 FLAGS = {TRUST: ("foreign code", True), "allow_pickle": ("pickle", True)}
 FLAGS["push_to_hub"] = ("network", True)
@@ -227,18 +228,20 @@ class Judge:
             if any(WRITING.fullmatch(mode) for mode in modes):
                 yield from self.of_kind("file writes", node, scope, "open() to write")
         if functions & {"os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault"}:
-            for key in node.args[:1]:
+            for key in [*node.args[:1], *(k.value for k in node.keywords if k.arg == "key")]:
                 yield from self.variable(key, node, scope)
         if functions & {GETATTR, *SETATTR} and len(node.args) > 1:
             yield from self.by_name(node, scope, functions)
 
     def from_pretrained(self, node: ast.Call, scope: Scope) -> Found:
         named = [k.value for k in node.keywords if k.arg == "pretrained_model_name_or_path"]
-        for value in [*node.args[:1], *named]:
-            if name := self.meanings.text(value, scope):
-                yield "foreign code", node.lineno, f"from_pretrained({name[:60]!r})"
-                return
-        yield "downloads", node.lineno, "from_pretrained"
+        first = [self.meanings.text(value, scope) for value in [*node.args[:1], *named]]
+        inside = (getattr(n, "value", "") for arg in node.args for n in ast.walk(arg))
+        texts = [*first, *(t for t in inside if REPOSITORY.fullmatch(str(t)))]
+        if name := next(filter(None, texts), None):
+            yield "foreign code", node.lineno, f"from_pretrained({name[:60]!r})"
+        else:
+            yield "downloads", node.lineno, "from_pretrained"
 
     def by_name(self, node: ast.Call, scope: Scope, functions: frozenset[str]) -> Found:
         """getattr, setattr and delattr."""

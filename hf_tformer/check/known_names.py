@@ -330,7 +330,7 @@ LISTED = {
         torch._inductor.config.** torch.backends.*.* torch.backends.*.*.** torch.cuda.manual_seed*
         torch.cuda.set_* torch.manual_seed torch.random.manual_seed torch.random.set_rng_state
         torch.set_* torch.set_default_* torch.set_float32_matmul_precision torch.set_flush_denormal
-        torch.set_num_* torch.set_rng_state torch.use_deterministic_algorithms warnings.*
+        torch.set_num_* torch.set_rng_state torch.use_deterministic_algorithms
     """,
     "threads": """
         _queue.** queue.** threading.** torch.utils.data.**
@@ -339,6 +339,6 @@ LISTED = {
         argparse.** ast.* builtins.input calendar.** colorsys.** graphlib.** hashlib.** hmac.**
         importlib.util.find_spec json.* json.*.** locale.** logging.* operator.* pprint.**
         stringprep.** torch.compile torch.compiler.* torch.distributed.** torch.fx.**
-        torch.jit.trace* torch.utils.hooks.** types.* weakref.** zlib.** zoneinfo.**
+        torch.jit.trace* torch.utils.hooks.** types.* warnings.* weakref.** zlib.** zoneinfo.**
     """,
 }

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .files import few
-from .folder import Folder, values_below
+from .folder import Folder, code_file, values_below
 
 PICKLES = (".bin", ".ckpt", ".pkl", ".pickle", ".pt", ".pth", ".joblib")
 NATIVE = (".so", ".pyd", ".dll", ".dylib", ".pyc", ".pyo", ".egg", ".whl")
@@ -31,6 +31,11 @@ def check_foreign_code(folder: Folder) -> Iterator[tuple[str, str]]:
                 f"{file} names {reference!r} for {purpose}, which is in another repository, and "
                 "may change or vanish: copy the code here",
             )
+        elif (
+            file == "modules.json"
+            and code_file((file, purpose, reference)) not in folder.files.names
+        ):
+            yield "fail", f"{file} names {str(reference)!r}, whose code is not here: copy it here"
     for name, content in folder.documents.items():
         for key, value in values_below(content):
             if key == "trust_remote_code" and value:
