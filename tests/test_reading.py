@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -170,7 +171,9 @@ def test_code_that_python_reads_otherwise_than_a_person_fails(fault, folder):
     assert dangers(findings)
 
 
-@pytest.mark.parametrize("text", ["x = '\u202e'", "x = 1 # \r", "x = '\x1b[2K'"], ids=ascii)
+@pytest.mark.parametrize(
+    "text", ["x = '\u202e'", "x = 1 # \rimport os", "x = '\x1b[2K'"], ids=ascii
+)
 def test_characters_that_hide_code_are_named(text, folder):
     prepend(folder / FILE, f"\n{text}\n")
     assert "hidden text: modeling_foreign.py:2" in find(check(folder, run=False), "safety")
@@ -309,17 +312,47 @@ KEYS = {
 
 
 @pytest.mark.parametrize("file", KEYS)
-def test_values_of_every_wrong_type_are_judged(file, folder):
-    original = json.loads((folder / file).read_text()) if (folder / file).exists() else {}
+def test_values_of_every_wrong_type_are_judged(file, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "x"}')
+    (tmp_path / "x.py").touch()
     for value in WRONG:
-        for key in KEYS[file]:
-            for wrong in ({**original, key: value}, {**original, key: {"AutoModel": value}}):
-                (folder / file).write_text(json.dumps(wrong))
-                details = "\n".join(finding.detail for finding in check(folder, run=False))
-                assert "cannot be judged" not in details, details
-    for value in WRONG if file != "config.json" else ():
-        (folder / file).write_text(json.dumps(value))
-        assert "cannot be judged" not in "\n".join(f.detail for f in check(folder, run=False))
+        contents = [{key: v} for key in KEYS[file] for v in (value, [value], {"AutoModel": value})]
+        for content in contents if file == "config.json" else [value, *contents]:
+            (tmp_path / file).write_text(json.dumps(content))
+            details = [finding.detail for finding in check(tmp_path, run=False)]
+            assert not [d for d in details if "cannot be judged" in d], content
+
+
+SLOW = {
+    "bound again and again": "import os\n" + "x = x\n" * 100_000,
+    "bound to each other": "".join(f"x{i} = x{i + 1} or x{i + 2}\n" for i in range(20_000)),
+    "many lines that hide": "# \x1b\n" * 200_000,
+    "many imports": "from .a import b\n" * 40_000,
+    "text that doubles": "x0 = 'x' * 9\n" + "".join(f"x{i + 1} = x{i} + x{i}\n" for i in range(99)),
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_code_that_is_made_to_be_slow_is_read_in_seconds(name, folder):
+    prepend(folder / FILE, SLOW[name])
+    start = time.process_time()
+    check(folder, run=False)
+    assert time.process_time() - start < 30
+
+
+def test_files_that_star_import_each_other_are_read(folder):
+    names = [f"f{i}" for i in range(15)]
+    for name in names:
+        others = "".join(f"from .{other} import *\n" for other in names if other != name)
+        (folder / f"{name}.py").write_text(f"{others}x = nowhere\n")
+    (folder / "f7.py").write_text("import os as nowhere\n")
+    prepend(folder / FILE, "from .f0 import nowhere\nnowhere.system('/nonexistent')\n")
+    assert f"{FILE}:2 os.system" in find(check(folder, run=False), "safety")
+
+
+def test_folders_in_folders_without_end_are_named(folder):
+    (folder / Path(*["a"] * 300)).mkdir(parents=True)
+    assert "is too deep" in find(check(folder, run=False), "files")
 
 
 def test_names_and_values_of_a_folder_forge_no_lines(folder, capsys):

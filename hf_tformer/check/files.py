@@ -7,6 +7,7 @@ Only regular files of the folder itself are opened, and only up to a limit.
 import json
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 CODE_LIMIT = 2 << 20  # bytes of one file of code
 JSON_LIMIT = 64 << 20  # a large vocabulary has half of that
 NAMES_LIMIT = 20_000  # files and folders
+DEPTH = 30  # folders in folders
 NOT_VISITED = {".git", "__pycache__"}
 TEXT_LIMIT = 2_000  # characters of one line that is printed
 
@@ -38,6 +40,9 @@ class Files:
     def walk(self) -> Iterator[str]:
         for folder, folders, files in os.walk(self.path):
             folders[:] = sorted(set(folders) - NOT_VISITED)
+            if len(Path(folder).relative_to(self.path).parts) > DEPTH:
+                self.faults[Path(folder).relative_to(self.path).as_posix()[:99]] = "is too deep"
+                folders.clear()
             linked = [name for name in folders if Path(folder, name).is_symlink()]
             for name in sorted([*files, *linked]):
                 yield Path(folder, name).relative_to(self.path).as_posix()
@@ -105,8 +110,8 @@ class Files:
 def unique(pairs: list[tuple[str, object]]) -> dict:
     content = dict(pairs)
     if len(content) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        counts = Counter(key for key, _ in pairs)
+        twice = counts.most_common(1)[0][0]
         raise ValueError(f"{twice!r} is there twice, and readers may differ which one counts")
     return content
 

@@ -24,6 +24,7 @@ GETATTR, SETATTR = "builtins.getattr", ("builtins.setattr", "builtins.delattr")
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 TRUST = "trust_remote_code"
 FLAGS = {TRUST: ("foreign code", True), "allow_pickle": ("pickle", True)}
+FLAGS["custom_generate"] = ("foreign code", True)
 FLAGS["push_to_hub"] = ("network", True)
 FLAGS["weights_only"] = ("pickle", False)
 Found = Iterator[tuple[str, int, str]]  # kind, line, what

@@ -50,10 +50,11 @@ LISTED = {
         platform.machine platform.system random.** re.** regex.** safetensors safetensors.torch
         statistics.** string.** struct.** sys sys.byteorder sys.float_info sys.maxsize
         sys.maxunicode sys.platform sys.version sys.version_info textwrap.** time.** tokenizers.**
-        tqdm.** types types.EllipsisType types.GenericAlias types.MappingProxyType types.NoneType
-        types.SimpleNamespace types.UnionType typing.** typing_extensions.** unicodedata.** uuid
-        uuid.uuid4 warnings warnings.catch_warnings warnings.filterwarnings warnings.simplefilter
-        warnings.warn warnings.warn_explicit yaml zlib.crc32
+        tqdm tqdm.auto tqdm.auto.tqdm tqdm.tqdm tqdm.trange types types.EllipsisType
+        types.GenericAlias types.MappingProxyType types.NoneType types.SimpleNamespace
+        types.UnionType typing.** typing_extensions.** unicodedata.** uuid uuid.uuid4 warnings
+        warnings.catch_warnings warnings.filterwarnings warnings.simplefilter warnings.warn
+        warnings.warn_explicit yaml zlib.crc32
     """,
     # What honest model code takes of three libraries; names.py puts the library in front.
     "harmless, of torch": """
@@ -248,16 +249,16 @@ LISTED = {
     """,
     "eval": """
         asteval.** bdb.** builtins.breakpoint builtins.compile builtins.eval builtins.exec
-        builtins.help cmd.** code.** codecs.* codeop.** cProfile.** dataclasses.make_dataclass
-        doctest.** idlelib.** IPython.** jinja2.** lark.** lib2to3.** logging.config.** mako.**
-        numexpr.** numpy.testing.** pdb.** profile.** pstats.** readline.** runpy.** simpleeval.**
-        sqlite3.** string.Formatter sympy.lambdify sympy.parsing.** sympy.sympify timeit.**
-        torch.fx.experimental.** torch.fx.Graph torch.fx.graph.** torch.fx.GraphModule
-        torch.jit.CompilationUnit torch.jit.frontend.** torch.testing.** torch.utils.benchmark.**
-        torch.utils.bundled_inputs.** trace.** transformers.utils.chat_template_utils.** turtle.**
-        types.CodeType types.FunctionType types.LambdaType types.MethodType typing._eval_type
-        typing.ForwardRef typing.get_type_hints typing_extensions.evaluate_forward_ref
-        typing_extensions.get_type_hints unittest.**
+        builtins.help cmd.** code.** codecs.* codeop.** cProfile.** dataclasses._*
+        dataclasses.make_dataclass doctest.** idlelib.** IPython.** jinja2.** lark.** lib2to3.**
+        logging.config.** mako.** numexpr.** numpy.testing.** pdb.** profile.** pstats.**
+        readline.** runpy.** simpleeval.** sqlite3.** string.Formatter sympy.lambdify
+        sympy.parsing.** sympy.sympify timeit.** torch.fx.experimental.** torch.fx.Graph
+        torch.fx.graph.** torch.fx.GraphModule torch.jit.CompilationUnit torch.jit.frontend.**
+        torch.testing.** torch.utils.benchmark.** torch.utils.bundled_inputs.** trace.**
+        transformers.utils.chat_template_utils.** turtle.** types.CodeType types.FunctionType
+        types.LambdaType types.MethodType typing._eval_type typing.ForwardRef typing.get_type_hints
+        typing_extensions.evaluate_forward_ref typing_extensions.get_type_hints unittest.**
     """,
     "pickle": """
         _codecs.** _pickle.** cloudpickle.** compress_pickle.** copyreg.** dbm.** dill.** hickle.**
@@ -322,15 +323,19 @@ LISTED = {
         os.access os.fspath os.getcwd os.listdir os.lstat os.path.** os.PathLike os.scandir os.sep
         os.stat os.walk pathlib.** PIL.Image.open safetensors.* safetensors.*.load* soundfile.**
     """,
+    "downloads": """
+        transformers.*.load_backbone transformers.utils.backbone_utils.load_backbone
+    """,
     "environment": """
         os.cpu_count os.environ os.environ.* os.getenv os.getpid os.putenv os.unsetenv
     """,
     "global flags": """
         numpy.random.seed numpy.random.set_state random.seed random.setstate torch._dynamo.config.**
         torch._inductor.config.** torch.backends.*.* torch.backends.*.*.** torch.cuda.manual_seed*
-        torch.cuda.set_* torch.manual_seed torch.random.manual_seed torch.random.set_rng_state
-        torch.set_* torch.set_default_* torch.set_float32_matmul_precision torch.set_flush_denormal
-        torch.set_num_* torch.set_rng_state torch.use_deterministic_algorithms
+        torch.cuda.set_* torch.manual_seed torch.nn.modules.module.register_module_*
+        torch.random.manual_seed torch.random.set_rng_state torch.set_* torch.set_default_*
+        torch.set_float32_matmul_precision torch.set_flush_denormal torch.set_num_*
+        torch.set_rng_state torch.use_deterministic_algorithms
     """,
     "threads": """
         _queue.** queue.** threading.** torch.utils.data.**

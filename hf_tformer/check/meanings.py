@@ -14,9 +14,11 @@ from .scopes import Scope, Scopes, Value, is_builtin
 ROUNDS = 12  # of following names from binding to binding
 MEANINGS = 40  # of one name
 PARTS = 16  # of one dotted name
+TEXT = 10_000  # characters that are put together
 ROUNDS = 12  # of following names from binding to binding
 MEANINGS = 40  # of one name
 PARTS = 16  # of one dotted name
+TEXT = 10_000  # characters that are put together
 
 
 class Meanings:
@@ -28,13 +30,15 @@ class Meanings:
         self.lost: set[ast.expr] = set()  # has too many meanings to be followed
         bound = [(s, v) for scopes in files.values() for s, v in bound_expressions(scopes)]
         for _ in range(ROUNDS):
-            before = dict(self.known)
-            for scope, value in bound:
-                self.known[value] = self.of(value, scope)
-            if self.known == before:
+            self.named: dict[tuple[Scope, str], frozenset[str]] = {}
+            found = {value: self.of(value, scope) for scope, value in bound}
+            if found == self.known:
                 break
+            changed = {value for value in found if found[value] != self.known.get(value)}
+            self.known = found
         else:
-            self.lost.update(value for _, value in bound if self.known[value] != before[value])
+            self.lost |= changed
+            self.named = {}
 
     def of(self, node: ast.expr, scope: Scope) -> frozenset[str]:
         found = frozenset(self.resolve(node, scope))
@@ -45,7 +49,10 @@ class Meanings:
 
     def resolve(self, node: ast.expr, scope: Scope) -> Iterator[str]:
         if isinstance(node, ast.Name):
-            yield from self.of_name(node.id, scope)
+            key = scope, node.id
+            if key not in self.named:
+                self.named[key] = frozenset(self.of_name(node.id, scope))
+            yield from self.named[key]
         elif isinstance(node, ast.Attribute):
             yield from self.below(self.of(node.value, scope), node.attr)
         elif isinstance(node, ast.IfExp):
@@ -86,19 +93,21 @@ class Meanings:
                 owner = f"{owner}.{part}"
             yield from self.expand(owner)
 
-    def expand(self, dotted: str, seen: frozenset[str] = frozenset()) -> list[str]:
+    def expand(self, dotted: str, seen: set[str] | None = None) -> list[str]:
         """`.file.name` → what that file binds to the name; any other name as it is."""
         file, _, rest = dotted[1:].partition(".")
         if not dotted.startswith(".") or not rest or file not in self.files:
             return [dotted]
-        if dotted in seen or len(seen) > ROUNDS:
+        seen = set() if seen is None else seen
+        if dotted in seen:
             return []
+        seen.add(dotted)
         name, _, below = rest.partition(".")
         module, found = self.files[file].module, [f"{star}.{rest}" for star in self.stars(file)]
         for _, value in module.find(name):
             meanings = [value] if isinstance(value, str) else self.known.get(value, ())
             found += [f"{meaning}.{below}" if below else meaning for meaning in meanings]
-        return [m for meaning in found for m in self.expand(meaning, seen | {dotted})][:MEANINGS]
+        return [m for meaning in found for m in self.expand(meaning, seen)]
 
     def stars(self, file: str) -> list[str]:
         return self.files[file].module.stars
@@ -113,15 +122,21 @@ class Meanings:
             return self.text(node.value, scope, depth - 1)
         if isinstance(node, ast.JoinedStr):
             parts = [self.text(part, scope, depth - 1) for part in node.values]
-            return None if None in parts else "".join(parts)
+            return joined(parts)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             parts = [self.text(side, scope, depth - 1) for side in (node.left, node.right)]
-            return None if None in parts else "".join(parts)
+            return joined(parts)
         if isinstance(node, ast.Name):
             found = scope.find(node.id)
             if len(found) == 1 and isinstance(found[0][1], ast.expr):
                 return self.text(found[0][1], found[0][0], depth - 1)
         return None
+
+
+def joined(parts: list[str | None]) -> str | None:
+    if None in parts or sum(map(len, parts)) > TEXT:
+        return None
+    return "".join(parts)
 
 
 def bound_expressions(scopes: Scopes) -> Iterator[tuple[Scope, ast.expr]]:

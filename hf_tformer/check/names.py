@@ -78,10 +78,10 @@ ATTRIBUTES = {
 # Methods that a person has to look at on whatever object.
 READ_ATTRIBUTES = {
     "computed names": "__dict__ __bases__ __mro__ __base__ mro __wrapped__ __func__ __weakref__",
-    "downloads": "set_attn_implementation",
-    "saved files": "save_pretrained dump",
+    "downloads": "set_attn_implementation load_adapter load_dataset",
+    "saved files": "save_pretrained dump save",
     "file reads": "read_text read_bytes iterdir rglob",
-    "unknown": "__del__ __setattr__ __delattr__",
+    "unknown": "show __del__ __setattr__ __delattr__",
 }
 # Modules that have no business below another one. Others are names of honest functions, as
 # torch.select and torch.signal; there, the pattern of the longer name decides.

@@ -30,7 +30,9 @@ class Scope:
     stars: list[str] = field(default_factory=list)
 
     def bind(self, name: str, value: Value = None) -> None:
-        self.bindings.setdefault(name, []).append(value)
+        values = self.bindings.setdefault(name, [])
+        if value is not None or None not in values[:1]:
+            values.insert(0, value) if value is None else values.append(value)
 
     def chain(self) -> "list[Scope]":
         return [self, *self.parent.chain()] if self.parent else [self]

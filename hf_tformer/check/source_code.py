@@ -22,7 +22,7 @@ WELCOME = {"torch", "transformers"}
 DEPTH = 180  # levels of a tree; honest code has thirty
 COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 # What turns text around in an editor, or moves the cursor of a terminal.
-HIDDEN = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
+HIDDEN = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2069]|\r")
 
 
 @dataclass
@@ -73,7 +73,8 @@ class Source:
 
     def hidden_lines(self) -> list[int]:
         """The lines with characters that make them look like something else."""
-        return [self.text.count("\n", 0, found.start()) + 1 for found in HIDDEN.finditer(self.text)]
+        lines = enumerate(self.text.split("\n"), 1)
+        return [number for number, line in lines if HIDDEN.search(line.removesuffix("\r"))]
 
     def relative_imports(self) -> list[tuple[int, str]]:
         """(line, module as written after `from`) of each, as Python sees them and as transformers'
@@ -82,8 +83,10 @@ class Source:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.ImportFrom) and node.level:
                 found.add((node.lineno, "." * node.level + (node.module or "")))
-        for line in re.finditer(r"^[^\S\n]*from\s+(\.\S+)\s+import", self.text, re.MULTILINE):
-            found.add((self.text.count("\n", 0, line.start()) + 1, line[1]))
+        line, end = 1, 0
+        for match in re.finditer(r"^[^\S\n]*from\s+(\.\S+)\s+import", self.text, re.MULTILINE):
+            line, end = line + self.text.count("\n", end, match.start()), match.start()
+            found.add((line, match[1]))
         return sorted(found)
 
     def absolute_imports(
