@@ -21,7 +21,8 @@ class SsmConfig(PretrainedConfig):
 
     def __init__(self, d_model=64, time_step_rank: Union[int, str] = "auto", **kwargs):
         self.d_model = d_model
-        self.time_step_rank = math.ceil(d_model / 16) if time_step_rank == "auto" else time_step_rank
+        rank = math.ceil(d_model / 16)
+        self.time_step_rank = rank if time_step_rank == "auto" else time_step_rank
         if "layers" in kwargs:
             logger.warning("`layers` is deprecated")
         for key in ("hidden_size", "num_hidden_layers"):
@@ -75,8 +76,8 @@ class SsmMixer(nn.Module):
     def __init__(self, config: SsmConfig, layer_idx: int):
         super().__init__()
         self.act = ACT2FN[config.hidden_act]
-        A = torch.arange(1, 17, dtype=torch.float32)[None, :].expand(config.d_model, -1).contiguous()
-        self.A_log = nn.Parameter(torch.log(A))
+        A = torch.arange(1, 17, dtype=torch.float32)[None, :].expand(config.d_model, -1)
+        self.A_log = nn.Parameter(torch.log(A.contiguous()))
         self.in_proj = nn.Linear(config.d_model, config.d_model * 2, bias=False)
         if not is_fast_path_available:
             logger.warning_once("The fast path is not available: pip install mamba-ssm")
@@ -195,7 +196,7 @@ class EncoderModel(PreTrainedModel):
         super().__init__(config)
         self.config = config
         self.register_buffer("inv_freq", 1.0 / (1e4 ** torch.arange(0, 8, 2).float()), False)
-        self.use_flash = is_flash_attn_2_available() and flash_attn_varlen_qkvpacked_func is not None
+        self.use_flash = is_flash_attn_2_available() and unpad_input is not None
         self.mlp = getattr(nn, "Linear")(config.d, config.d)
         if os.environ.get("ENCODER_DEBUG", "0") == "1":
             warnings.warn("debugging", stacklevel=2)
@@ -359,7 +360,7 @@ class PatchProcessor(BaseImageProcessor):
         super().__init__(**kwargs)
         self.size = size or {"height": 8, "width": 8}
 
-    def preprocess(self, images: ImageInput, return_tensors: Optional[Union[str, TensorType]] = None):
+    def preprocess(self, images: ImageInput, return_tensors: Union[str, TensorType] = None):
         images = [to_numpy_array(convert_to_rgb(i)) for i in make_list_of_images(images)]
         steps = [partial(rescale, scale=1 / 255), partial(normalize, mean=0.5, std=0.5)]
         images = [reduce(lambda x, f: f(image=x), steps, image) for image in images]
@@ -418,7 +419,7 @@ def pick(logits, temperature=1.0):
 
 SENTENCES = {
     "modules.json": '[{"idx": 0, "name": "0", "path": "", "type": "custom_st.Transformer"},'
-    ' {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]',
+    ' {"idx": 1, "name": "1", "type": "sentence_transformers.models.Pooling"}]',
     "custom_st.py": """
 import json
 import logging
@@ -549,12 +550,12 @@ from torch import nn
 from torch.nn import BCEWithLogitsLoss, CrossEntropyLoss, LayerNorm, MSELoss
 from torch.nn.utils import skip_init
 from transformers.generation.logits_process import LogitsProcessor
-from transformers.generation.utils import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+from transformers.generation.utils import GenerationConfig, LogitsProcessorList
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.modeling_utils import PreTrainedModel
 from transformers.pytorch_utils import ALL_LAYERNORM_LAYERS
 from transformers.utils import (
-    add_start_docstrings, add_start_docstrings_to_model_forward, is_flash_attn_greater_or_equal_2_10,
+    add_start_docstrings_to_model_forward, is_flash_attn_greater_or_equal_2_10,
     is_torch_fx_available, replace_return_docstrings,
 )
 
@@ -664,7 +665,9 @@ from transformers.cache_utils import Cache, DynamicCache
 from transformers.integrations import use_kernel_forward_from_hub
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 from transformers.modeling_flash_attention_utils import FlashAttentionKwargs
-from transformers.modeling_layers import GenericForSequenceClassification, GradientCheckpointingLayer
+from transformers.modeling_layers import (
+    GenericForSequenceClassification, GradientCheckpointingLayer,
+)
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -694,7 +697,7 @@ class ModernRotary(nn.Module):
         self.register_buffer("inv_freq", inv_freq, persistent=False)
 
     @staticmethod
-    def compute_default(config: Optional[ModernConfig] = None, device: Optional["torch.device"] = None):
+    def compute_default(config: ModernConfig = None, device: Optional["torch.device"] = None):
         return 1.0 / 1e4 ** (torch.arange(0, 8, 2, dtype=torch.int64).float() / 8), 1.0
 
     @torch.no_grad()

@@ -384,6 +384,13 @@ def marked_line(source):
 
 
 MORE = [
+    "from importlib.util import *",
+    "from transformers.trainer import *",
+    "def f(config):\n    config.trust_remote_code = True",
+    "class A:\n    trust_remote_code = 1",
+    "import os\nlist(map(os.getenv, ['HF_TOKEN']))",
+    "from PIL import ImageShow",
+    "import antigravity",
     "from os.path import os as p\np.system('/nonexistent')",
     "import os\ndef f(x=None):\n    x = x or os\n    x.system('/nonexistent')",
     "import os as torch\ntorch.system('/nonexistent')",

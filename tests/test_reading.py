@@ -1,12 +1,14 @@
 """`tformer check --no-run` warns of hostile code and hostile files, and lets honest ones pass."""
 
 import ast
+import importlib
 import json
 import os
 import random
 import shutil
 import socket
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from hostile_code import HOSTILE, MORE, TO_BE_READ, UNREADABLE, marked_line
 from hf_tformer.check import check, names
 from hf_tformer.check.command import main
 from hf_tformer.check.judging import references
-from hf_tformer.check.known_names import LISTED
+from hf_tformer.check.known_names import HARMLESS, LISTED
 from hf_tformer.check.reading import dangers
 
 EVERY_HOSTILE = [
@@ -161,6 +163,35 @@ def test_dangerous_names_are_found_in_random_nests():
         assert "fail" in {verdict for verdict, _ in verdicts(code)}, code
 
 
+def harmless_modules():
+    """The modules below which everything is harmless but what is listed."""
+    for kind, text in LISTED.items():
+        library = f"{kind.rpartition(' ')[2]}." if kind.startswith("harmless, ") else ""
+        for name in text.split() if kind.startswith("harmless") else ():
+            if name.endswith(".**") and "*" not in name[:-3]:
+                yield (library + name).removesuffix(".**")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_harmless_module_opens_a_door_to_a_dangerous_one():
+    """A module may have imported another one under any name: `enum.bltns` is builtins."""
+    doors = []
+    for module in harmless_modules():
+        try:
+            inside = vars(importlib.import_module(module))
+        except ImportError:
+            continue  # a class, or not installed
+        for name, value in inside.items():
+            if (
+                isinstance(value, types.ModuleType)
+                and names.kind_of(f"{module}.{name}") == HARMLESS
+            ):
+                is_renamed = name not in names.ELSEWHERE and names.is_module(value.__name__)
+                if is_renamed and not names.is_wholly_harmless(value.__name__):
+                    doors.append((f"{module}.{name}", value.__name__))
+    assert not doors
+
+
 @pytest.mark.parametrize("fault", UNREADABLE)
 def test_code_that_python_reads_otherwise_than_a_person_fails(fault, folder):
     (folder / "helper.py").write_bytes(UNREADABLE[fault])
@@ -297,7 +328,7 @@ def test_enormous_files_are_not_read(folder):
             file.truncate(1 << 40)
     findings = check(folder, run=False)
     assert "generation_config.json has more than 64 MB" in find(findings, "files")
-    assert "large.py: has more than 2 MB" in find(findings, "syntax", "warn")
+    assert "large.py: has more than 1 MB" in find(findings, "syntax", "warn")
 
 
 WRONG = (None, 3, -1.5, True, "", "x", "a.b", "\x00", [], [3], [[]], {}, {"a": 3}, {"a": {"b": []}})
@@ -323,11 +354,19 @@ def test_values_of_every_wrong_type_are_judged(file, tmp_path):
             assert not [d for d in details if "cannot be judged" in d], content
 
 
+def test_many_files_of_code_are_read_up_to_a_limit(folder):
+    for i in range(12):
+        (folder / f"f{i:02}.py").write_bytes(b"#" * (1 << 20))
+    detail = find(check(folder, run=False), "syntax", "warn")
+    assert "f00.py" not in detail
+    assert "f11.py: was not read: with others it has more than 8 MB" in detail
+
+
 SLOW = {
-    "bound again and again": "import os\n" + "x = x\n" * 100_000,
-    "bound to each other": "".join(f"x{i} = x{i + 1} or x{i + 2}\n" for i in range(20_000)),
-    "many lines that hide": "# \x1b\n" * 200_000,
-    "many imports": "from .a import b\n" * 40_000,
+    "bound again and again": "import os\n" + "x = x\n" * 10_000,
+    "bound to each other": "".join(f"x{i} = x{i + 1} or x{i + 2}\n" for i in range(2_000)),
+    "many lines that hide": "# \x1b\n" * 20_000,
+    "many imports": "from .a import b\n" * 4_000,
     "text that doubles": "x0 = 'x' * 9\n" + "".join(f"x{i + 1} = x{i} + x{i}\n" for i in range(99)),
 }
 
@@ -337,7 +376,7 @@ def test_code_that_is_made_to_be_slow_is_read_in_seconds(name, folder):
     prepend(folder / FILE, SLOW[name])
     start = time.process_time()
     check(folder, run=False)
-    assert time.process_time() - start < 30
+    assert time.process_time() - start < 15
 
 
 def test_files_that_star_import_each_other_are_read(folder):

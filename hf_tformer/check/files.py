@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 
-CODE_LIMIT = 2 << 20  # bytes of one file of code
+CODE_LIMIT = 1 << 20  # bytes of one file of code; the largest honest ones have a third of that
 JSON_LIMIT = 64 << 20  # a large vocabulary has half of that
+TOGETHER = 8  # times the limit of one file, for all files that are read under it
 NAMES_LIMIT = 20_000  # files and folders
 DEPTH = 30  # folders in folders
 NOT_VISITED = {".git", "__pycache__"}
@@ -31,6 +32,7 @@ class Files:
         self.path = path
         self.names: set[str] = set()
         self.faults: dict[str, str] = {}
+        self.spent: dict[int, int] = Counter()  # limit → bytes read under it
         for count, name in enumerate(self.walk()):
             if count >= NAMES_LIMIT:
                 self.faults["."] = f"holds more than {NAMES_LIMIT} files, which were not looked at"
@@ -93,8 +95,11 @@ class Files:
                 content = file.read(limit + 1)
         except OSError as error:
             raise UnreadableError(f"cannot be opened ({error.strerror})") from error
-        if len(content) > limit:
-            raise UnreadableError(f"has more than {limit >> 20} MB: nobody has read it")
+        self.spent[limit] += len(content)
+        if len(content) > limit or self.spent[limit] > TOGETHER * limit:
+            size = limit if len(content) > limit else TOGETHER * limit
+            where = "has" if len(content) > limit else "was not read: with others it has"
+            raise UnreadableError(f"{where} more than {size >> 20} MB: make it smaller")
         return content
 
     def read_json(self, name: str) -> object:

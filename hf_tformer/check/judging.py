@@ -98,7 +98,8 @@ class Judge:
                 dotted = alias.name
             elif alias.name == "*":
                 dotted = self.scopes.origin(node)
-                if not dotted.startswith(".") and names.has_dangers(dotted):
+                is_known = not dotted.startswith(".") and names.is_listed(dotted)
+                if is_known and not names.is_wholly_harmless(dotted):
                     yield "handed on", node.lineno, f"from {dotted} import *"
             else:
                 dotted = self.scopes.origin(node, alias.name)
@@ -180,6 +181,9 @@ class Judge:
         return node in self.followed
 
     def written(self, node: ast.Name | ast.Attribute, scope: Scope) -> Found:
+        value = getattr(self.scopes.parent[node], "value", None)
+        if TRUST in (getattr(node, "id", ""), getattr(node, "attr", "")) and truth(value):
+            yield "foreign code", node.lineno, f"{TRUST} = ..."
         if isinstance(node, ast.Name):
             yield from self.definition(node.id, node)
             return
@@ -221,6 +225,8 @@ class Judge:
                 kind = kind if truth(keyword.value) is dangerous else "computed names"
                 yield kind, node.lineno, f"{keyword.arg}={ast.unparse(keyword.value)[:40]}"
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if method == "eval" and node.args:  # of a table, which takes text; a model's takes nothing
+            yield "unknown", node.lineno, "eval with arguments"
         if method == "from_pretrained" or any(f.endswith(".from_pretrained") for f in functions):
             yield from self.from_pretrained(node, scope)
         if method == "open" and not functions & {"io.open"}:
@@ -271,6 +277,8 @@ class Judge:
             yield "insides", node.lineno, found[0]
         if found := SECRET_TEXTS.search(text):
             yield "secrets", node.lineno, found[0]
+        if names.SECRET_NAMES.fullmatch(text):
+            yield "secrets", node.lineno, text
         if text == TRUST and not self.is_taken_out(node):
             yield "foreign code", node.lineno, TRUST
 

@@ -32,8 +32,8 @@ LISTED = {
         builtins.UnicodeDecodeError builtins.UnicodeEncodeError builtins.UnicodeError
         builtins.UserWarning builtins.ValueError builtins.vars builtins.Warning
         builtins.ZeroDivisionError builtins.zip cmath.** codecs collections.** contextlib.** copy.**
-        dataclasses.** datetime.** decimal.** difflib.** einops.** enum.** fractions.** functools.**
-        heapq.** html.** huggingface_hub huggingface_hub.dataclasses
+        dataclasses.** datetime.** decimal.** difflib.** einops.** einops.layers.torch.** enum.**
+        fractions.** functools.** heapq.** html.** huggingface_hub huggingface_hub.dataclasses
         huggingface_hub.dataclasses.as_validated_field huggingface_hub.dataclasses.strict
         huggingface_hub.dataclasses.validated_field importlib importlib.metadata
         importlib.metadata.PackageNotFoundError importlib.metadata.version importlib.util inspect
@@ -62,7 +62,9 @@ LISTED = {
         allclose amax amin aminmax amp amp.autocast amp.custom_bwd amp.custom_fwd angle any arange
         arccos arcsin arctan arctan2 argmax argmin argsort argwhere as_strided as_tensor asin atan
         atan2 atleast_1d atleast_2d atleast_3d autocast autograd autograd.function
-        autograd.Function.** autograd.function.** autograd.functional.** autograd.grad
+        autograd.Function.** autograd.function.Function autograd.function.Function.**
+        autograd.function.FunctionCtx autograd.function.InplaceFunction
+        autograd.function.once_differentiable autograd.functional.** autograd.grad
         autograd.profiler.record_function autograd.Variable backends backends.cuda
         backends.cuda.is_built backends.cuda.sdp_kernel backends.cudnn backends.cudnn.is_available
         backends.mps backends.mps.is_available baddbmm bernoulli bfloat16 BFloat16Tensor bincount
@@ -216,21 +218,21 @@ LISTED = {
         zeros zeros_like
     """,
     "network": """
-        _socket.** _ssl.** aiohttp.** asynchat.** asyncore.** boto3.** botocore.** comet_ml.**
-        datasets.load_dataset discord.** fastapi.** flask.** fsspec.** ftplib.** gcsfs.** gdown.**
-        gradio.** grpc.** http.** httpx.** huggingface_hub.* huggingface_hub.*.** imaplib.**
-        logging.handlers.** mlflow.** nntplib.** numpy.DataSource numpy.genfromtxt numpy.loadtxt
-        paramiko.** poplib.** pycurl.** requests.** s3fs.** select.** selectors.** smtpd.**
-        smtplib.** socket.** socketserver.** ssl.** telegram.** telnetlib.**
+        _socket.** _ssl.** aiohttp.** antigravity.** asynchat.** asyncore.** boto3.** botocore.**
+        comet_ml.** datasets.load_dataset discord.** fastapi.** flask.** fsspec.** ftplib.**
+        gcsfs.** gdown.** gradio.** grpc.** http.** httpx.** huggingface_hub.* huggingface_hub.*.**
+        imaplib.** logging.handlers.** mlflow.** nntplib.** numpy.DataSource numpy.genfromtxt
+        numpy.loadtxt paramiko.** PIL.ImageGrab.** poplib.** pycurl.** requests.** s3fs.** select.**
+        selectors.** smtpd.** smtplib.** socket.** socketserver.** ssl.** telegram.** telnetlib.**
         torch.distributed.*Store torch.distributed.elastic.** torch.distributed.init_process_group
         torch.distributed.launch.** torch.distributed.launcher.** torch.distributed.rpc.**
-        torch.distributed.run.** torch.hub.** torch.utils.model_zoo.** transformers.*.hf_api
-        transformers.audio_utils.load_audio* transformers.image_utils.load_image
-        transformers.image_utils.load_images transformers.safetensors_conversion.**
-        transformers.utils.cached_file transformers.utils.cached_files
-        transformers.utils.download_url transformers.utils.has_file transformers.utils.hub.**
-        transformers.utils.PushToHubMixin.** urllib.** urllib3.** uvicorn.** wandb.** webbrowser.**
-        websocket.** websockets.** wget.** xmlrpc.** zmq.**
+        torch.distributed.run.** torch.hub.** torch.utils.model_zoo.** torchvision.datasets.utils.**
+        transformers.*.hf_api transformers.audio_utils.load_audio*
+        transformers.image_utils.load_image transformers.image_utils.load_images
+        transformers.safetensors_conversion.** transformers.utils.cached_file
+        transformers.utils.cached_files transformers.utils.download_url transformers.utils.has_file
+        transformers.utils.hub.** transformers.utils.PushToHubMixin.** urllib.** urllib3.**
+        uvicorn.** wandb.** webbrowser.** websocket.** websockets.** wget.** xmlrpc.** zmq.**
     """,
     "subprocess": """
         _cffi_backend.** _ctypes.** _multiprocessing.** _posixsubprocess.** _winapi.** asyncio.**
@@ -240,10 +242,10 @@ LISTED = {
         os._exit os.abort os.add_dll_directory os.dup* os.exec* os.fork* os.kill* os.memfd_create
         os.nice os.pidfd_open os.pipe* os.popen os.posix_spawn* os.ptrace os.sched_* os.set*
         os.setgid os.setns os.setuid os.spawn* os.startfile os.system os.unshare os.wait* pexpect.**
-        plumbum.** posix.** psutil.** pty.** pyximport.** ray.** resource.** sched.** setuptools.**
-        sh.** signal.** subprocess.** termios.** torch._C._load* torch._inductor.codecache.**
-        torch.classes.load_library torch.cuda._compile_kernel torch.cuda.cudart
-        torch.multiprocessing.** torch.ops.load_library torch.utils.collect_env.**
+        PIL.ImageShow.** plumbum.** posix.** psutil.** pty.** pyximport.** ray.** resource.**
+        sched.** setuptools.** sh.** signal.** subprocess.** termios.** torch._C._load*
+        torch._inductor.codecache.** torch.classes.load_library torch.cuda._compile_kernel
+        torch.cuda.cudart torch.multiprocessing.** torch.ops.load_library torch.utils.collect_env.**
         torch.utils.cpp_extension.** torch.utils.hipify.** transformers.cli.**
         transformers.commands.** transformers.testing_utils.** tty.** venv.** winreg.**
     """,
@@ -251,23 +253,25 @@ LISTED = {
         asteval.** bdb.** builtins.breakpoint builtins.compile builtins.eval builtins.exec
         builtins.help cmd.** code.** codecs.* codeop.** cProfile.** dataclasses._*
         dataclasses.make_dataclass doctest.** idlelib.** IPython.** jinja2.** lark.** lib2to3.**
-        logging.config.** mako.** numexpr.** numpy.testing.** pdb.** profile.** pstats.**
-        readline.** runpy.** simpleeval.** sqlite3.** string.Formatter sympy.lambdify
-        sympy.parsing.** sympy.sympify timeit.** torch.fx.experimental.** torch.fx.Graph
-        torch.fx.graph.** torch.fx.GraphModule torch.jit.CompilationUnit torch.jit.frontend.**
-        torch.testing.** torch.utils.benchmark.** torch.utils.bundled_inputs.** trace.**
-        transformers.utils.chat_template_utils.** turtle.** types.CodeType types.FunctionType
-        types.LambdaType types.MethodType typing._eval_type typing.ForwardRef typing.get_type_hints
-        typing_extensions.evaluate_forward_ref typing_extensions.get_type_hints unittest.**
+        logging.config.** mako.** numexpr.** numpy.testing.** pandas.core.computation.** pandas.eval
+        pdb.** profile.** pstats.** readline.** runpy.** simpleeval.** sqlite3.** string.Formatter
+        sympy.lambdify sympy.parsing.** sympy.sympify timeit.** torch.fx.experimental.**
+        torch.fx.Graph torch.fx.graph.** torch.fx.GraphModule torch.jit.CompilationUnit
+        torch.jit.frontend.** torch.testing.** torch.utils.benchmark.**
+        torch.utils.bundled_inputs.** trace.** transformers.utils.chat_template_utils.** turtle.**
+        types.CodeType types.FunctionType types.LambdaType types.MethodType typing._eval_type
+        typing.ForwardRef typing.get_type_hints typing_extensions.evaluate_forward_ref
+        typing_extensions.get_type_hints unittest.**
     """,
     "pickle": """
         _codecs.** _pickle.** cloudpickle.** compress_pickle.** copyreg.** dbm.** dill.** hickle.**
         joblib.** jsonpickle.** klepto.** marshal.** numpy._core.** numpy.core.** numpy.lib.**
         numpy.load pandas.io.** pandas.read_pickle pickle.** pickletools.** ruamel.** shelve.**
-        sklearn.externals.** skops.** torch._load* torch._utils.** torch._weights_only_unpickler.**
-        torch.distributed.*_object* torch.distributed.checkpoint.** torch.export.* torch.jit.*
-        torch.jit._serialization.** torch.jit.load torch.load torch.package.**
-        torch.serialization.** torch.storage.** transformers.modeling_utils.load_sharded_checkpoint
+        sklearn.externals.** skops.** torch._C._import_ir_module* torch._C.import_ir_module*
+        torch._load* torch._utils.** torch._weights_only_unpickler.** torch.distributed.*_object*
+        torch.distributed.checkpoint.** torch.export.* torch.jit.* torch.jit._serialization.**
+        torch.jit.load torch.load torch.package.** torch.serialization.** torch.storage.**
+        transformers.modeling_utils.load_sharded_checkpoint
         transformers.modeling_utils.load_state_dict transformers.trainer_utils.load_* yaml.*Loader
         yaml.constructor.** yaml.full_load* yaml.load* yaml.unsafe_load*
     """,

@@ -42,7 +42,8 @@ def words(text: str) -> set[str]:
 
 
 # Modules that may be met below another one, and are then what they are at the top.
-ELSEWHERE = {"torch", "transformers", "numpy", *sys.stdlib_module_names}
+RENAMED = {"np": "numpy"}
+ELSEWHERE = {"torch", "transformers", "numpy", "PIL", *RENAMED, *sys.stdlib_module_names}
 
 # An attribute that is dangerous on whatever object, and part of any longer name.
 ATTRIBUTES = {
@@ -98,6 +99,9 @@ SECRET_TEXTS = re.compile(
     r"(?i)\.ssh\b|\bid_(rsa|ed25519|ecdsa)\b|/etc/(passwd|shadow|sudoers)|/proc/|\.aws\b|\.netrc\b"
     r"|\.kube\b|\.docker\b|\.gnupg\b|\.git-credentials|\.pypirc|\.bash_history|\.cache/huggingface"
     r"|huggingface/token\b|\.mozilla\b|wallet\.dat|/dev/(?!null)|/root/|\.npmrc|\.config/(gcloud|gh)\b"
+)
+SECRET_NAMES = re.compile(
+    r"HF_TOKEN|HUGGING_?FACE(_HUB)?_TOKEN|AWS_[A-Z_]*KEY[A-Z_]*|[A-Z_]+_API_KEY|G(IT)?H(UB)?_TOKEN"
 )
 SECRET_VARIABLES = re.compile(
     r"(?i)token(?!izer|_?id)|secret|passw|credential|(^|_)key|auth|cookie"
@@ -155,9 +159,8 @@ def kind_of(name: str) -> str:
         if parts[i].lstrip("_") in MODULES_ANYWHERE:
             kinds.append("insides")
         elif parts[i] in ELSEWHERE and not is_spelled:
-            inner = kind_of(".".join(parts[i:]))
-            kinds.append(inner if is_dangerous(inner) else HARMLESS)
-        elif is_private(parts[i]) and not is_spelled and parts[0] in sys.stdlib_module_names:
+            kinds.append(kind_of(".".join([RENAMED.get(parts[i], parts[i]), *parts[i + 1 :]])))
+        elif is_private(parts[i]) and not is_spelled and parts[0] not in ("torch", "transformers"):
             kinds.append("unknown")
     return max(kinds, key=severity)
 
@@ -206,14 +209,9 @@ def is_listed(name: str) -> bool:
     return top in patterns() or top in sys.stdlib_module_names
 
 
-@cache
-def has_dangers(name: str) -> bool:
-    """Whether something dangerous lies below a module."""
-    rows = patterns().get(name.split(".")[0], ())
-    return is_dangerous(kind_of(name)) or any(
-        dangerous and pattern.pattern.startswith(f"{re.escape(name)}\\.")
-        for _, dangerous, _, _, pattern in rows
-    )
+def is_wholly_harmless(module: str) -> bool:
+    """Whether a pattern says so of everything in a module, known or not."""
+    return kind_of(f"{module}.anything") == HARMLESS
 
 
 @cache
