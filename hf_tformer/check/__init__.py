@@ -1,7 +1,9 @@
 """What is wrong with a model folder that brings its own code.
 
 folder.py         the folder to check: a local one, or a snapshot of a repository
-reading.py        what can be said without running anything; source_code.py reads the code
+files.py          its files, opened with suspicion; source_code.py: those of code
+reading.py        what can be said without running anything; reading_data.py: of what is no code
+judging.py        what the code refers to: scopes.py, meanings.py; names.py, known_names.py judge it
 fresh_process.py  runs probe.py, which runs the folder: probe_weights.py, probe_answers.py
 report.py         `hf_tformer.check`: all of it, as findings
 command.py        `tformer check`
