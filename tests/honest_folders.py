@@ -238,6 +238,7 @@ import os
 import re
 import unicodedata
 from functools import lru_cache
+from shutil import copyfile
 from typing import Any, Dict, List, Optional, Tuple
 
 import regex
@@ -312,6 +313,8 @@ class WordsTokenizer(PreTrainedTokenizer):
             logger.error(f"{save_directory} should be a directory")
             os.makedirs(save_directory, exist_ok=True)
         out = os.path.join(save_directory, (filename_prefix or "") + "spiece.model")
+        if os.path.isfile(self.vocab_file):
+            copyfile(self.vocab_file, out)
         with open(out, "wb") as fi:
             fi.write(self.sp_model.serialized_model_proto())
         with open(out, "w", encoding="utf-8") as f:

@@ -90,7 +90,7 @@ DANGEROUS = sorted(
 )
 WAYS = {
     "imported under another name": "import {module} as m\nx = m.{leaf}",
-    "imported from": "from {module} import {leaf} as x",
+    "imported from": "from {module} import {leaf} as x\ny = [x]",
     "in a function": "import {module} as m\ndef f(n):\n    return m.{leaf}(n)",
     "in a default": "import {module} as m\ndef f(n=m.{leaf}): pass",
     "in a decorator": "import {module} as m\n@m.{leaf}\ndef f(): pass",

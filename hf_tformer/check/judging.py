@@ -108,6 +108,7 @@ class Judge:
                 meanings = self.meanings.expand(dotted)
             else:
                 kind, meanings = kind_of(dotted), [dotted]
+            kind = "saved files" if kind == "file writes" else kind  # where it is used decides
             yield from self.of_kind(kind, node, scope, dotted)
             if scope.kind == "class" and any(map(is_module, meanings)):
                 yield "handed on", node.lineno, dotted

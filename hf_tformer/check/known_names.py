@@ -48,13 +48,13 @@ LISTED = {
         PIL.Image.BILINEAR PIL.Image.fromarray PIL.Image.Image.** PIL.Image.LANCZOS
         PIL.Image.NEAREST PIL.Image.new PIL.Image.Resampling.** PIL.ImageOps.** platform
         platform.machine platform.system random.** re.** regex.** safetensors safetensors.torch
-        statistics.** string.** struct.** sys sys.byteorder sys.float_info sys.maxsize
+        shutil statistics.** string.** struct.** sys sys.byteorder sys.float_info sys.maxsize
         sys.maxunicode sys.platform sys.version sys.version_info textwrap.** time.** tokenizers.**
         tqdm tqdm.auto tqdm.auto.tqdm tqdm.tqdm tqdm.trange types types.EllipsisType
         types.GenericAlias types.MappingProxyType types.NoneType types.SimpleNamespace
-        types.UnionType typing.** typing_extensions.** unicodedata.** uuid uuid.uuid4 warnings
-        warnings.catch_warnings warnings.filterwarnings warnings.simplefilter warnings.warn
-        warnings.warn_explicit yaml zlib.crc32
+        types.UnionType typing.** typing_extensions.** unicodedata.** urllib urllib.parse
+        urllib.parse.** uuid uuid.uuid4 warnings warnings.catch_warnings warnings.filterwarnings
+        warnings.simplefilter warnings.warn warnings.warn_explicit yaml zlib.crc32
     """,
     # What honest model code takes of three libraries; names.py puts the library in front.
     "harmless, of torch": """
@@ -259,8 +259,8 @@ LISTED = {
         torch.fx.Graph torch.fx.graph.** torch.fx.GraphModule torch.jit.CompilationUnit
         torch.jit.frontend.** torch.testing.** torch.utils.benchmark.**
         torch.utils.bundled_inputs.** trace.** transformers.utils.chat_template_utils.** turtle.**
-        types.CodeType types.FunctionType types.LambdaType types.MethodType typing._eval_type
-        typing.ForwardRef typing.get_type_hints typing_extensions.evaluate_forward_ref
+        types.CodeType types.FunctionType types.LambdaType typing._eval_type typing.ForwardRef
+        typing.get_type_hints typing_extensions.evaluate_forward_ref
         typing_extensions.get_type_hints unittest.**
     """,
     "pickle": """
@@ -318,8 +318,8 @@ LISTED = {
         torch.utils.tensorboard.** zipfile.**
     """,
     "file writes": """
-        json.dump numpy.save* os.makedirs os.mkdir safetensors.*.save*
-        torch.cuda.memory._dump_snapshot torch.jit.save torch.onnx.export torch.save
+        json.dump numpy.save* os.makedirs os.mkdir safetensors.*.save* shutil.copy shutil.copy2
+        shutil.copyfile torch.cuda.memory._dump_snapshot torch.jit.save torch.onnx.export torch.save
         transformers.image_utils.save_*
     """,
     "file reads": """
