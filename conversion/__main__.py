@@ -7,6 +7,7 @@ from huggingface_hub import constants
 from transformers.utils import logging
 
 from hf_tformer.command_line import Parser
+from hf_tformer.inside import printable
 
 from .convert import DTYPES, Conversion, export_checkpoint, import_checkpoint
 from .plain import parse_settings
@@ -23,7 +24,7 @@ def main(arguments: list[str] | None = None, prog: str = "tformer-convert") -> i
     try:
         print(options.run(options))
     except (ConversionError, OSError) as error:
-        print(" ".join(f"{prog}: {error}".split()), file=sys.stderr)
+        print(printable(" ".join(f"{prog}: {error}".split())), file=sys.stderr)
         return 1
     return 0
 
@@ -108,7 +109,8 @@ def describe(done: Conversion) -> str:
     )
     assumed = "".join(f"; assumed {name}={value}" for name, value in done.assumed.items())
     told = f"{done.folder}: {done.tensors} tensors, {done.format}; {proof}{assumed}"
-    return "\n".join((told, *(f"does not agree: {words}" for words in done.disagreements)))
+    lines = [told, *(f"does not agree: {words}" for words in done.disagreements)]
+    return "\n".join(map(printable, lines))
 
 
 def run_verify(options: argparse.Namespace) -> str:

@@ -14,6 +14,9 @@ from packaging.version import Version
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from hf_tformer.damage import fault_of_pickle, json_object
+from hf_tformer.inside import fault_of_file
+
 from .rules import ConversionError
 
 SHARD_BYTES = 2 * 10**9
@@ -111,13 +114,15 @@ def read_pickle(path: str | Path) -> object:
         raise ConversionError(
             f"torch {torch.__version__} can be made to run code by {path}: upgrade to 2.6 or later"
         )
+    if fault := fault_of_pickle(path):
+        raise ConversionError(fault)
     try:
         with torch.serialization.safe_globals(list(ALLOWED)):
             return torch.load(path, map_location="cpu", mmap=True, weights_only=True)
     except DAMAGE as error:
         raise ConversionError(
-            f"{path} is damaged, older than torch 1.6 or holds more than plain tensors, which "
-            "could run code: save it again as safetensors where you trust it"
+            f"{path} is damaged or holds more than plain tensors, which could run code: save it "
+            "again as safetensors where you trust it"
         ) from error
 
 
@@ -125,6 +130,7 @@ def read_pickle(path: str | Path) -> object:
 DAMAGE = (
     pickle.UnpicklingError,
     RuntimeError,
+    OSError,
     EOFError,
     ValueError,
     LookupError,
@@ -232,22 +238,21 @@ def shard_paths(index: Path) -> list[Path]:
         path = index.parent / name
         if not path.is_file():
             raise ConversionError(f"{path} is missing, though {index.name} names it: fetch it")
+        if fault := fault_of_file(path, index.parent):
+            raise ConversionError(fault)
         paths.append(path)
     return paths
 
 
 def read_json(path: str | Path) -> dict:
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        return json_object(path)
     except FileNotFoundError as error:
         raise ConversionError(
             f"{path} is missing: give a folder with config.json, or a file"
         ) from error
     except ValueError as error:
-        raise ConversionError(f"{path} is not valid JSON ({error}): fetch it again") from error
-    if not isinstance(content, dict):
-        raise ConversionError(f"{path} holds no JSON object: fetch it again")
-    return content
+        raise ConversionError(str(error)) from error
 
 
 def write_checkpoint(folder: Path, tensors: Tensors, shard_bytes: int = SHARD_BYTES) -> None:

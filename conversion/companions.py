@@ -19,6 +19,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from hf_tformer.inside import TEMPLATES, fault_of_path, printable
+
 from .checkpoints import read_json
 from .rules import ConversionError
 
@@ -40,7 +42,6 @@ TOKENIZER_FILES = (
     "target.spm",
     "target_vocab.json",
 )
-TEMPLATES = "additional_chat_templates"  # a folder, where there are several
 CONFIG, HABITS, TOKENIZER = "config.json", "generation_config.json", "the tokenizer"
 ROLES = ("pad", "bos", "eos")
 
@@ -52,6 +53,8 @@ def given_tokenizer(
     if tokenizer is None or isinstance(tokenizer, PreTrainedTokenizerBase):
         return tokenizer
     path = Path(tokenizer).expanduser()
+    if path.exists() and (fault := fault_of_path(path)):
+        raise ConversionError(fault)
     try:
         if path.is_file():
             return PreTrainedTokenizerFast(tokenizer_file=str(path))
@@ -75,7 +78,7 @@ def own_tokenizer(folder: str | Path) -> tuple[PreTrainedTokenizerBase | None, s
 
 
 def first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
+    return printable(f"{type(error).__name__}: {str(error).strip()}".splitlines()[0])
 
 
 def refuse_too_many_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
@@ -135,8 +138,9 @@ class Companions:
         for name in TOKENIZER_FILES:
             if (self.src / name).is_file():
                 shutil.copyfile(self.src / name, folder / name)
-        if (self.src / TEMPLATES).is_dir():
-            shutil.copytree(self.src / TEMPLATES, folder / TEMPLATES)
+        for template in (self.src / TEMPLATES).glob("*.jinja"):
+            (folder / TEMPLATES).mkdir(exist_ok=True)
+            shutil.copyfile(template, folder / TEMPLATES / template.name)
         # Old folders name no tokenizer_class: there, the model's type decides, and that changes.
         if self.own is not None and not are_alike(self.own, own_tokenizer(folder)[0]):
             save(self.own, folder)

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from tqdm.auto import tqdm
 
+from hf_tformer.damage import not_a_number
+
 from . import proof
 from .card import write_card
 from .checkpoints import Checkpoint, Tensors, write_checkpoint
@@ -19,7 +21,7 @@ from .destination import appearing
 from .formats import Format
 from .models import Library, translate
 from .plain import PlainFormat
-from .registry import detect, exportable, refuse_others_family
+from .registry import detect, exportable, refuse_others_family, refuse_unreadable
 from .rules import (
     ConversionError,
     Rule,
@@ -103,6 +105,7 @@ def import_checkpoint(
         raise ConversionError(
             "rules say all about a file: give no format and no settings with them"
         )
+    refuse_unreadable(src)
     form = read_rules(rules, verify) if rules else detect(src, format)
     return transfer(
         Request(
@@ -130,6 +133,7 @@ def export_checkpoint(
 ) -> Conversion:
     """Makes the folder `dst` of the format `to` from the folder `src` of ours."""
     form = exportable(to)
+    refuse_unreadable(src)
     refuse_others_family(src, form)
     return transfer(
         Request(
@@ -214,7 +218,7 @@ def converted_tensors(
 
     def read(name):
         if name in places:
-            return checkpoint.read(places[name])
+            return numbers(name, checkpoint.read(places[name]))
         return torch.zeros(source_side.shapes[name], dtype=source.config.dtype)
 
     ours = (target if to_ours else source).config
@@ -228,6 +232,16 @@ def converted_tensors(
         else sum(map(prod, produced)) * dtype.itemsize
     )
     return rounded(tensors, dtype), len(produced), size
+
+
+def numbers(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, unless a model that reads it would answer with NaN."""
+    if found := not_a_number(tensor):
+        raise ConversionError(
+            f"{name} holds {found}, so the model computes nothing: fetch the file again, or "
+            "convert a checkpoint from before the training diverged"
+        )
+    return tensor
 
 
 def under_all_names(tensors: Tensors, side: Side) -> Tensors:
@@ -254,7 +268,13 @@ def fitting(tensors: Tensors, side: Side) -> Tensors:
 
 def rounded(tensors: Tensors, dtype: torch.dtype | None) -> Tensors:
     for name, tensor in tensors:
-        yield name, tensor if dtype is None else tensor.to(dtype)
+        if dtype is not None:
+            tensor = tensor.to(dtype)
+            if not_a_number(tensor):
+                raise ConversionError(
+                    f"{name} holds a number too large for {dtype}: choose bfloat16 or float32"
+                )
+        yield name, tensor
         del tensor  # before the next one is read
 
 

@@ -2,16 +2,19 @@
 
 import contextlib
 import errno
+import re
 import shutil
-import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tqdm.auto import tqdm
 
+from hf_tformer.unfinished import undone_by_signals, unfinished_folder
+
 from .rules import ConversionError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+PARTIAL = re.compile(r"\..+-[0-9a-f]{8}\.partial")
 
 
 @contextlib.contextmanager
@@ -26,17 +29,23 @@ def appearing(folder: str | Path, source: str | Path, needed: int) -> Iterator[P
     above = existing_parent(folder)
     refuse_too_little_room(above, needed)
     made = [parent for parent in folder.parents if not parent.exists()]
-    partial = folder.parent / f".{folder.name}-{uuid.uuid4().hex[:8]}.partial"
-    try:
-        partial.mkdir(parents=True)
-        yield partial
-        partial.replace(folder)
-    except BaseException as error:
-        shutil.rmtree(partial, ignore_errors=True)
+    partial = None
+
+    def remove_made():
         for parent in made:
             with contextlib.suppress(OSError):  # not empty: someone else writes there
                 parent.rmdir()
-        if isinstance(error, OSError) and is_about(error, (partial, *made)):
+
+    try:
+        with undone_by_signals(remove_made):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            names = f".{folder.name}-", ".partial", PARTIAL
+            with unfinished_folder(folder.parent, *names) as partial:
+                yield partial
+                partial.replace(folder)
+    except BaseException as error:
+        remove_made()
+        if isinstance(error, OSError) and is_about(error, (partial or folder.parent, *made)):
             raise ConversionError(sentence(error, folder, above, needed)) from error
         raise
 

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import torch
 
+from hf_tformer.damage import not_a_number
+
 from .models import Fields, Library, Reader
 from .plain import PlainFormat
-from .registry import side_of
+from .registry import refuse_unreadable, side_of
 from .rules import ConversionError
 
 # Of the largest logit. Between equal models only rounding differs, which is far smaller.
@@ -27,6 +29,8 @@ def verify(
     `dtype` is what the second was rounded to; the first is rounded alike before it is read.
     `settings` are what a plain file among the two does not say.
     """
+    for path in (first, second):
+        refuse_unreadable(path)
     models = [(side_of(path), path) for path in (first, second)]
     known = {name for side, _ in models for name in getattr(side, "settings", ())}
     if unknown := sorted(set(settings or ()) - known):
@@ -45,9 +49,9 @@ def compare(first: Asked, second: Asked, dtype: torch.dtype | None = None) -> fl
     reader = load(first)
     round_weights(reader, dtype)
     batch = padded_batch(reader)
-    expected = real_logits(reader, batch)
+    expected = finite_logits(reader, batch, first[1])
     del reader  # one model in memory at a time
-    actual = real_logits(load(second), batch)
+    actual = finite_logits(load(second), batch, second[1])
     if actual.shape != expected.shape:
         raise ConversionError(
             f"{first[1]} gives {expected.shape[-1]} logits for each token and {second[1]} "
@@ -104,6 +108,18 @@ def random_ids(vocab_size: int, mask: torch.Tensor, pad: int | None) -> torch.Te
     if pad is None or vocab_size == 1:
         return ids
     return torch.where(ids == pad, (pad + 1) % vocab_size, ids).masked_fill(mask == 0, pad)
+
+
+def finite_logits(reader: Reader, batch: dict[str, torch.Tensor], path: str | Path) -> torch.Tensor:
+    logits = real_logits(reader, batch)
+    if found := not_a_number(logits):
+        weights = reader.model.state_dict().items()
+        damaged = [f"{name} holds {kind}" for name, w in weights if (kind := not_a_number(w))]
+        raise ConversionError(
+            f"the logits of {path} hold {found}, so nothing can be compared: "
+            + (f"{damaged[0]} there" if damaged else "its finite weights overflow float32")
+        )
+    return logits
 
 
 @torch.inference_mode()

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from hf_tformer.inside import fault_of_path
+
 from . import (
     attention_is_all_you_need,
     bart,
@@ -54,6 +56,12 @@ def exportable(name: str) -> Format | PlainFormat:
     return form
 
 
+def refuse_unreadable(path: str | Path) -> None:
+    """What leads out of the folder, or is no file, is refused before anything is opened."""
+    if Path(path).exists() and (fault := fault_of_path(path)):
+        raise ConversionError(fault)
+
+
 def model_type_of(folder: str | Path) -> str:
     """What config.json says; a folder that is not there must not be looked for on the Hub."""
     config = read_json(Path(folder) / "config.json")
@@ -61,6 +69,12 @@ def model_type_of(folder: str | Path) -> str:
         raise ConversionError(
             f"{folder} holds quantised weights (quantization_config is set): "
             "convert the model they were made from"
+        )
+    if (Path(folder) / "adapter_config.json").exists():
+        # transformers would load whatever model this file names.
+        raise ConversionError(
+            f"{folder} holds adapters (adapter_config.json): merge them into their model and "
+            "convert that"
         )
     return str(config.get("model_type"))
 

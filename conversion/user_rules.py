@@ -11,6 +11,8 @@ from types import SimpleNamespace
 
 import torch
 
+from hf_tformer.opening import tied_as_list
+
 from .formats import DECODER, SEQ2SEQ
 from .models import Fields, Reader
 from .plain import PlainFormat
@@ -45,7 +47,8 @@ class UserFormat(PlainFormat):
         except ConversionError:
             raise
         except Exception as error:  # whatever their program raises
-            raise ConversionError(f"reference() of {self.name}: {error!r}") from error
+            reason = tied_as_list(error) or repr(error)
+            raise ConversionError(f"reference() of {self.name}: {reason}") from error
         return self.reader(model, self.ours_of(self.load_config(path, settings)))
 
 

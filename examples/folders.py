@@ -1,5 +1,6 @@
 """The folder that a program of this folder writes: made, continued, filled at once and whole."""
 
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -8,11 +9,14 @@ from typing import TYPE_CHECKING
 
 from program import ProgramError
 
+from hf_tformer.unfinished import unfinished_folder
+
 if TYPE_CHECKING:
     from hf_tformer.publish import Published
 
 # What marks a folder as a model; moved into place after everything else.
 MARKS = ("config.json", "adapter_config.json")
+SAVING = re.compile(r"\.saving-\w{8}")
 
 
 @contextmanager
@@ -59,10 +63,10 @@ def checkpoint_to_resume(folder: Path) -> str:
 def save_whole(folder: str | Path, *parts) -> None:
     """Saves beside and moves at the end: the folder shows a whole model or none."""
     folder = Path(folder)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as saving:
+    with unfinished_folder(folder, ".saving-", "", SAVING) as saving:
         for part in parts:
             part.save_pretrained(saving)
-        for path in sorted(Path(saving).iterdir(), key=lambda path: path.name in MARKS):
+        for path in sorted(saving.iterdir(), key=lambda path: path.name in MARKS):
             path.replace(folder / path.name)
 
 

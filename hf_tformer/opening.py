@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .inside import printable
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -65,6 +67,27 @@ def refuse_missing_folder(source: str) -> None:
     is_path = source.startswith((".", "/", "~")) or source.count("/") > 1
     if is_path and not Path(source).expanduser().is_dir():
         raise OpeningError(f"there is no folder {source}: give one that save_pretrained wrote")
+
+
+def tied_as_list(error: BaseException) -> str | None:
+    """What to write instead, where a class declares its ties as transformers 4 did.
+
+    It is the most common fault of old code, and all that transformers 5 says about it is that a
+    list has no attribute `keys`.
+    """
+    frame = error.__traceback__
+    while frame is not None:
+        model_class = type(frame.tb_frame.f_locals.get("self"))
+        tied = getattr(model_class, "_tied_weights_keys", None)
+        if isinstance(error, AttributeError) and isinstance(tied, (list, tuple, set)):
+            name = printable(next(iter(tied), "lm_head.weight"))
+            return (
+                f"{model_class.__name__} declares _tied_weights_keys as a list, which transformers "
+                f'5 does not read: write {{"{name}": NAME}}, where NAME is the weight that it is '
+                'tied to, such as "model.embed_tokens.weight"'
+            )
+        frame = frame.tb_next
+    return None
 
 
 def first_line(error: Exception) -> str:

@@ -1,10 +1,20 @@
 """What training needs and Trainer lacks: the paper's schedule, and the last whole checkpoint."""
 
-import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 from transformers import TrainerState
+
+from .damage import fault_of_pickle, json_object
+
+STATE = "trainer_state.json"
+MODELS = ("config.json", "adapter_config.json")
+# Trainer writes them together, or none where it saves the model only.
+RESUMED = ("optimizer.pt", "scheduler.pt", "rng_state*.pth")
+PICKLES = (*RESUMED, "scaler.pt", "training_args.bin", "pytorch_model*.bin", "adapter_model.bin")
+# What FSDP and DeepSpeed write in place of some of these; nobody here looks into them.
+SHARDED = ("pytorch_model_fsdp*", "optimizer_[0-9]*", "optimizer.bin", "global_step*")
 
 
 def noam_learning_rate(hidden_size: int, warmup_steps: int) -> float:
@@ -38,10 +48,12 @@ def paper_training_arguments(hidden_size: int, warmup_steps: int = 4000) -> dict
 
 
 def last_complete_checkpoint(folder: str | Path) -> str | None:
-    """The path of Trainer's newest checkpoint in `folder` that was written to its end, or None.
+    """The path of Trainer's newest checkpoint in `folder` that is whole, or None.
 
     transformers' own `get_last_checkpoint` goes by the number alone, and so hands out what a killed
-    run left behind.
+    run left behind. Every file that resuming reads is looked through, and nothing of it is run. Two
+    kinds of damage cannot be seen: changed values in a safetensors file, which has no checksums,
+    and anything in the folders that FSDP and DeepSpeed write.
     """
     numbered = [
         (int(number), path)
@@ -53,13 +65,64 @@ def last_complete_checkpoint(folder: str | Path) -> str | None:
 
 
 def is_complete(checkpoint: Path) -> bool:
-    """Trainer writes its state last; weights and optimizer are opened, for a run may also be killed
-    while it writes a checkpoint a second time."""
+    """Whether all files that belong together are there, and each of them is whole.
+
+    Trainer writes its state last, but a run may also be killed while it writes a checkpoint a
+    second time, and disks lose what was written last.
+    """
     try:
-        TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
-        for path in checkpoint.glob("*.safetensors"):
-            with safe_open(path, "pt"):  # compares the size of the file with what it promises
-                pass
-    except (OSError, ValueError, TypeError, SafetensorError):
+        TrainerState.load_from_json(str(regular(checkpoint / STATE)))
+        return (
+            are_whole(checkpoint)
+            and has_weights(checkpoint)
+            and has_configuration(checkpoint)
+            and can_be_resumed(checkpoint)
+        )
+    except (OSError, ValueError, TypeError, RecursionError, SafetensorError):
         return False
-    return all(zipfile.is_zipfile(path) for path in checkpoint.glob("*.pt"))
+
+
+def regular(path: Path) -> Path:
+    """The path itself; opening a pipe would wait for ever."""
+    if not path.is_file():
+        raise FileNotFoundError(path)
+    return path
+
+
+def matching(checkpoint: Path, patterns: Iterable[str]) -> list[Path]:
+    return [path for pattern in patterns for path in sorted(checkpoint.glob(pattern))]
+
+
+def are_whole(checkpoint: Path) -> bool:
+    for path in matching(checkpoint, (*MODELS, "generation_config.json", "*.index.json")):
+        json_object(regular(path))
+    for path in matching(checkpoint, ("*.safetensors",)):
+        with safe_open(regular(path), "pt"):  # compares its size with what it promises
+            pass
+    return not any(fault_of_pickle(regular(path)) for path in matching(checkpoint, PICKLES))
+
+
+def has_weights(checkpoint: Path) -> bool:
+    """Those of the whole model or of adapters; each part that an index names."""
+    for index in checkpoint.glob("*.index.json"):
+        parts = json_object(index).get("weight_map")
+        if not isinstance(parts, dict) or not parts:
+            return False
+        if not all((checkpoint / str(part)).is_file() for part in parts.values()):
+            return False
+    models = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin", *SHARDED)
+    return bool(matching(checkpoint, models))
+
+
+def has_configuration(checkpoint: Path) -> bool:
+    """Where code or habits of generation lie; a plain module of torch is saved without any."""
+    is_of_transformers = matching(checkpoint, ("generation_config.json", "*.py"))
+    return not is_of_transformers or bool(matching(checkpoint, MODELS))
+
+
+def can_be_resumed(checkpoint: Path) -> bool:
+    found = [bool(matching(checkpoint, (name,))) for name in RESUMED]
+    ranks = [path.stem.rpartition("_")[2] for path in checkpoint.glob("rng_state_*.pth")]
+    if sorted(ranks) != sorted(map(str, range(len(ranks)))):
+        return False
+    return all(found) or not any(found) or bool(matching(checkpoint, SHARDED))

@@ -1,6 +1,7 @@
 """What cannot be converted exactly is refused in one sentence, and nothing is left behind."""
 
 import json
+from functools import partial
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from converting import CASES, assert_refused, edit_config, edit_weights, save_ou
 import conversion.convert
 import conversion.proof
 from conversion import ConversionError, Rule, export_checkpoint, import_checkpoint
+from conversion.proof import verify
 from conversion.rules import plan
 
 
@@ -204,9 +206,37 @@ def test_a_failed_proof_leaves_nothing(tmp_path, llama, monkeypatch):
     assert_refused(tmp_path, "the logits differ by")
 
 
-def test_logits_that_are_no_numbers_do_not_pass_the_proof(tmp_path, llama):
+@pytest.mark.parametrize(("value", "words"), [("nan", "NaN"), ("-inf", "infinity")])
+def test_a_weight_that_is_no_number_is_refused_by_name(value, words, tmp_path, llama):
+    def spoil(tensors):
+        tensors["model.norm.weight"][3] = float(value)
+
+    edit_weights(llama, spoil)
+    for options in ({}, {"verify": False}):
+        assert_refused(
+            tmp_path,
+            f"model.norm.weight holds {words}",
+            run=partial(import_checkpoint, **options),
+        )
+
+
+def test_a_comparison_names_the_weight_that_is_no_number(tmp_path, llama):
+    import_checkpoint(llama, tmp_path / "ours")
     edit_weights(llama, lambda tensors: tensors["model.norm.weight"].fill_(float("nan")))
-    assert_refused(tmp_path, "the logits differ by nan")
+    with pytest.raises(ConversionError, match=r"theirs hold NaN.*model.norm.weight holds NaN"):
+        verify(llama, tmp_path / "ours")
+
+
+def test_a_number_too_large_for_the_precision_is_refused_by_name(tmp_path, llama):
+    edit_weights(llama, lambda tensors: tensors["model.norm.weight"].fill_(1e5))
+    run = partial(import_checkpoint, dtype="float16", verify=False)
+    assert_refused(tmp_path, "model.norm.weight", "too large", "float16", run=run)
+
+
+def test_adapters_are_not_mistaken_for_their_model(tmp_path, llama):
+    """transformers would open the model that they name, wherever that is."""
+    (llama / "adapter_config.json").write_text('{"base_model_name_or_path": "/elsewhere"}')
+    assert_refused(tmp_path, "adapter_config.json", "merge")
 
 
 def test_what_is_there_already_is_left_alone(tmp_path, llama):

@@ -1,6 +1,7 @@
 """To the Hub and back.
 
 publishing.py  `hf_tformer.publish`: one commit, loaded back, pinned
+refusals.py    what is found wrong before anything is sent
 card.py        the model card
 command.py     `tformer publish`
 """

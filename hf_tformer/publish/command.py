@@ -3,6 +3,7 @@
 import sys
 
 from ..command_line import Parser
+from ..inside import printable
 from .publishing import PublishError, publish
 
 
@@ -38,7 +39,7 @@ def main(arguments: list[str] | None = None, prog: str = "tformer publish") -> i
     except PublishError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print("\n".join(published.files))
+    print("\n".join(map(printable, published.files)))
     if args.dry_run:
         print(f"{len(published.files)} files would go to {args.repo_id}; nothing was sent")
     else:

@@ -8,10 +8,12 @@ first one in the card: a commit cannot contain its own name.
 
 import filecmp
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +28,11 @@ from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNot
 from huggingface_hub.utils import filter_repo_objects
 from safetensors import SafetensorError, safe_open
 
-from .card import ABOUT, auto_class_of, read_config, write_card
+from ..inside import fault_of_file
+from ..unfinished import undone_by_signals, unfinished_folder
+from .card import auto_class_of, read_config, write_card
+from .errors import PublishError
+from .refusals import refuse_incomplete
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -35,6 +41,8 @@ if TYPE_CHECKING:
 PUBLISHED = ("*.json", "*.safetensors", "*.py", "*.model", "*.txt", "*.jinja", "README.md")
 # What an earlier publication may have left there: shards, code and pickles that are no longer ours.
 STALE = ["*.safetensors", "*.safetensors.index.json", "*.py", "*.bin"]
+
+STAGING = re.compile(r"tformer-publish-[0-9a-f]{8}")
 
 # A reader who never heard of this package: it may not be imported, even where it is installed.
 READ_BACK = """
@@ -47,10 +55,6 @@ model, report = load(repo_id, revision=revision, trust_remote_code=True, output_
 faults = {name: sorted(keys)[:5] for name, keys in report.items() if keys}
 sys.exit(f"its weights do not fit its code: {faults}" if faults else 0)
 """
-
-
-class PublishError(Exception):
-    """What went wrong, in one sentence, and whether anything changed."""
 
 
 @dataclass
@@ -82,8 +86,7 @@ def publish(
     README.md of the folder's own is published as it is. With `dry_run` nothing leaves this machine,
     and the files that would are listed.
     """
-    with tempfile.TemporaryDirectory() as staged, Sentences(repo_id) as progress:
-        folder = Path(staged)
+    with Sentences(repo_id) as progress, temporary_folder() as folder:
         stage(model, tokenizer, folder)
         refuse_incomplete(folder)
         own_card = (folder / "README.md").exists()
@@ -103,6 +106,11 @@ def publish(
         return Published(repo_id, commit, f"{api.endpoint}/{repo_id}/tree/{commit}", files)
 
 
+def temporary_folder() -> AbstractContextManager[Path]:
+    parent = Path(tempfile.gettempdir())
+    return unfinished_folder(parent, "tformer-publish-", "", STAGING, mode=0o700)
+
+
 def stage(
     model: "PreTrainedModel | str | os.PathLike",
     tokenizer: "PreTrainedTokenizerBase | None",
@@ -114,7 +122,9 @@ def stage(
         if not source.is_dir():
             raise PublishError(f"{source} is not a folder: give one that save_pretrained wrote")
         for pattern in PUBLISHED:
-            for path in source.glob(pattern):
+            for path in sorted(source.glob(pattern)):
+                if fault := fault_of_file(path, source):
+                    raise PublishError(fault)
                 # Weights may be larger than the disk has room for twice.
                 put = os.symlink if path.suffix == ".safetensors" else shutil.copyfile
                 put(path.resolve(), folder / path.name)
@@ -122,46 +132,6 @@ def stage(
         model.save_pretrained(folder)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
-
-
-def refuse_incomplete(folder: Path) -> None:
-    """Better here than at the first reader: no code, no weights, or ids that clash."""
-    if not (folder / "config.json").exists():
-        raise PublishError("there is no config.json: give a folder that save_pretrained wrote")
-    config = read_config(folder)
-    if config.get("model_type") not in ABOUT:
-        raise PublishError(
-            f"model_type is {config.get('model_type')!r}: publish takes {' and '.join(ABOUT)}; "
-            "for other models use their own push_to_hub"
-        )
-    needed = {reference.split(".")[0] + ".py" for reference in config.get("auto_map", {}).values()}
-    missing = sorted(name for name in needed if not (folder / name).exists())
-    if missing:
-        raise PublishError(f"{missing} are missing: save the model again with save_pretrained")
-    if not any(folder.glob("*.safetensors")):
-        raise PublishError("there are no safetensors weights: save the model with save_pretrained")
-    refuse_clashing_ids(folder, config)
-
-
-def refuse_clashing_ids(folder: Path, config: dict) -> None:
-    if not (folder / "tokenizer_config.json").exists():
-        return
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
-        ours, theirs = config.get(name), getattr(tokenizer, name)
-        ours = ours if isinstance(ours, list) else [ours]
-        if theirs is not None and ours != [None] and theirs not in ours:
-            raise PublishError(
-                f"{name} is {theirs} in the tokenizer but {config[name]} in the configuration: "
-                "make them agree before anyone generates with them"
-            )
-    if len(tokenizer) > max(config["vocab_size"], config.get("source_vocab_size") or 0):
-        raise PublishError(
-            f"the tokenizer has {len(tokenizer)} tokens but vocab_size is {config['vocab_size']}: "
-            "call model.resize_token_embeddings(len(tokenizer))"
-        )
 
 
 def count_parameters(folder: Path) -> int:
@@ -214,7 +184,7 @@ def pin(
 
 def verify_arrival(folder: Path, repo_id: str, commit: str, token: str | bool | None) -> None:
     """Downloads the commit into an empty cache, compares it, and loads it in a fresh process."""
-    with tempfile.TemporaryDirectory() as cache:
+    with temporary_folder() as cache:
         arrived = Path(snapshot_download(repo_id, revision=commit, cache_dir=cache, token=token))
         names = [path.name for path in folder.iterdir()]
         _, different, absent = filecmp.cmpfiles(folder, arrived, names, shallow=False)
@@ -225,14 +195,27 @@ def verify_arrival(folder: Path, repo_id: str, commit: str, token: str | bool | 
                 "nobody to use that commit"
             )
         auto_class = auto_class_of(read_config(folder))
-        environment = {**os.environ, "HF_HUB_CACHE": cache, "HF_MODULES_CACHE": f"{cache}/modules"}
+        environment = {
+            **os.environ,
+            "HF_HUB_CACHE": str(cache),
+            "HF_MODULES_CACHE": f"{cache}/modules",
+        }
         if token:
             environment["HF_TOKEN"] = token
         command = [sys.executable, "-c", READ_BACK, repo_id, commit, auto_class]
-        run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cache)
-        if run.returncode:
-            last = run.stderr.strip().splitlines()[-1]
+        told, status = run_until_told_to_end(command, env=environment, cwd=cache)
+        if status:
+            last = (told.strip().splitlines() or [f"its process ended with {status}"])[-1]
             raise PublishError(f"{repo_id} at {commit[:10]} arrived, but does not load: {last}")
+
+
+def run_until_told_to_end(command: list[str], **options: object) -> tuple[str, int]:
+    """What a process says on stderr, and how it ends; signals that end this one kill it, too."""
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes, **options) as process:
+        with undone_by_signals(process.kill):
+            _, told = process.communicate()
+        return told, process.returncode
 
 
 class Sentences:
