@@ -122,7 +122,7 @@ def has_configuration(checkpoint: Path) -> bool:
 
 def can_be_resumed(checkpoint: Path) -> bool:
     found = [bool(matching(checkpoint, (name,))) for name in RESUMED]
-    ranks = [path.stem.rpartition("_")[2] for path in checkpoint.glob("rng_state_*.pth")]
-    if sorted(ranks) != sorted(map(str, range(len(ranks)))):
+    ranks = sorted(int(path.stem.split("_")[-1]) for path in checkpoint.glob("rng_state_*.pth"))
+    if ranks and ranks != list(range(ranks[0], ranks[-1] + 1)):  # each machine may hold its own
         return False
     return all(found) or not any(found) or bool(matching(checkpoint, SHARDED))
