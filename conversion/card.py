@@ -35,6 +35,7 @@ from safetensors.torch import load_file
 
 weights = load_file("{}/model.safetensors")  # config.json says what no shape tells\
 """
+CARD_BYTES = 2**20  # what is larger takes the reader of YAML minutes
 OF_OURS = ("hf_tformer", "custom_code")  # tags of a folder that brings our code
 
 
@@ -56,9 +57,25 @@ def write_card(
 def metadata_of(path: Path) -> dict:
     """What stands before the text of a card; one that cannot be read says nothing."""
     try:
-        return (metadata_load(path) or {}) if path.is_file() else {}
-    except (ValueError, yaml.YAMLError):
+        if not path.is_file() or path.stat().st_size > CARD_BYTES:
+            return {}
+        fields = metadata_load(path) or {}
+    except (ValueError, RecursionError, yaml.YAMLError):
         return {}
+    if not is_list_of_names(fields.get("tags")):
+        fields.pop("tags", None)
+    # Fields become arguments: not those that a card of huggingface_hub takes for itself.
+    taken = (*dir(ModelCardData), "self", "ignore_metadata_errors")
+    fields = {name: value for name, value in fields.items() if str(name) == name not in taken}
+    try:
+        ModelCardData(**fields, ignore_metadata_errors=True).to_yaml()
+    except Exception:  # whatever stands there is raised in as many ways
+        return {}
+    return fields
+
+
+def is_list_of_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 def about(

@@ -1,7 +1,9 @@
 """All formats, and which one a folder or a file holds."""
 
+import os
 from pathlib import Path
 
+from hf_tformer.damage import fault_of_dtype
 from hf_tformer.inside import fault_of_path
 
 from . import (
@@ -58,7 +60,7 @@ def exportable(name: str) -> Format | PlainFormat:
 
 def refuse_unreadable(path: str | Path) -> None:
     """What leads out of the folder, or is no file, is refused before anything is opened."""
-    if Path(path).exists() and (fault := fault_of_path(path)):
+    if os.path.lexists(path) and (fault := fault_of_path(path)):
         raise ConversionError(fault)
 
 
@@ -70,6 +72,8 @@ def model_type_of(folder: str | Path) -> str:
             f"{folder} holds quantised weights (quantization_config is set): "
             "convert the model they were made from"
         )
+    if fault := fault_of_dtype(config):
+        raise ConversionError(f"{folder}: {fault}")
     if (Path(folder) / "adapter_config.json").exists():
         # transformers would load whatever model this file names.
         raise ConversionError(

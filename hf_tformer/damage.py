@@ -42,6 +42,18 @@ def json_object(path: str | Path) -> dict:
     return content
 
 
+def fault_of_dtype(config: dict) -> str | None:
+    """Whether config.json names a type of torch's, which transformers does not ask itself."""
+    import torch
+
+    names = {name: config[name] for name in ("dtype", "torch_dtype") if config.get(name)}
+    for name, value in names.items():
+        known = getattr(torch, str(value).removeprefix("torch."), None)
+        if value != "auto" and not isinstance(known, torch.dtype):
+            return f"{name} is {value!r} in config.json: write a type of torch, such as float32"
+    return None
+
+
 def fault_of_pickle(path: str | Path) -> str | None:
     """Why a file of torch.save is damaged, in one sentence; None where every record is whole.
 

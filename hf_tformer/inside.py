@@ -13,6 +13,7 @@ from pathlib import Path
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".chkpt")
 TEXTS = (".json", ".txt", ".model", ".spm", ".jinja", ".md", ".py")
 TEMPLATES = "additional_chat_templates"  # the one folder below it that is read
+LONGEST = 1200  # characters of a sentence
 KINDS = {
     stat.S_ISDIR: "a folder",
     stat.S_ISFIFO: "a pipe",
@@ -74,7 +75,13 @@ def roots(folder: Path) -> list[Path]:
 
 
 def printable(text: object) -> str:
-    """The text with what could move a cursor, break a line or hide itself written as escapes."""
+    """The text with what could move a cursor, break a line or hide itself written as escapes.
+
+    Of a text without end, such as a value that was made to fill the screen, the middle is left out.
+    """
+    text = str(text)
+    if len(text) > LONGEST:
+        text = f"{text[: LONGEST // 2]} … {text[-LONGEST // 2 :]}"
     return "".join(
-        character if character.isprintable() else ascii(character)[1:-1] for character in str(text)
+        character if character.isprintable() else ascii(character)[1:-1] for character in text
     )

@@ -106,7 +106,8 @@ def undone_by_signals(undo: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         for number in ours:
-            signal.signal(number, signal.SIG_DFL)
+            if signal.getsignal(number) is undo_and_end:  # and nobody else's by now
+                signal.signal(number, signal.SIG_DFL)
         PENDING.remove(entry)
 
 

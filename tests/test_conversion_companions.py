@@ -263,7 +263,20 @@ def run_programs(card, folder):
     return len(programs)
 
 
-@pytest.mark.parametrize("text", ["no front matter", "---\n[a, b\n---\n", "---\n- a list\n---\n"])
+ODD_CARDS = {
+    "no front matter": "no front matter",
+    "no YAML": "---\n[a, b\n---\n",
+    "a list": "---\n- a list\n---\n",
+    "too deep": "---\na: " + "[" * 5000 + "\n---\n",
+    "too large": "---\nlicense: mit\na: " + "x" * 2**20 + "\n---\n",
+    "no names": "---\n1: 2\nnull: 3\ntags: 3\n---\n",
+    "tags that are no names": "---\ntags: [[1], {a: 1}, null]\n---\n",
+    "results that are none": "---\nmodel_name: 3\neval_results: 4\n---\n",
+    "arguments": "---\nself: 1\nignore_metadata_errors: 2\nto_yaml: 3\n__class__: 4\n---\n",
+}
+
+
+@pytest.mark.parametrize("text", ODD_CARDS.values(), ids=ODD_CARDS)
 def test_a_card_that_says_nothing_invents_no_licence(text, tmp_path, llama):
     (llama / "README.md").write_text(text)
     quickly(llama, tmp_path / "ours")

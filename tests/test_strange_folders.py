@@ -223,6 +223,14 @@ def test_json_that_is_too_deep_or_too_large_is_one_sentence(content, verb):
     assert len(str(caught.value)) < 500
 
 
+@pytest.mark.parametrize("dtype", ["0.5", "relu", "float33", {"a": 1}])
+def test_a_type_that_torch_does_not_have_is_one_sentence(dtype, verb):
+    folder, run = verb
+    edit_config(folder, dtype=dtype)
+    with pytest.raises((ConversionError, PublishError), match=r"dtype is .*config.json"):
+        run(folder)
+
+
 def test_names_and_values_are_printed_as_escapes(theirs, saved, capsys):
     """A file name may hold whatever moves the cursor, and so may a value."""
     name = "evil\n\x1b[2Jname.json"
@@ -243,6 +251,8 @@ def test_names_and_values_are_printed_as_escapes(theirs, saved, capsys):
 def test_text_that_can_be_printed_stays_as_it_is():
     assert printable("größe 文 — ok") == "größe 文 — ok"
     assert printable("a\tb\x9b\udcff") == r"a\tb\x9b\udcff"
+    assert len(printable("endless" * 10**6 + ": choose another")) < 1300
+    assert printable("endless" * 10**6 + ": choose another").endswith(": choose another")
 
 
 # Damage

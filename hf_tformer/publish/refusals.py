@@ -7,7 +7,7 @@ from safetensors import SafetensorError, safe_open
 
 import hf_tformer
 
-from ..damage import json_object, not_a_number
+from ..damage import fault_of_dtype, json_object, not_a_number
 from ..opening import first_line
 from ..registration import FAMILIES
 from .errors import PublishError
@@ -45,6 +45,8 @@ def refuse_wrong_configuration(folder: Path, config: dict) -> None:
             f"model_type is {model_type!r}: publish takes {' and '.join(FAMILIES)}; "
             "for other models use their own push_to_hub"
         )
+    if fault := fault_of_dtype(config):
+        raise PublishError(fault)
     config_class = getattr(hf_tformer, FAMILIES[model_type][0])
     try:
         config_class.from_pretrained(folder)
