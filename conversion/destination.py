@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
-from hf_tformer.unfinished import undone_by_signals, unfinished_folder
+from hf_tformer.unfinished import remove_rests, undone_by_signals, unfinished_folder
 
 from .rules import ConversionError
 
@@ -27,6 +27,7 @@ def appearing(folder: str | Path, source: str | Path, needed: int) -> Iterator[P
     folder = Path(folder).absolute()
     refuse_place(folder, source)
     above = existing_parent(folder)
+    remove_rests(folder.parent, PARTIAL)  # which may be what fills the disk
     refuse_too_little_room(above, needed)
     made = [parent for parent in folder.parents if not parent.exists()]
     partial = None

@@ -23,6 +23,7 @@ import conversion.models
 from conversion import import_checkpoint
 from conversion.__main__ import main
 from conversion.checkpoints import write_checkpoint
+from conversion.destination import appearing
 
 Usage = namedtuple("Usage", ["total", "used", "free"])
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -40,6 +41,24 @@ def test_too_little_room_is_told_before_anything_is_written(tmp_path, llama, mon
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     monkeypatch.setattr(conversion.convert, "write_checkpoint", None)  # is not reached
     assert_refused(tmp_path, str(tmp_path), "has room for", "but the weights need")
+
+
+def test_rests_of_a_killed_conversion_make_room_for_the_next(tmp_path, llama, monkeypatch):
+    rest = tmp_path / ".other-01234567.partial"
+    rest.mkdir()
+    (rest / "shard-0.safetensors").write_bytes(b"half")
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: Usage(10**9, 0, 0 if rest.exists() else 10**9)
+    )
+    import_checkpoint(llama, tmp_path / "ours", verify=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ours", "theirs"]
+
+
+def test_a_conversion_that_goes_on_beside_is_left_alone(tmp_path, llama):
+    with appearing(tmp_path / "other", llama, 0) as partial:
+        (partial / "file").write_text("mine")
+        import_checkpoint(llama, tmp_path / "ours", verify=False)
+    assert (tmp_path / "other" / "file").read_text() == "mine"
 
 
 def test_half_the_room_is_needed_for_half_the_precision(tmp_path, llama, monkeypatch):

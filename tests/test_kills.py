@@ -39,7 +39,9 @@ def kill_often(work, count, folder):
     assert process.returncode == 0, complaint[-3000:]
     outcomes = json.loads(told)
     assert sum(times for name, times in outcomes.items() if "rests" not in name) == count
-    assert outcomes["rests of SIGKILL"], "no kill came in the middle"
+    ends = {name.split()[1] for name, times in outcomes.items() if times}
+    assert ends >= {"whole", "absent"}, outcomes  # else no kill came in the middle
+    assert count < 100 or outcomes["rests of SIGKILL"], outcomes
     return outcomes
 
 
