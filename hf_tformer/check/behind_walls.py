@@ -1,0 +1,246 @@
+"""A program of Python in a process of its own, behind walls: the caller's side of walls.py.
+
+    run_behind_walls → starts walls.py, hands it the job, and reads what the program says
+        until it ends, or breaks a limit: then everything that it started is killed
+
+What the program prints is no part of what it says. Its words are accepted as long as each carries
+the next number and the signature; the first that does not ends the run.
+"""
+
+import contextlib
+import hmac
+import json
+import math
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LAUNCHER = Path(__file__).with_name("walls.py")
+ALL = ("namespaces", "limits", "privileges", "files", "system calls")
+KEPT = ("PATH", "LANG", "OMP_NUM_THREADS", "LD_LIBRARY_PATH", "SYSTEMROOT")
+SAID = 4 << 20  # bytes that a program may say, and that are kept of what it prints as errors
+FILES = 20_000  # that it may write
+HANGS = "timeout"
+INTERFERED = "the code under test interfered with the report"
+GIB = 1 << 30
+
+
+@dataclass
+class Outcome:
+    """What a program said, and how it ended: `reason` is None where it came to its own end."""
+
+    lines: list = field(default_factory=list)
+    reason: str | None = None
+    stderr_last_line: str = ""
+    walls: dict[str, str] = field(default_factory=dict)  # why it does not stand, "" where it does
+
+
+def run_behind_walls(
+    program: Path,
+    arguments: Iterable[str] = (),
+    *,
+    work: Path,
+    timeout: float,
+    readable: Iterable[Path] = (),
+    memory: int | None = None,
+    disk: int = 4 * GIB,
+    walls: Iterable[str] = ALL,
+    needed: Iterable[str] = (),
+) -> Outcome:
+    """Runs `main(say, *arguments)` of a file; `lines` are the values that it gave to `say`.
+
+    It may read `readable`, Python and the system's libraries, and write in `work`, a folder that
+    exists. `memory` and `disk` are bytes; `needed` are walls without which it is not started.
+    """
+    for folder in ("home", "tmp"):
+        Path(work, folder).mkdir(exist_ok=True)
+    key = secrets.token_bytes(32)
+    with tempfile.NamedTemporaryFile() as outside:
+        job = {
+            "program": str(program),
+            "arguments": [str(argument) for argument in arguments],
+            "readable": [os.path.realpath(path) for path in (program, *readable)],
+            "work": os.path.realpath(work),
+            "outside": outside.name,
+            "home": os.path.realpath(Path.home()),
+            "caller": os.getpid(),
+            "memory": memory or default_memory(0),
+            "disk": disk,
+            "walls": list(walls),
+            "needed": list(needed),
+            "key": key.hex(),
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-I", str(LAUNCHER)],
+            cwd=work,
+            env=environment(work),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        report, errors = Report(process.stdout, key), Drain(process.stderr)
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(json.dumps(job).encode() + b"\n")
+                process.stdin.flush()
+            reason = watch(process, report, time.monotonic() + timeout, Path(work), disk)
+        finally:
+            end(process)
+    for reader in (report, errors):
+        reader.join(1)  # where something still holds the pipe there is nothing to wait for
+    return Outcome(report.values, reason, errors.last_line(), report.walls)
+
+
+def default_memory(weights: int) -> int:
+    """Bytes for weights of that many: a check holds a few copies, which float32 makes larger."""
+    return 4 * GIB + 32 * (1 << 20) * (os.cpu_count() or 1) + 16 * weights
+
+
+def environment(work: Path) -> dict[str, str]:
+    """Nothing of the caller's but what Python needs to start; whatever is written goes to `work`.
+
+    No token, no cache and no way to the Hub.
+    """
+    home = str(Path(work, "home"))
+    return {name: os.environ[name] for name in KEPT if name in os.environ} | {
+        "HOME": home,
+        "USER": "checked",
+        "LOGNAME": "checked",
+        "TMPDIR": str(Path(work, "tmp")),
+        "TEMP": str(Path(work, "tmp")),
+        "XDG_CACHE_HOME": home,
+        "HF_HOME": home,
+        "HF_MODULES_CACHE": str(Path(work, "modules")),
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+class Drain(threading.Thread):
+    """Reads a pipe to its end, so that who writes never waits, and keeps its last bytes."""
+
+    def __init__(self, pipe):
+        super().__init__(daemon=True)
+        self.pipe, self.kept, self.ended = pipe, b"", threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while part := os.read(self.pipe.fileno(), 1 << 16):
+                self.take(part)
+        self.ended.set()
+
+    def take(self, part: bytes) -> None:
+        self.kept = (self.kept + part)[-(1 << 16) :]
+
+    def last_line(self) -> str:
+        lines = [line.strip() for line in self.kept.decode(errors="replace").splitlines()]
+        return next((line for line in reversed(lines) if line), "")
+
+
+class Report(Drain):
+    """What the program says; `fault` is set by the first line that nobody else can have meant."""
+
+    def __init__(self, pipe, key: bytes):
+        self.key, self.values, self.walls, self.fault = key, [], {}, None
+        self.number, self.size, self.complete = 0, 0, False
+        super().__init__(pipe)
+
+    def take(self, part: bytes) -> None:
+        self.size += len(part)
+        if self.fault or self.complete:
+            return
+        if self.size > SAID:
+            self.fault = f"it said more than {SAID >> 20} MiB"
+        *lines, self.kept = (self.kept + part).split(b"\n")
+        for line in lines:
+            if not self.accept(line):
+                self.fault = self.fault or INTERFERED
+            if self.fault or self.complete:
+                self.ended.set()
+                return
+
+    def accept(self, line: bytes) -> bool:
+        signature, _, text = line.partition(b" ")
+        expected = hmac.digest(self.key, text, "sha256").hex().encode()
+        if not hmac.compare_digest(signature, expected):
+            return False
+        number, kind, value = json.loads(text)
+        if number != self.number:
+            return False
+        self.number += 1
+        if kind == "walls":
+            self.walls = value
+        elif kind == "end":
+            self.complete = True
+        else:
+            self.values.append(value)
+        return True
+
+
+def watch(
+    process: subprocess.Popen, report: Report, deadline: float, work: Path, disk: int
+) -> str | None:
+    """Waits for the end; why it is none, or None."""
+    while not report.ended.wait(0.1):
+        if time.monotonic() > deadline:
+            return HANGS
+        if process.poll() is not None:
+            report.join(0.5)
+            break
+        if used(work) > disk:
+            return f"it wrote more than the {disk / GIB:.3g} GiB allowed"
+    if report.fault or report.complete:
+        return report.fault
+    if report.kept:
+        return INTERFERED
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return described(process.wait(max(0.0, min(2.0, deadline - time.monotonic()))))
+    return HANGS
+
+
+def described(status: int) -> str:
+    """How a process ended that did not say its last line."""
+    number = -status if status < 0 else status - 128
+    if number == getattr(signal, "SIGKILL", None):
+        return "SIGKILL, as the system sends it when memory is short"
+    if number > 0 and number in list(signal.Signals):
+        return signal.Signals(number).name
+    return f"exit status {status}" if status else "it ended itself"
+
+
+def used(folder: Path) -> float:
+    """Bytes on the disk; without end where there are more files than can be counted in time."""
+    total, count = 0, 0
+    for parent, folders, names in os.walk(folder):
+        count += len(folders) + len(names)
+        if count > FILES:
+            return math.inf
+        for name in names:
+            with contextlib.suppress(OSError):
+                found = Path(parent, name).lstat()
+                total += getattr(found, "st_blocks", found.st_size / 512) * 512
+    return total
+
+
+def end(process: subprocess.Popen) -> None:
+    """Nothing of it stays: the end of its input tells the keeper to kill all, and itself."""
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
+    if sys.platform != "linux" and hasattr(os, "killpg"):
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+    try:
+        process.wait(1)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
