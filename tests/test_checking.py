@@ -32,7 +32,8 @@ pytestmark = pytest.mark.usefixtures("warm_python")
 
 
 def faults(findings):
-    return [finding for finding in findings if finding.verdict in ("fail", "warn")]
+    """Without the walls, which depend on the kernel: test_walls.py is about them."""
+    return [f for f in findings if f.verdict in ("fail", "warn") and f.name != "walls"]
 
 
 def find(findings, name, verdict="fail"):

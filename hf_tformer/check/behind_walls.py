@@ -137,6 +137,7 @@ class Drain(threading.Thread):
         with contextlib.suppress(OSError, ValueError):
             while part := os.read(self.pipe.fileno(), 1 << 16):
                 self.take(part)
+            self.pipe.close()
         self.ended.set()
 
     def take(self, part: bytes) -> None:

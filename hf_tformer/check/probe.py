@@ -1,13 +1,11 @@
-"""The program of the fresh process in which `check` runs a model folder.
-
-    python -I probe.py FOLDER WORK_FOLDER REPORT
+"""The program of the fresh process in which `check` runs a model folder, behind walls (walls.py).
 
 It imports the standard library, torch and transformers; this package may not be imported, and the
 network may not be reached. Every check runs on the real weights, in float32 on the CPU, so it needs
 memory for a few copies of the model; answers count as equal within 1e-4 of their own scale.
 
-One JSON line goes into the report when a check starts and one when it ends: whoever reads them
-knows where this process died.
+It says which checks there will be before it imports any code of the folder, then a line when a
+check starts and one when it ends: whoever reads them knows where this process died.
 """
 
 # ruff: noqa: E402 (what is forbidden must be so before anything else is imported)
@@ -21,6 +19,9 @@ sys.modules["hf_tformer"] = None
 
 
 def refuse_network(event: str, arguments: tuple) -> None:
+    """Says in words what the walls refuse without any, and is all there is where none stand."""
+    if event == "socket.getaddrinfo":
+        raise OSError(f"the code reaches for the network: {arguments[:2]}")
     if event == "socket.connect" and isinstance(arguments[1], tuple):
         raise OSError(f"the code reaches for the network: {arguments[1][:2]}")
 
@@ -90,7 +91,7 @@ class Subject:
 
 def builtin_autos(folder: Path) -> dict[str, str]:
     """For a model without code of its own: the Auto classes of transformers that know it."""
-    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     known = {"AutoConfig": type(config).__name__}
     for name in PREFERENCE:
         mapping = getattr(transformers, name)._model_mapping
@@ -163,7 +164,16 @@ def run(name: str, check: Callable[..., str], *arguments) -> tuple[str, str, str
         return name, "fail", str(fault)
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
-        return name, "fail", f"{type(error).__name__}: {lines[0]}"
+        return name, "fail", f"{type(error).__name__}: {lines[0]}{remark(error)}"
+
+
+def remark(error: Exception) -> str:
+    """What the walls have to do with it."""
+    if isinstance(error, PermissionError):
+        return " (it may not reach files outside, the network or other programs)"
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return " (it takes more memory than it is allowed)"
+    return ""
 
 
 CHECKS = {
@@ -174,22 +184,13 @@ CHECKS = {
 }
 
 
-def main(folder: str, work: str, report: str) -> None:
-    with Path(report).open("w", encoding="utf-8", buffering=1) as lines:
-
-        def tell(name, check, *arguments):
-            lines.write(json.dumps((name, "running", "")) + "\n")
-            lines.write(json.dumps(run(name, check, *arguments)) + "\n")
-
-        subject = Subject(folder, work)
-        # The main class first: the others are compared with it.
-        for auto in sorted(
-            subject.autos, key=lambda auto: (auto != "AutoConfig", auto != subject.auto)
-        ):
-            tell(f"loads: {auto}", check_loads, subject, auto)
-        for name, check in CHECKS.items():
-            tell(name, check, subject)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def main(say: Callable[[list], None], folder: str, work: str) -> None:
+    subject = Subject(folder, work)
+    # The main class first: the others are compared with it.
+    autos = sorted(subject.autos, key=lambda auto: (auto != "AutoConfig", auto != subject.auto))
+    checks = {f"loads: {auto}": (check_loads, subject, auto) for auto in autos}
+    checks |= {name: (check, subject) for name, check in CHECKS.items()}
+    say(["plan", list(checks)])
+    for name, check in checks.items():
+        say([name, "running", ""])
+        say(run(name, *check))
