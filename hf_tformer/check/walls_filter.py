@@ -112,21 +112,21 @@ REFUSED = {
     "ioperm": (173, None),
     "modify_ldt": (154, None),
     "uselib": (134, None),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
 }
-# Answered as if done. Honest code meets them in shutil.copy, where a refusal would stop it; the
-# files of the caller keep their modes and times.
+# Answered as if done: honest code meets them in shutil.copy, where a refusal would stop it, and no
+# file of the caller's changes its mode.
 IGNORED = {
     "chmod": (90, None),
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
     "fchmodat2": (452, 452),
-    "utime": (132, None),
-    "utimes": (235, None),
-    "futimesat": (261, None),
-    "utimensat": (280, 88),
 }
 CLONE, CLONE3 = (56, 220), (435, 435)
 KILL, TGKILL, PRLIMIT, MMAP = (62, 129), (234, 131), (302, 261), (9, 222)
+UTIMENSAT = (280, 88)
 CLONE_THREAD = 0x10000
 SHARED_AND_ANONYMOUS = 0x21
 
@@ -183,6 +183,7 @@ def build() -> bytes:
     depends(KILL, 0, 0xFFFFFFFF, os.getpid(), True)
     depends(TGKILL, 0, 0xFFFFFFFF, os.getpid(), True)
     depends(PRLIMIT, 0, 0xFFFFFFFF, 0, True)
+    depends(UTIMENSAT, 1, 0xFFFFFFFF, 0, True)  # of a file that is open, not of a path
     depends(MMAP, 3, SHARED_AND_ANONYMOUS, SHARED_AND_ANONYMOUS, False)
     return b"".join([*program, allow])
 
