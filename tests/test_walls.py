@@ -60,6 +60,8 @@ class Outside:
         (self.outside / "removable").touch()
         (self.outside / "marker").write_text("untouched")
         (self.readable / "config.json").write_text("{}")
+        self.shared = Path("/dev/shm", name)
+        self.shared.write_text(SECRET)
         self.listeners = {
             "tcp": Listener(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
             "udp": Listener(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
@@ -106,6 +108,7 @@ class Outside:
             disk=DISK,
             walls=walls,
         )
+        self.shared.unlink()
         assert outcome.reason is None, outcome
         return outcome.walls, dict(outcome.lines)
 
@@ -205,6 +208,7 @@ def test_an_ordinary_user_has_the_same_walls(tmp_path_factory):
     files = (behind_walls.__file__, wall_attempts.__file__, outside.readable / "target.json")
     command = [python, "-I", "-c", AS_NOBODY, *files, outside.work]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    outside.shared.unlink()
     reason, message, stood, results = json.loads(done.stdout)
     assert reason is None, message
     if fallen := {name: fault for name, fault in stood.items() if fault}:

@@ -50,7 +50,7 @@ def main() -> None:
     if not LINUX:
         threading.Thread(target=end_with_caller, daemon=True).start()
         run_program(job, {"all": f"there are none on {sys.platform}"})
-    refused = {"processes": "left out"}
+    refused = dict.fromkeys(("users", *walls_kernel.NAMESPACES), "left out")
     if "namespaces" in job["walls"]:
         refused = walls_kernel.leave_namespaces()
     own_processes = "processes" not in refused
@@ -188,6 +188,9 @@ def raise_walls(job: dict, refused: dict[str, str]) -> dict[str, str]:
     """{wall: why it does not stand, or nothing}. A wall that can be climbed does not stand."""
     os.setsid()
     readable = [*SYSTEM, *python_paths(job["home"]), *job["readable"]]
+    writable = [job["work"], os.devnull]
+    if "mounts" not in refused:
+        writable.append(walls_kernel.SHARED_MEMORY)
     walls = {
         "namespaces": (lambda: names_of(refused), lambda: reach_out(job["caller"])),
         "limits": (
@@ -196,7 +199,7 @@ def raise_walls(job: dict, refused: dict[str, str]) -> dict[str, str]:
         ),
         "privileges": (walls_kernel.drop_privileges, lambda: os.chroot("/")),
         "files": (
-            lambda: walls_kernel.close_files(readable, [job["work"], os.devnull]),
+            lambda: walls_kernel.close_files(readable, writable),
             lambda: Path(job["outside"]).read_bytes(),
         ),
         "system calls": (walls_filter.refuse_calls, lambda: socket.socket(socket.AF_UNIX)),
