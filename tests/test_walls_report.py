@@ -8,7 +8,7 @@ import sys
 import pytest
 from broken_models import FILE, prepend, write_foreign
 
-from hf_tformer.check import check, fresh_process
+from hf_tformer.check import behind_walls, check, fresh_process
 from hf_tformer.check.behind_walls import HANGS, INTERFERED, Outcome
 from hf_tformer.check.fresh_process import SHOWN, copy_folder, judge, run_probe, shown
 
@@ -195,3 +195,29 @@ def test_a_folder_that_changes_while_it_is_checked_is_told_so(foreign, tmp_path,
 
     monkeypatch.setattr(fresh_process, "run_behind_walls", change)
     assert ("folder", "fail") in [finding[:2] for finding in run_probe(copied)]
+
+
+def test_where_there_are_no_walls_the_report_says_so(foreign, tmp_path, monkeypatch):
+    """As on macOS: the launcher is told that it is there."""
+    launcher = tmp_path / "walls.py"
+    launcher.write_text(
+        "import runpy, sys\nsys.platform = 'darwin'\n"
+        f"runpy.run_path({str(behind_walls.LAUNCHER)!r}, run_name='__main__')\n"
+    )
+    monkeypatch.setattr(behind_walls, "LAUNCHER", launcher)
+    monkeypatch.setattr(fresh_process, "LARGE", 1000)  # and nothing may be linked there
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os\n"
+        "def main(say, copy, work):\n"
+        "    say(['plan', ['weights']])\n"
+        "    say(['weights', 'running', ''])\n"
+        "    link = os.path.islink(os.path.join(copy, 'model.safetensors'))\n"
+        "    say(['weights', 'ok', 'a link' if link else 'a copy'])\n"
+    )
+    monkeypatch.setattr(fresh_process, "PROBE", program)
+    walls, weights = run_probe(foreign)
+    assert walls[:2] == ("walls", "warn")
+    assert "there are none on darwin" in walls[2]
+    assert "only code that you trust" in walls[2]
+    assert weights == ("weights", "ok", "a copy")

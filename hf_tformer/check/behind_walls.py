@@ -113,6 +113,7 @@ def environment(work: Path) -> dict[str, str]:
     home = str(Path(work, "home"))
     return {name: os.environ[name] for name in KEPT if name in os.environ} | {
         "HOME": home,
+        "USERPROFILE": home,
         "USER": "checked",
         "LOGNAME": "checked",
         "TMPDIR": str(Path(work, "tmp")),
@@ -122,6 +123,7 @@ def environment(work: Path) -> dict[str, str]:
         "HF_MODULES_CACHE": str(Path(work, "modules")),
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "HF_HUB_OFFLINE": "1",
+        "TORCHDYNAMO_DISABLE": "1",  # torch.compile would start a compiler
     }
 
 

@@ -17,7 +17,7 @@ def build_parser(prog: str) -> Parser:
     parser = Parser(
         prog=prog,
         description="Say what is wrong with a model folder or repository that brings its own code. "
-        "Its code runs in a process of its own, with your rights; --no-run only reads it.",
+        "Its code runs in a process of its own, on Linux behind walls; --no-run only reads it.",
     )
     parser.add_argument("source", metavar="FOLDER_OR_REPO", help="a model folder, or user/name")
     parser.add_argument("--revision", help="branch, tag or commit of a repository")

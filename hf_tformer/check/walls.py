@@ -9,6 +9,9 @@ The job is one line of JSON on standard input (behind_walls.py writes it). Walls
 one in the process that then imports the program: it is behind them from its first line. Each is
 tried once it stands. What this kernel does not offer is reported, and the others stand without it.
 
+What stays open: code can see the names of files outside (not what is in them) and use a processor
+until its time is over.
+
 The program is a file with a function `main(say, *arguments)`. `say` sends one JSON value to the
 caller through what was standard output, with a number and a signature; the key is read before
 anything of the program is imported. This stops code that writes into open files. It does not stop
@@ -187,6 +190,7 @@ def run(job: dict, say: Callable[[object], None]) -> None:
 def raise_walls(job: dict, refused: dict[str, str]) -> dict[str, str]:
     """{wall: why it does not stand, or nothing}. A wall that can be climbed does not stand."""
     os.setsid()
+    walls_kernel.gain_no_privileges()
     readable = [*SYSTEM, *python_paths(job["home"]), *job["readable"]]
     writable = [job["work"], os.devnull]
     if "mounts" not in refused:

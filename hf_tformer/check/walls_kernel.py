@@ -92,9 +92,12 @@ def own_shared_memory() -> None:
     call("mount", b"walls", SHARED_MEMORY.encode(), b"tmpfs", NO_DEVICES, b"size=16m,nr_inodes=1k")
 
 
-def drop_privileges() -> None:
-    """Nothing that is started, and no namespace, gives them back."""
+def gain_no_privileges() -> None:
+    """By starting a program of another user; without this an ordinary user may raise no walls."""
     call("prctl", SET_NO_NEW_PRIVS, 1)
+
+
+def drop_privileges() -> None:
     for capability in range(64):
         try:
             call("prctl", CAPBSET_DROP, capability)
