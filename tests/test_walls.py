@@ -68,6 +68,7 @@ class Outside:
             "unix": Listener(socket.AF_UNIX, socket.SOCK_STREAM, str(folder / "socket")),
             "abstract": Listener(socket.AF_UNIX, socket.SOCK_STREAM, f"\0{name}"),
         }
+        self.signals = []
         self.memory = ctypes.create_string_buffer(8)
         target = {
             "secret": str(self.outside / "secret"),
@@ -98,6 +99,7 @@ class Outside:
         return found
 
     def attack(self, walls):
+        before = signal.signal(signal.SIGUSR1, lambda *_: self.signals.append(1))
         outcome = run_behind_walls(
             Path(wall_attempts.__file__),
             [self.readable / "target.json"],
@@ -108,6 +110,7 @@ class Outside:
             disk=DISK,
             walls=walls,
         )
+        signal.signal(signal.SIGUSR1, before)
         self.shared.unlink()
         assert outcome.reason is None, outcome
         return outcome.walls, dict(outcome.lines)
@@ -115,21 +118,17 @@ class Outside:
 
 @pytest.fixture(scope="module")
 def attacks(tmp_path_factory):
-    """{walls that were up: (Outside, how they stood, what came of each attempt, signals)}"""
+    """{walls that were up: (Outside, how they stood, what came of each attempt)}"""
     found = {}
-    heard = []
-    before = signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))
     for walls in (ALL, (), *((wall,) for wall in ALL)):
         folder = tmp_path_factory.mktemp("walls")
         outside = Outside(folder, f"{os.getpid()}-{folder.name}")
-        found[walls] = (outside, *outside.attack(walls), len(heard))
-        heard.clear()
-    signal.signal(signal.SIGUSR1, before)
+        found[walls] = (outside, *outside.attack(walls))
     return found
 
 
 def test_all_attempts_are_stopped(attacks):
-    outside, stood, results, signals = attacks[ALL]
+    outside, stood, results = attacks[ALL]
     if fallen := {name: fault for name, fault in stood.items() if fault}:
         pytest.skip(f"this kernel does not raise every wall: {fallen}")
     assert results.keys() == ATTEMPTS.keys()
@@ -137,12 +136,12 @@ def test_all_attempts_are_stopped(attacks):
     assert not [result for result in results.values() if result.startswith("ERROR")]
     assert outside.state() == outside.before
     assert not [name for name, listener in outside.listeners.items() if listener.heard]
-    assert not signals
+    assert not outside.signals
 
 
 @pytest.mark.parametrize("wall", ALL)
 def test_each_wall_stops_alone_what_it_is_there_for(wall, attacks):
-    _, stood, results, _ = attacks[(wall,)]
+    _, stood, results = attacks[(wall,)]
     if stood[wall]:
         pytest.skip(f"this kernel does not raise it: {stood[wall]}")
     meant = [name for name, walls in STOPPED_BY.items() if wall in walls]
@@ -152,14 +151,41 @@ def test_each_wall_stops_alone_what_it_is_there_for(wall, attacks):
 
 def test_without_walls_the_attempts_succeed(attacks):
     """Or the other tests would prove nothing."""
-    outside, stood, results, signals = attacks[()]
+    outside, stood, results = attacks[()]
     assert set(stood.values()) == {"left out"}
     stopped = {name: result for name, result in results.items() if result != "done"}
     assert not {name: result for name, result in stopped.items() if name not in MAY_BE_REFUSED}
     changed = {Path(name).name for name, *_ in outside.state() ^ outside.before}
     assert changed >= {"marker", "removable", "new", "moved", "through", "config.json", "more.py"}
     assert all(listener.heard for listener in outside.listeners.values())
-    assert signals
+    assert outside.signals
+
+
+OLDER_KERNEL = """
+import runpy, sys
+sys.path.insert(0, {folder!r})
+import walls_kernel
+walls_kernel.landlock_version = lambda: {version}
+runpy.run_path({launcher!r}, run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 4, 5])
+def test_an_older_landlock_closes_what_it_can(version, tmp_path, monkeypatch):
+    launcher = behind_walls.LAUNCHER
+    text = OLDER_KERNEL.format(folder=str(launcher.parent), version=version, launcher=str(launcher))
+    (tmp_path / "launcher.py").write_text(text)
+    monkeypatch.setattr(behind_walls, "LAUNCHER", tmp_path / "launcher.py")
+    (tmp_path / "target").mkdir()
+    outside = Outside(tmp_path / "target", f"{os.getpid()}-{version}")
+    stood, results = outside.attack(("files",))
+    assert "Landlock" in stood["files"]  # the finding says what is missing
+    done = [name for name, result in results.items() if result == "done"]
+    of_files = [name for name, walls in STOPPED_BY.items() if walls == ("files",)]
+    if version == 0:
+        assert "read a file" in done
+    else:
+        assert not set(of_files) & set(done)
 
 
 def test_nothing_of_the_caller_s_environment_arrives(tmp_path, monkeypatch):

@@ -13,7 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from hf_tformer.check.behind_walls import ALL, HANGS, INTERFERED, Report, run_behind_walls
+from hf_tformer.check import behind_walls
+from hf_tformer.check.behind_walls import (
+    ALL,
+    HANGS,
+    INTERFERED,
+    Report,
+    run_behind_walls,
+    temporary_folder,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there are walls on Linux alone")
 
@@ -187,9 +195,26 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-def test_a_flood_of_words_or_files_is_cut_off(flood, run):
+def test_a_flood_of_words_or_files_is_cut_off(flood, run, monkeypatch):
+    monkeypatch.setattr(behind_walls, "FILES", 1000)
     outcome = run(f"def main(say):\n    {flood}\n", disk=30 << 20)
     assert FLOODS[flood] in outcome.reason
+
+
+@pytest.mark.parametrize("name", ["d", "d" * 250])
+def test_folders_deeper_than_can_be_followed_are_cut_off_and_removed(name, run, tmp_path):
+    code = f"""
+import os, time
+def main(say):
+    for _ in range(1500):
+        os.mkdir({name!r})
+        os.chdir({name!r})
+    time.sleep(600)
+"""
+    assert "it wrote more than" in run(code).reason
+    with temporary_folder() as folder:
+        (tmp_path / "work").rename(folder / "work")
+    assert not folder.exists()
 
 
 FORGERIES = {
@@ -212,6 +237,11 @@ FORGERIES = {
     os.write(next(n for n in range(3, 64) if is_pipe(n)), b"half")
     os._exit(0)
 """,
+    "about the walls": """
+    import json
+    json.dumps = lambda *_, **__: '[2, "walls", {}]'
+    say(2)
+""",
     "by new functions of json": """
     import json
     json.dumps = lambda *_, **__: "nonsense"
@@ -233,13 +263,14 @@ def test_a_forged_word_is_not_heard(forgery, run):
     assert outcome.reason == INTERFERED
 
 
-@pytest.mark.parametrize("numbers", [(0, 0), (0, 2), (1,), (0, 1, 0)])
+@pytest.mark.parametrize("numbers", [(0, 0), (0, 2), (1,), (0, 1, 1)])
 def test_a_word_that_is_repeated_or_left_out_is_seen(numbers):
     """Only code that has found the key, or reads the pipe before the caller does, gets this far."""
     key = b"k" * 32
     reading, writing = os.pipe()
     for number in numbers:
-        text = json.dumps([number, "program", number]).encode()
+        kind = "program" if number else "walls"
+        text = json.dumps([number, kind, number]).encode()
         os.write(writing, hmac.digest(key, text, "sha256").hex().encode() + b" " + text + b"\n")
     os.close(writing)
     report = Report(os.fdopen(reading, "rb"), key)

@@ -13,13 +13,14 @@ import json
 import math
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +28,7 @@ LAUNCHER = Path(__file__).with_name("walls.py")
 ALL = ("namespaces", "limits", "privileges", "files", "system calls")
 KEPT = ("PATH", "LANG", "OMP_NUM_THREADS", "LD_LIBRARY_PATH", "SYSTEMROOT")
 SAID = 4 << 20  # bytes that a program may say, and that are kept of what it prints as errors
-FILES = 10_000  # that it may write
+FILES, DEPTH = 10_000, 64  # that it may write, and folders in folders
 HANGS = "timeout"
 INTERFERED = "the code under test interfered with the report"
 GIB = 1 << 30
@@ -179,9 +180,9 @@ class Report(Drain):
             return False
         try:
             number, kind, value = json.loads(text)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             return False
-        if number != self.number:
+        if number != self.number or (kind == "walls") != (number == 0):
             return False
         self.number += 1
         if kind == "walls":
@@ -191,6 +192,21 @@ class Report(Drain):
         else:
             self.values.append(value)
         return True
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Removed again, though a program may have made folders deeper than Python can follow."""
+    folder = Path(tempfile.mkdtemp()).resolve()
+    try:
+        yield folder
+    finally:
+        try:
+            shutil.rmtree(folder)
+        except (OSError, RecursionError):
+            if os.name != "posix":
+                raise
+            subprocess.run(["rm", "-rf", folder], check=True)
 
 
 def watch(
@@ -225,17 +241,18 @@ def described(status: int) -> str:
 
 
 def used(folder: Path) -> float:
-    """Bytes on the disk; without end where there are more files than can be counted in time."""
-    total, count = 0, 0
-    for parent, folders, names in os.walk(folder):
+    """Bytes on the disk; without end where there are too many files, or too deep, to be counted."""
+    total, count, errors = 0, 0, []
+    for parent, folders, names in os.walk(folder, onerror=errors.append):
         count += len(folders) + len(names)
-        if count > FILES:
+        if count > FILES or len(Path(parent).relative_to(folder).parts) > DEPTH:
             return math.inf
         for name in names:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(FileNotFoundError):
                 found = Path(parent, name).lstat()
                 total += getattr(found, "st_blocks", found.st_size / 512) * 512
-    return total
+    followed = all(isinstance(error, FileNotFoundError) for error in errors)
+    return total if followed else math.inf
 
 
 def end(process: subprocess.Popen) -> None:

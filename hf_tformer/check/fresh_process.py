@@ -5,16 +5,24 @@
 
 The process reads the copy and never the folder. It sends the list before it imports anything of the
 folder. Verdicts come from the interpreter that runs the folder's code: what writes into open files
-or leaves early is seen here, code that looks through that interpreter's memory is not.
+or leaves early is seen here. Code that replaces functions of torch or of the probe, or that looks
+for the key in that interpreter's memory, answers for itself and is not seen.
 """
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from .behind_walls import GIB, HANGS, INTERFERED, Outcome, default_memory, run_behind_walls
+from .behind_walls import (
+    GIB,
+    HANGS,
+    INTERFERED,
+    Outcome,
+    default_memory,
+    run_behind_walls,
+    temporary_folder,
+)
 
 PROBE = Path(__file__).with_name("probe.py")
 TIMEOUT = 1800  # seconds; a model of ten billion parameters takes minutes to load in float32
@@ -34,8 +42,7 @@ def run_probe(
     before = state_of(path)
     sizes = sum(size for name, (size, *_) in before.items() if name.endswith(WEIGHTS))
     for link_large in (True, False):
-        with tempfile.TemporaryDirectory() as temporary:
-            temporary = Path(temporary).resolve()
+        with temporary_folder() as temporary:
             copy, work = temporary / "copy" / path.name, temporary / "work"
             work.mkdir()
             linked, left_out = copy_folder(path, copy, link_large)

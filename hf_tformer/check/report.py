@@ -40,13 +40,14 @@ def check(
     *,
     cache: str | os.PathLike | None = None,
     timeout: float = TIMEOUT,
+    memory: int | None = None,
     run_anyway: bool = False,
 ) -> list[Finding]:
     """Every finding about a folder or a repository on the Hub.
 
     A repository is downloaded into `cache`, or into a temporary folder that is removed again.
     Without `run` its code is read but not executed; code that looks dangerous is not executed
-    either, but with `run_anyway`. `timeout` (seconds) limits the fresh process.
+    either, but with `run_anyway`. `timeout` (seconds) and `memory` (bytes) limit the fresh process.
     """
     with located(source, revision, cache) as path:
         folder = opened(path)
@@ -60,7 +61,7 @@ def check(
             findings.append(Finding("running", "skip", f"not run: {names} failed; {remedy}"))
         elif run:
             print(f"running the code of {shown(source)} in a fresh process ...", file=sys.stderr)
-            findings += [Finding(*line) for line in run_probe(path, timeout)]
+            findings += [Finding(*line) for line in run_probe(path, timeout, memory)]
     return findings
 
 
