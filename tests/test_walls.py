@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -222,19 +223,19 @@ print(json.dumps([outcome.reason, outcome.stderr_last_line, outcome.walls, dict(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="then every test here runs as an ordinary user")
-def test_an_ordinary_user_has_the_same_walls(tmp_path_factory):
-    python = next((p for p in (sys.executable, "/usr/bin/python3") if started_by_nobody(p)), None)
-    if python is None:
-        pytest.skip("no Python here can be started by an ordinary user")
-    folder = tmp_path_factory.mktemp("walls")
-    outside = Outside(folder, f"{os.getpid()}-{folder.name}")
-    os.chown(outside.work, 65534, 65534)
-    for parent in (folder, *folder.parents[:-2]):
-        parent.chmod(parent.stat().st_mode | 0o055)
-    files = (behind_walls.__file__, wall_attempts.__file__, outside.readable / "target.json")
-    command = [python, "-I", "-c", AS_NOBODY, *files, outside.work]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    outside.shared.unlink()
+def test_an_ordinary_user_has_the_same_walls():
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        pythons = (sys.executable, "/usr/bin/python3")
+        python = next((path for path in pythons if started_by_nobody(path, folder)), None)
+        if python is None:
+            pytest.skip("no Python here can be started by an ordinary user")
+        outside = Outside(Path(folder), f"{os.getpid()}-nobody")
+        os.chown(outside.work, 65534, 65534)
+        files = (behind_walls.__file__, wall_attempts.__file__, outside.readable / "target.json")
+        command = [python, "-I", "-c", AS_NOBODY, *files, outside.work]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        outside.shared.unlink()
     reason, message, stood, results = json.loads(done.stdout)
     assert reason is None, message
     if fallen := {name: fault for name, fault in stood.items() if fault}:
@@ -242,8 +243,17 @@ def test_an_ordinary_user_has_the_same_walls(tmp_path_factory):
     assert not [name for name, result in results.items() if result == "done"]
 
 
-def started_by_nobody(python):
-    command = [python, "-I", "-c", "import sys; sys.exit(sys.version_info < (3, 10))"]
+def started_by_nobody(python, folder):
+    """And whether the files are in its reach."""
+    readable = (folder, behind_walls.__file__, wall_attempts.__file__)
+    code = "import os, sys; reached = all(os.access(p, os.R_OK) for p in sys.argv[1:])"
     with contextlib.suppress(OSError):
+        command = [
+            python,
+            "-I",
+            "-c",
+            f"{code}; sys.exit(not reached or sys.version_info < (3, 10))",
+            *readable,
+        ]
         return not subprocess.run(command, user=65534, check=False).returncode
     return False

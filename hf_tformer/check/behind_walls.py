@@ -61,15 +61,16 @@ def run_behind_walls(
     It may read `readable`, Python and the system's libraries, and write in `work`, a folder that
     exists. `memory` and `disk` are bytes; `needed` are walls without which it is not started.
     """
+    program, work = Path(program).resolve(), Path(work).resolve()
     for folder in ("home", "tmp"):
-        Path(work, folder).mkdir(exist_ok=True)
+        (work / folder).mkdir(exist_ok=True)
     key = secrets.token_bytes(32)
     with tempfile.NamedTemporaryFile() as outside:
         job = {
             "program": str(program),
             "arguments": [str(argument) for argument in arguments],
             "readable": [os.path.realpath(path) for path in (program, *readable)],
-            "work": os.path.realpath(work),
+            "work": str(work),
             "outside": outside.name,
             "home": os.path.realpath(Path.home()),
             "caller": os.getpid(),
@@ -93,7 +94,7 @@ def run_behind_walls(
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(json.dumps(job).encode() + b"\n")
                 process.stdin.flush()
-            reason = watch(process, report, time.monotonic() + timeout, Path(work), disk)
+            reason = watch(process, report, time.monotonic() + timeout, work, disk)
         finally:
             end(process)
     for reader in (report, errors):
