@@ -278,6 +278,17 @@ def test_a_word_that_is_repeated_or_left_out_is_seen(numbers):
     assert report.fault == INTERFERED
 
 
+def test_a_word_without_end_is_cut_off():
+    reading, writing = os.pipe()
+    report = Report(os.fdopen(reading, "rb"), b"k" * 32)
+    for _ in range(5):
+        os.write(writing, b"x" * (1 << 20))
+    assert report.ended.wait(5)  # though the pipe is open
+    assert report.fault == "it said more than 4 MiB"
+    os.close(writing)
+    report.join(5)
+
+
 def test_words_without_an_end_are_not_complete(run):
     outcome = run("import os\ndef main(say):\n    say(1)\n    os.close(3)\n    say(2)\n")
     assert outcome.lines == [1]

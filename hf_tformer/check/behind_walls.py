@@ -164,15 +164,16 @@ class Report(Drain):
         self.size += len(part)
         if self.fault or self.complete:
             return
-        if self.size > SAID:
-            self.fault = f"it said more than {SAID >> 20} MiB"
         *lines, self.kept = (self.kept + part).split(b"\n")
         for line in lines:
             if not self.accept(line):
-                self.fault = self.fault or INTERFERED
+                self.fault = INTERFERED
             if self.fault or self.complete:
-                self.ended.set()
-                return
+                break
+        if self.size > SAID:
+            self.fault = f"it said more than {SAID >> 20} MiB"
+        if self.fault or self.complete:
+            self.ended.set()
 
     def accept(self, line: bytes) -> bool:
         signature, _, text = line.partition(b" ")
@@ -218,7 +219,7 @@ def watch(
         if time.monotonic() > deadline:
             return HANGS
         if process.poll() is not None:
-            report.join(0.5)
+            report.join(2)
             break
         if used(work) > disk:
             return f"it wrote more than the {disk / GIB:.3g} GiB allowed"
