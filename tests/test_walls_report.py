@@ -10,7 +10,8 @@ from broken_models import FILE, prepend, write_foreign
 
 from hf_tformer.check import behind_walls, check, fresh_process
 from hf_tformer.check.behind_walls import HANGS, INTERFERED, Outcome
-from hf_tformer.check.fresh_process import SHOWN, copy_folder, judge, run_probe, shown
+from hf_tformer.check.fresh_process import copy_folder, judge, run_probe
+from hf_tformer.inside import LONGEST, printable
 
 PLAN = ["plan", ["a", "b"]]
 WHOLE = [["a", "running", ""], ["a", "ok", "1"], ["b", "running", ""], ["b", "fail", "2"]]
@@ -61,8 +62,8 @@ def test_a_process_that_dies_or_hangs_fails_at_its_check(lines):
 
 
 def test_what_is_printed_cannot_drive_a_terminal():
-    assert shown("\x1b[2J\r\n\u202eok\u00e9") == "\\x1b[2J\\r\\n\\u202eok\u00e9"
-    assert len(shown("x" * 10**6)) < SHOWN + 10
+    assert printable("\x1b[2J\r\n\u202eok\u00e9") == "\\x1b[2J\\r\\n\\u202eok\u00e9"
+    assert len(printable("x" * 10**6)) < LONGEST + 10
     findings = judge(Outcome([["plan", ["\x1b"]], ["\x1b", "running", ""], ["\x1b", "ok", "\x9b"]]))
     assert findings == [("\\x1b", "ok", "\\x9b")]
 
@@ -150,7 +151,9 @@ raise RuntimeError("\\x1b[2Jstopped" + "!" * 10**6)
 def test_code_that_writes_its_own_verdicts_is_found_out(foreign, tmp_path):
     copied = shutil.copytree(foreign, tmp_path / "copied")
     prepend(copied / FILE, FORGER)
-    findings = {f.name: f for f in check(copied) if f.name.startswith(("loads", "fresh"))}
+    findings = {
+        f.name: f for f in check(copied, run_anyway=True) if f.name.startswith(("loads", "fresh"))
+    }
     assert (findings["loads: AutoConfig"].verdict, len(findings)) == ("fail", 1)
     assert findings["loads: AutoConfig"].detail == INTERFERED
 
@@ -171,7 +174,7 @@ def test_the_folder_cannot_be_changed_while_it_is_checked(large, foreign, tmp_pa
         pytest.skip(findings["walls"][1])
     verdict, detail = findings["loads: AutoConfig"]
     assert (verdict, detail[:40]) == ("fail", "RuntimeError: \\x1b[2Jstopped!!!!!!!!!!!!!!!"[:40])
-    assert len(detail) < SHOWN + 20
+    assert len(detail) < LONGEST + 20
     assert "folder" not in findings
     assert before == {path: path.read_bytes() for path in original.iterdir()}
 

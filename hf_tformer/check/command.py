@@ -4,12 +4,12 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 
 from ..command_line import Parser
-from .files import shown
+from ..inside import printable
 from .folder import CheckError
-from .fresh_process import TIMEOUT
+from .fresh_process import GIB, TIMEOUT
 from .report import Finding, check
 
 
@@ -30,6 +30,7 @@ def build_parser(prog: str) -> Parser:
     parser.add_argument(
         "--timeout", type=float, default=TIMEOUT, help="seconds that its code may run"
     )
+    parser.add_argument("--memory", type=float, help="GiB that it may take (default: by its size)")
     return parser
 
 
@@ -43,10 +44,11 @@ def main(arguments: list[str] | None = None, prog: str = "tformer check") -> int
             not args.no_run,
             cache=args.cache,
             timeout=args.timeout,
+            memory=None if args.memory is None else int(args.memory * GIB),
             run_anyway=args.run_anyway,
         )
     except CheckError as error:
-        print(f"error: {shown(error)}", file=sys.stderr)
+        print(f"error: {printable(error)}", file=sys.stderr)
         return 2
     if args.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=1))
@@ -57,9 +59,10 @@ def main(arguments: list[str] | None = None, prog: str = "tformer check") -> int
 
 def report_lines(findings: list[Finding]) -> Iterator[str]:
     """One aligned line per finding, then the summary."""
-    width = max((len(shown(finding.name)) for finding in findings), default=0)
-    for finding in findings:
-        yield f"{finding.verdict:<4}  {shown(finding.name):<{width}}  {shown(finding.detail)}"
+    lines = [[printable(word) for word in astuple(finding)] for finding in findings]
+    width = max((len(name) for name, _, _ in lines), default=0)
+    for name, verdict, detail in lines:
+        yield f"{verdict:<4}  {name:<{width}}  {detail}"
     yield summary(findings)
 
 

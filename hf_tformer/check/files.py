@@ -18,7 +18,6 @@ TOGETHER = 8  # times the limit of one file, for all files that are read under i
 NAMES_LIMIT = 20_000  # files and folders
 DEPTH = 30  # folders in folders
 NOT_VISITED = {".git", "__pycache__"}
-TEXT_LIMIT = 2_000  # characters of one line that is printed
 
 
 class UnreadableError(Exception):
@@ -119,16 +118,6 @@ def unique(pairs: list[tuple[str, object]]) -> dict:
         twice = counts.most_common(1)[0][0]
         raise ValueError(f"{twice!r} is there twice, and readers may differ which one counts")
     return content
-
-
-def shown(text: object) -> str:
-    """Text as it may be printed: what a terminal would not show is escaped, one line, not endless.
-
-    Names and values of a stranger's folder could otherwise forge lines or turn them around.
-    """
-    text = str(text)
-    text = text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + "..."
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def few(names: Iterable[str], limit: int = 5) -> str:

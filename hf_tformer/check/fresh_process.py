@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..inside import printable
 from .behind_walls import (
     GIB,
     HANGS,
@@ -29,7 +30,6 @@ TIMEOUT = 1800  # seconds; a model of ten billion parameters takes minutes to lo
 WEIGHTS = (".safetensors", ".bin")
 LARGE = 64 << 20  # bytes of a file that is not copied where it need not be
 VERDICTS = ("ok", "fail", "skip")
-SHOWN = 1000  # characters of a detail
 # What keeps a file that is read through a link from being changed.
 KEEP_FILES = ("files", "system calls")
 
@@ -61,7 +61,7 @@ def run_probe(
     findings = list(about_walls(outcome, left_out))
     if changed := sorted(dict(before.items() ^ state_of(path).items())):
         detail = f"files of the folder changed while its code ran: {', '.join(changed)}"
-        findings.append(("folder", "fail", shown(detail)))
+        findings.append(("folder", "fail", printable(detail)))
     return findings + judge(outcome)
 
 
@@ -115,12 +115,12 @@ def about_walls(outcome: Outcome, left_out: list[str]) -> Iterator[tuple[str, st
         fallen = ["the process that raises them died"]
     if fallen:
         detail = f"{', '.join(stand) or 'none'} stand; {'; '.join(fallen)}"
-        yield "walls", "warn", shown(f"{detail}: run only code that you trust")
+        yield "walls", "warn", printable(f"{detail}: run only code that you trust")
     else:
         yield "walls", "ok", ", ".join(stand)
     if left_out:
         detail = f"{', '.join(left_out)}: links that lead out of the folder were not followed"
-        yield "links", "warn", shown(detail)
+        yield "links", "warn", printable(detail)
 
 
 def judge(outcome: Outcome) -> list[tuple[str, str, str]]:
@@ -135,13 +135,13 @@ def judge(outcome: Outcome) -> list[tuple[str, str, str]]:
             break
         running = name
         if verdicts is VERDICTS:
-            findings.append((shown(name), line[1], shown(line[2])))
+            findings.append((printable(name), line[1], printable(line[2])))
             running = None
     if fault is None and outcome.reason is None and (not names or len(lines) != len(expected)):
         fault = INTERFERED
     if fault or outcome.reason:
         told = fault or told_end(outcome)
-        findings.append((shown(running or "fresh process"), "fail", told))
+        findings.append((printable(running or "fresh process"), "fail", told))
     return findings
 
 
@@ -161,13 +161,4 @@ def told_end(outcome: Outcome) -> str:
     if outcome.reason == INTERFERED:
         return INTERFERED
     message = outcome.stderr_last_line or "no message"
-    return shown(f"the process died ({outcome.reason}): {message}")
-
-
-def shown(text: str) -> str:
-    """As it may be printed: a terminal obeys control characters."""
-    text = text if len(text) <= SHOWN else text[:SHOWN] + " ..."
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode()
-        for c in text
-    )
+    return printable(f"the process died ({outcome.reason}): {message}")

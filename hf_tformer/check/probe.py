@@ -172,7 +172,7 @@ def remark(error: Exception) -> str:
     if isinstance(error, PermissionError):
         return " (it may not reach files outside, the network or other programs)"
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
-        return " (it takes more memory than it is allowed)"
+        return " (it takes more memory than it is allowed: --memory allows more)"
     return ""
 
 

@@ -14,8 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
+from ..inside import printable
 from ..registration import FAMILIES
-from .files import few, shown
+from .files import few
 from .folder import MODEL_CODE, Folder, located, opened
 from .fresh_process import TIMEOUT, run_probe
 from .reading import dangers, static_findings
@@ -60,7 +61,9 @@ def check(
             remedy = "--run-anyway runs it behind the walls"
             findings.append(Finding("running", "skip", f"not run: {names} failed; {remedy}"))
         elif run:
-            print(f"running the code of {shown(source)} in a fresh process ...", file=sys.stderr)
+            print(
+                f"running the code of {printable(source)} in a fresh process ...", file=sys.stderr
+            )
             findings += [Finding(*line) for line in run_probe(path, timeout, memory)]
     return findings
 
