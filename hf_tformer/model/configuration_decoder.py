@@ -9,6 +9,9 @@ from transformers.configuration_utils import strict
 
 from .configuration_base import TformerConfig
 
+if False:  # read, not run: transformers' digest of this file then covers the models' code, too
+    from .modeling_decoder import TformerDecoderModel
+
 AUTO_MAP = {
     "AutoConfig": "configuration_decoder.TformerDecoderConfig",
     "AutoModel": "modeling_decoder.TformerDecoderModel",

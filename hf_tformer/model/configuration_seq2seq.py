@@ -9,6 +9,9 @@ from transformers.configuration_utils import strict
 
 from .configuration_base import TformerConfig
 
+if False:  # read, not run: transformers' digest of this file then covers the models' code, too
+    from .modeling_seq2seq import TformerSeq2SeqModel
+
 AUTO_MAP = {
     "AutoConfig": "configuration_seq2seq.TformerSeq2SeqConfig",
     "AutoModel": "modeling_seq2seq.TformerSeq2SeqModel",
