@@ -32,6 +32,7 @@ NAMES = {
     "noam_learning_rate": "training",
     "paper_training_arguments": "training",
     "publish": "publish",
+    "refresh": "refresh",
 }
 __all__ = sorted(NAMES)
 

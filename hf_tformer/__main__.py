@@ -21,6 +21,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "check": Command("hf_tformer.check.command", "say what is wrong with a folder or repository"),
     "publish": Command("hf_tformer.publish.command", "send a folder to the Hub, with a card"),
+    "refresh": Command("hf_tformer.refresh.command", "renew the code of a folder or repository"),
     "view": Command("hf_tformer.view.command", "show which token looks at which"),
     "convert": Command("conversion.__main__", "from another format, and back"),
 }

@@ -39,7 +39,13 @@ finally:
     status, out, _ = run("-c", code)
     assert status == 0
     assert out.splitlines()[-1] == "[]"
-    assert re.findall(r"^    (\w+) ", out, re.M) == ["check", "publish", "view", "convert"]
+    assert re.findall(r"^    (\w+) ", out, re.M) == [
+        "check",
+        "publish",
+        "refresh",
+        "view",
+        "convert",
+    ]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -98,14 +98,15 @@ ROOMS = [
     "from hf_tformer import check, publish; import hf_tformer.check.report, hf_tformer.publish",
     "import hf_tformer; hf_tformer.publish; import hf_tformer.publish.card, hf_tformer.check",
     "import conversion, hf_tformer.check.command, hf_tformer.publish.command, hf_tformer",
+    "import hf_tformer.refresh.command; from hf_tformer.refresh import card",
 ]
 
 
 def test_a_function_is_found_under_its_name_beside_a_folder_called_alike():
     code = """
 import hf_tformer, types
-from hf_tformer import check, publish
-for function in (hf_tformer.check, hf_tformer.publish, check, publish):
+from hf_tformer import check, publish, refresh
+for function in (hf_tformer.check, hf_tformer.publish, hf_tformer.refresh, check, publish, refresh):
     assert isinstance(function, types.FunctionType), function
 from hf_tformer.check import reading
 from hf_tformer.publish import card

@@ -17,12 +17,12 @@ from hashlib import sha256
 from ..inside import printable
 from ..registration import FAMILIES
 from .files import few
-from .folder import MODEL_CODE, Folder, located, opened
+from .folder import CheckError, Folder, located, opened
 from .fresh_process import TIMEOUT, run_probe
+from .package_code import PACKAGE, package_code
 from .reading import dangers, static_findings
-from .source_code import Source, reached
-
-PACKAGE = "hf_tformer"
+from .same_answers import compare_with_package
+from .source_code import Source
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,10 @@ def check(
     with located(source, revision, cache) as path:
         folder = opened(path)
         findings = [Finding(*line) for line in static_findings(folder)]
-        if str(folder.config.get("model_type")) in FAMILIES:
-            findings.append(compare_code(folder))
         dangerous = dangers(findings)
+        if str(folder.config.get("model_type")) in FAMILIES:
+            may_run = run and (run_anyway or not dangerous)
+            findings.append(compare_code(folder, may_run, timeout))
         if run and dangerous and not run_anyway:
             names = few(dict.fromkeys(finding.name for finding in dangerous))
             remedy = "--run-anyway runs it behind the walls"
@@ -68,14 +69,12 @@ def check(
     return findings
 
 
-def compare_code(folder: Folder) -> Finding:
-    """Whether the folder's files of code are those of the installed package, byte by byte."""
+def compare_code(folder: Folder, run: bool, timeout: float) -> Finding:
+    """Whether the folder's files of code are those of the installed package, byte by byte; where
+    they are not, whether that matters."""
     package = importlib.import_module(PACKAGE)
-    config_name, models = FAMILIES[folder.config["model_type"]]
-    entries = {
-        package.NAMES[name].rpartition(".")[2] + ".py" for name in (config_name, *models.values())
-    }
-    ours = digests(reached(Folder(MODEL_CODE).all_sources, entries))
+    code = package_code(folder.config["model_type"])
+    ours = {name: sha256(path.read_bytes()).hexdigest() for name, path in code.items()}
     theirs = digests(source for source in folder.all_sources.values() if not source.folder)
     faults = {
         "differs": [
@@ -88,9 +87,25 @@ def compare_code(folder: Folder) -> Finding:
     }
     told = "; ".join(f"{kind}: {few(names, 20)}" for kind, names in faults.items() if names)
     installed = f"the installed hf_tformer {package.__version__}"
-    if told:
-        return Finding("code", "warn", f"not equal to {installed}: {told}")
-    return Finding("code", "ok", f"equal to {installed}, {len(ours)} files")
+    if not told:
+        return Finding("code", "ok", f"equal to {installed}, {len(ours)} files")
+    verdict, matters = "warn", ""
+    if run and theirs and (faults["differs"] or faults["missing"]):
+        verdict, matters = compare_answers(folder, timeout)
+    return Finding("code", verdict, f"not equal to {installed}: {told}{matters}")
+
+
+def compare_answers(folder: Folder, timeout: float) -> tuple[str, str]:
+    """What it means that the installed package has other code: a verdict, and a clause."""
+    if not isinstance(folder.config.get("auto_map"), dict):
+        return "warn", ""
+    try:
+        difference = compare_with_package(folder, timeout).difference
+    except CheckError as error:
+        return "warn", f"; their answers were not compared: {error}"
+    if difference:
+        return "fail", f"; where the package is installed its code runs, and {difference}"
+    return "warn", "; the answers are equal: `tformer refresh` renews the code"
 
 
 def digests(sources: Iterable[Source]) -> dict[str, str]:

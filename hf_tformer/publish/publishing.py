@@ -221,8 +221,8 @@ def run_until_told_to_end(command: list[str], **options: object) -> tuple[str, i
 class Sentences:
     """Turns what the Hub's client raises into a sentence: what went wrong, what is changed."""
 
-    def __init__(self, repo_id: str):
-        self.repo_id = repo_id
+    def __init__(self, repo_id: str, verb: str = "publish"):
+        self.repo_id, self.verb = repo_id, verb
         self.state = "nothing was changed there"
 
     def __enter__(self) -> "Sentences":
@@ -244,7 +244,7 @@ class Sentences:
             return self.sentence(error.__cause__)
         # The client's own library for HTTP has had several names.
         if type(error).__module__.startswith("http"):
-            return f"the connection to the Hub was lost ({type(error).__name__}): publish again"
+            return f"the connection to the Hub was lost ({type(error).__name__}): {self.verb} again"
         if isinstance(error, (OSError, SafetensorError)):
             return f"the files could not be written or read: {error}"
         return None
@@ -253,5 +253,5 @@ class Sentences:
         if status in (401, 403):
             return f"the Hub refused ({status}): `hf auth login` with a token that may write"
         if status in (409, 412):
-            return "someone else pushed at the same moment: look at it, then publish again"
-        return f"the Hub answered {status}: publish again"
+            return f"someone else pushed at the same moment: look at it, then {self.verb} again"
+        return f"the Hub answered {status}: {self.verb} again"
