@@ -48,7 +48,7 @@ def test_the_commands_on_a_folder_run(tmp_path):
         if line.startswith("tformer ")
     ]
     mine = [words for _, *words in commands if words[0] != "convert"]  # test_conversion_plain.py
-    assert {words[0] for words in mine} == {"check", "publish", "view"}
+    assert {words[0] for words in mine} == {"check", "publish", "refresh", "view"}
     for words in mine:
         run = subprocess.run(
             [sys.executable, "-m", "hf_tformer", *words],
@@ -90,7 +90,7 @@ def test_the_commands_of_a_page_are_targets_of_the_makefile(page):
         assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.parametrize("page", [*PAGES, "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", [*PAGES, "CONTRIBUTING.md", "SECURITY.md"])
 def test_every_path_that_a_page_names_exists(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     named = set(re.findall(r"`((?:tests|tools|hf_tformer|examples)/[\w./]+)`", text))
