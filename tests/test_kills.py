@@ -76,7 +76,9 @@ def test_the_folder_of_a_living_process_is_left_alone(tmp_path):
     processes[0].kill()
     processes[0].wait()
     assert folders[0].exists()
-    remove_rests(tmp_path, RESTS)
+    deadline = time.monotonic() + 10  # on a busy machine its lock outlives it by a moment
+    while folders[0].exists() and time.monotonic() < deadline:
+        remove_rests(tmp_path, RESTS)
     assert list(tmp_path.iterdir()) == [folders[1]]
     processes[1].terminate()
     assert processes[1].wait() == -signal.SIGTERM
