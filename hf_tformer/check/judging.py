@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from . import names
 from .meanings import Meanings
 from .names import HARMLESS, SECRET_TEXTS, SECRET_VARIABLES, attribute_kind, is_module, kind_of
-from .scopes import FUNCTIONS, Scope, Scopes
+from .scopes import FUNCTIONS, Scope, Scopes, is_builtin
 
 WRITING = re.compile(r"[rbtU]*[wax+][rwaxbt+U]*")
 # Where a module may stand without being handed on: it is looked at, or one of its names is taken.
@@ -23,8 +23,13 @@ LOOKED_AT = (
 GETATTR, SETATTR = "builtins.getattr", ("builtins.setattr", "builtins.delattr")
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 TRUST = "trust_remote_code"
+TRUSTING = re.compile(r"(?i)trust_remote_code[\"']\s*:\s*[^\s0fn]")  # in the text of an object
+MAKES_FIELDS = {"__annotations__", "__prepare__"}  # whose names a dataclass puts into code
+TYPED_DICTS = {"typing.TypedDict", "typing_extensions.TypedDict"}
+LOADING = {"from_config", "from_pretrained", "generate"}
 FLAGS = {TRUST: ("foreign code", True), "allow_pickle": ("pickle", True)}
 FLAGS["custom_generate"] = ("foreign code", True)
+FLAGS["eval_str"] = ("eval", True)
 FLAGS["push_to_hub"] = ("network", True)
 FLAGS["weights_only"] = ("pickle", False)
 Found = Iterator[tuple[str, int, str]]  # kind, line, what
@@ -84,6 +89,9 @@ class Judge:
             yield from self.subscript(node, scope)
         elif isinstance(node, ast.Call):
             yield from self.call(node, scope)
+        elif isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                yield from self.kernel(key and self.meanings.text(key, scope), value, scope)
         elif isinstance(node, (ast.Constant, ast.BinOp, ast.JoinedStr)):
             yield from self.text(node, scope)
         elif isinstance(node, ast.MatchClass):
@@ -91,6 +99,20 @@ class Judge:
                 yield from self.attribute(name, node, scope)
         elif isinstance(node, (*FUNCTIONS, ast.ClassDef)):
             yield from self.definition(getattr(node, "name", ""), node)
+        for name in ("annotation", "returns"):
+            yield from self.annotation(getattr(node, name, None), scope)
+
+    def annotation(self, annotation: ast.expr | None, scope: Scope) -> Found:
+        """The text of an annotation is code; text with a name or out of parts is not unfolded."""
+        for node in ast.walk(annotation) if annotation else ():
+            if not isinstance(node, ast.Constant) and self.meanings.text(node, scope) is not None:
+                yield "eval", node.lineno, f"an annotation of text, {ast.unparse(node)[:40]}"
+
+    def kernel(self, name: str | None, value: ast.expr, scope: Scope) -> Found:
+        """An attention implementation by name; transformers downloads that of others."""
+        text = self.meanings.text(value, scope) if "attn_implementation" in (name or "") else None
+        if text and ("/" in text or ":" in text):
+            yield "foreign code", value.lineno, f"attn_implementation {text[:60]!r}"
 
     def imported(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> Found:
         for alias in node.names:
@@ -200,7 +222,7 @@ class Judge:
     def definition(self, name: str, node: ast.AST) -> Found:
         """Methods and names that Python asks for by themselves."""
         kind = attribute_kind(name)
-        if name.startswith("__") and names.is_dangerous(kind):
+        if name in MAKES_FIELDS or name.startswith("__") and names.is_dangerous(kind):
             yield kind, node.lineno, name
 
     def subscript(self, node: ast.Subscript, scope: Scope) -> Found:
@@ -208,6 +230,9 @@ class Judge:
         if "os.environ" in owners:
             yield from self.variable(node.slice, node, scope)
         elif not isinstance(node.ctx, ast.Load):
+            value = getattr(self.scopes.parent[node], "value", None)
+            if value is not None:
+                yield from self.kernel(self.meanings.text(node.slice, scope), value, scope)
             for owner in owners:
                 if not owner.startswith("."):
                     yield "global flags", node.lineno, f"{owner}[...] = ..."
@@ -221,6 +246,7 @@ class Judge:
     def call(self, node: ast.Call, scope: Scope) -> Found:
         functions = self.meanings.of(node.func, scope)
         for keyword in node.keywords:
+            yield from self.kernel(keyword.arg, keyword.value, scope)
             kind, dangerous = FLAGS.get(keyword.arg, (None, None))
             if kind and truth(keyword.value) is not (not dangerous):
                 kind = kind if truth(keyword.value) is dangerous else "computed names"
@@ -228,6 +254,12 @@ class Judge:
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         if method == "eval" and node.args:  # of a table, which takes text; a model's takes nothing
             yield "unknown", node.lineno, "eval with arguments"
+        if method in LOADING:
+            for keyword in node.keywords:
+                if keyword.arg is None and not self.is_written_down(keyword.value, scope):
+                    yield "computed names", node.lineno, f"**{ast.unparse(keyword.value)[:40]}"
+        if functions & TYPED_DICTS or ("builtins.type" in functions and len(node.args) > 1):
+            yield "computed names", node.lineno, ast.unparse(node)[:60]
         if method == "from_pretrained" or any(f.endswith(".from_pretrained") for f in functions):
             yield from self.from_pretrained(node, scope)
         if method == "open" and not functions & {"io.open"}:
@@ -240,6 +272,15 @@ class Judge:
                 yield from self.variable(key, node, scope)
         if functions & {GETATTR, *SETATTR} and len(node.args) > 1:
             yield from self.by_name(node, scope, functions)
+
+    def is_written_down(self, options: ast.expr, scope: Scope) -> bool:
+        """Whether the names of these options are the caller's, or can be read here."""
+        if isinstance(options, ast.Dict):
+            return all(not key or self.meanings.text(key, scope) for key in options.keys)
+        if isinstance(options, ast.Name):
+            bound = scope.find(options.id)
+            return all(not isinstance(value, (ast.Call, ast.DictComp)) for _, value in bound)
+        return isinstance(options, ast.Attribute)
 
     def from_pretrained(self, node: ast.Call, scope: Scope) -> Found:
         named = [k.value for k in node.keywords if k.arg == "pretrained_model_name_or_path"]
@@ -256,6 +297,8 @@ class Judge:
         owners = self.meanings.of(node.args[0], scope)
         attribute = self.meanings.text(node.args[1], scope)
         if functions & set(SETATTR):
+            for value in node.args[2:3]:
+                yield from self.kernel(attribute, value, scope)
             for owner in owners:
                 yield from self.changed(f"{owner}.{attribute or '*'}", node)
         elif any(map(is_module, owners)) and attribute is None:
@@ -280,9 +323,10 @@ class Judge:
             yield "secrets", node.lineno, found[0]
         if names.SECRET_NAMES.fullmatch(text):
             yield "secrets", node.lineno, text
-        if text == TRUST and not self.is_taken_out(node):
+        if TRUSTING.search(text) or (text == TRUST and not self.is_taken_out(node)):
             yield "foreign code", node.lineno, TRUST
-
+        if calls_dangerous(text):
+            yield "eval", node.lineno, f"the text {text[:40]!r}, which is code"
         if is_kernel(self.scopes.parent[node]) and ("/" in text or ":" in text):
             yield "foreign code", node.lineno, f"attn_implementation {text[:60]!r}"
 
@@ -296,6 +340,19 @@ class Judge:
 def truth(node: ast.expr) -> bool | None:
     """What a constant counts as, None where it is no constant."""
     return bool(node.value) if isinstance(node, ast.Constant) else None
+
+
+def calls_dangerous(text: str) -> bool:
+    """Whether a text is an expression that calls a builtin which harmless code does not need."""
+    if "(" not in text:
+        return False
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    called = {getattr(node.func, "id", "") for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    kinds = {kind_of(f"builtins.{name}") for name in called if is_builtin(name)}
+    return "open" in called or any(map(names.is_dangerous, kinds))
 
 
 def is_kernel(node: ast.AST) -> bool:

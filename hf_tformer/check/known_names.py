@@ -30,7 +30,7 @@ LISTED = {
         builtins.SyntaxError builtins.TimeoutError builtins.True builtins.tuple builtins.tuple.**
         builtins.type builtins.type.** builtins.TypeError builtins.UnboundLocalError
         builtins.UnicodeDecodeError builtins.UnicodeEncodeError builtins.UnicodeError
-        builtins.UserWarning builtins.ValueError builtins.vars builtins.Warning
+        builtins.UserWarning builtins.ValueError builtins.Warning
         builtins.ZeroDivisionError builtins.zip cmath.** codecs collections.** contextlib.** copy.**
         dataclasses.** datetime.** decimal.** difflib.** einops.** einops.layers.torch.** enum.**
         fractions.** functools.** heapq.** html.** huggingface_hub huggingface_hub.dataclasses
@@ -304,11 +304,11 @@ LISTED = {
         posixpath.expandvars pwd.** secrets.** spwd.**
     """,
     "tampering": """
-        builtins.__build_class__ forbiddenfruit.** gorilla.** hf_tformer.** mock.** sys.path
+        builtins.__build_class__ enum.global_enum forbiddenfruit.** gorilla.** hf_tformer.** mock.** sys.path
         sys.path.** sys.stderr.** sys.stdin.** sys.stdout.** torch._dynamo.eval_frame.** wrapt.**
     """,
     "file deletions": """
-        bz2.** configparser.** csv.writer filecmp.** fileinput.** gzip.** h5py.** io.Buffered*
+        bz2.** configparser.** contextlib.chdir csv.writer filecmp.** fileinput.** gzip.** h5py.** io.Buffered*
         io.FileIO io.open* io.Text* logging.FileHandler lzma.** mailbox.** numpy.memmap os.chdir
         os.chmod os.chown os.chroot os.copy_file_range os.fchmod os.fchown os.fdopen os.ftruncate
         os.lchown os.link os.mkfifo os.mknod os.open os.pwrite* os.remove os.removedirs os.rename*
@@ -325,7 +325,10 @@ LISTED = {
     "file reads": """
         builtins.__file__ builtins.open csv.reader cv2.** fnmatch.** glob.** numpy.fromfile
         os.access os.fspath os.getcwd os.listdir os.lstat os.path.** os.PathLike os.scandir os.sep
-        os.stat os.walk pathlib.** PIL.Image.open safetensors.* safetensors.*.load* soundfile.**
+        os.stat os.walk pathlib.** PIL.*.Image.open PIL.Image.open safetensors.* safetensors.*.load* soundfile.**
+    """,
+    "computed names": """
+        builtins.vars
     """,
     "downloads": """
         transformers.*.load_backbone transformers.utils.backbone_utils.load_backbone

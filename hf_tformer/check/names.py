@@ -55,13 +55,14 @@ ATTRIBUTES = {
     """,
     "pickle": "__reduce__ __reduce_ex__ find_class _rebuild_tensor_v2",
     "eval": """
-        make_dataclass ForwardRef get_type_hints exec_module load_module run_module run_path runcode
-        runsource
+        make_dataclass ForwardRef _evaluate get_type_hints exec_module load_module run_module run_path
+        runcode runsource
     """,
     "network": """
         hf_hub_download snapshot_download cached_file cached_files urlopen urlretrieve push_to_hub
         load_state_dict_from_url download_url_to_file upload_file upload_folder create_repo
-        create_connection load_url from_url
+        create_connection load_url from_url get_session get_async_session hf_hub_utils
+        _upload_modified_files
     """,
     "subprocess": """
         check_output check_call getoutput Popen popen posix_spawn load_library load_inline CDLL
@@ -69,20 +70,28 @@ ATTRIBUTES = {
     """,
     "foreign code": """
         get_class_from_dynamic_module get_class_in_module get_cached_module_file get_kernel
-        load_custom_generate resolve_trust_remote_code
+        load_custom_generate resolve_trust_remote_code lazy_load_kernel
     """,
     "hidden import": "import_module spec_from_file_location module_from_spec _LazyModule",
     "file deletions": "write_text write_bytes unlink rmdir rmtree symlink_to hardlink_to tofile",
-    "file writes": "mkdir save_file",
+    "file writes": "mkdir save_file to_json_file _dump _write_file",
+    "tampering": "_convert_",
     "secrets": "get_token",
 }
 # Methods that a person has to look at on whatever object.
 READ_ATTRIBUTES = {
-    "computed names": "__dict__ __bases__ __mro__ __base__ mro __wrapped__ __func__ __weakref__",
-    "downloads": "set_attn_implementation load_adapter load_dataset",
+    "computed names": """
+        __dict__ __bases__ __mro__ __base__ mro __wrapped__ __func__ __weakref__ __annotations__
+        __prepare__
+    """,
+    "downloads": """
+        set_attn_implementation load_adapter load_dataset load_backbone load_metadata fetch_audio
+        fetch_images fetch_videos get_config_dict get_processor_dict get_image_processor_dict
+        get_feature_extractor_dict get_video_processor_dict get_tokenizer_config
+    """,
     "saved files": "save_pretrained dump save",
-    "file reads": "read_text read_bytes iterdir rglob",
-    "unknown": "show __del__ __setattr__ __delattr__",
+    "file reads": "read_text read_bytes iterdir rglob from_file read_file from_json_file",
+    "unknown": "show obj __del__ __setattr__ __delattr__",
 }
 # Modules that have no business below another one. Others are names of honest functions, as
 # torch.select and torch.signal; there, the pattern of the longer name decides.
@@ -111,8 +120,8 @@ HARMLESS_DUNDERS = words("""
     __name__ __qualname__ __class__ __doc__ __module__ __version__ __init__ __new__ __call__ __len__
     __getitem__ __setitem__ __delitem__ __iter__ __next__ __contains__ __enter__ __exit__ __repr__
     __str__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __hash__ __add__ __sub__ __mul__ __or__
-    __and__ __getstate__ __setstate__ __getattr__ __post_init__ __init_subclass__ __annotations__
-    __all__ __members__ __torch_function__ __radd__ __rmul__ __bool__ __int__ __float__
+    __and__ __getstate__ __setstate__ __getattr__ __post_init__ __init_subclass__ __all__
+    __members__ __torch_function__ __radd__ __rmul__ __bool__ __int__ __float__
     __dataclass_fields__ __set_name__ __class_getitem__ __copy__ __deepcopy__ __file__
 """)
 
@@ -183,7 +192,7 @@ def attribute_kind(name: str) -> str:
     """The kind of an attribute of an object that nothing is known about."""
     if kind := attribute_kinds().get(name):
         return kind
-    if name in MODULES_ANYWHERE - ALSO_WORDS:
+    if {name, name.lstrip("_")} & (MODULES_ANYWHERE - ALSO_WORDS):
         return "insides"
     return "unknown" if is_dunder(name) and name not in HARMLESS_DUNDERS else HARMLESS
 
@@ -200,6 +209,8 @@ def is_module(name: str) -> bool:
     """Whether a dotted name is a module, as far as the patterns tell: something lies below it."""
     if name in sys.stdlib_module_names or name in patterns():
         return True
+    if name.startswith("transformers.") and name.endswith("_MAPPING"):
+        return True  # another of its class takes any attribute out of any module of transformers
     return name in modules_of_patterns()
 
 

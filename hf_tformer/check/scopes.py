@@ -177,8 +177,12 @@ def unfolded(node: ast.AST) -> ast.AST:
         for inner in ast.walk(code):
             inner.lineno = node.lineno
         return unfolded(code)
+    if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.BitOr):
+        return node  # text that is put together
     if isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("Literal"):
-        return node  # its text is no code
+        texts = (getattr(inner, "value", "") for inner in ast.walk(node.slice))
+        if not any("(" in text for text in texts if isinstance(text, str)):
+            return node  # its text is no code
     for name, content in ast.iter_fields(node):
         if isinstance(content, list):
             content[:] = [unfolded(c) if isinstance(c, ast.AST) else c for c in content]
