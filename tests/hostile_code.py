@@ -380,6 +380,7 @@ TO_BE_READ = [
     "class A:\n    __annotations__ = {'a if print(1) else a': int}",
     "def f(c):\n    c.__annotations__ = {'a if print(1) else a': int}",
     "x = type('A', (), {})",
+    "import logging\nf = type(logging.getLogger().handlers[0].stream.buffer)",
     "class A(type):\n    def __prepare__(*_): return {}",
     "import typing\ntyping.TypedDict('T', {'a if print(1) else a': int})",
     "import torch\ntorch.zeros(1).untyped_storage().from_file('x', True, 8)",

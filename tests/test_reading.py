@@ -82,6 +82,23 @@ def test_a_sound_model_and_both_families_leave_nothing_to_be_read(sound, family,
         assert find(check(path, run=False), "safety", "ok") == "nothing found in plain sight"
 
 
+def test_code_in_a_folder_of_litter_is_read_where_a_map_leads_to_it(folder):
+    place = "__pycache__"
+    (folder / place).mkdir()
+    (folder / place / "evil.py").write_text("import os\nos.system('/nonexistent')\nclass A: ...\n")
+    (folder / place / "evil.cpython-311.pyc").write_bytes(b"")
+    edit_json(folder / "config.json", auto_map={"AutoConfig": f"{place}/evil.A"})
+    findings = check(folder, run=False)
+    assert f"{place}/evil.py:2" in find(findings, "safety")
+    assert not find(findings, "files", "warn")
+
+
+def test_an_adapter_beside_a_model_is_not_loaded_in_its_place_unseen(folder):
+    adapter = {"peft_type": "LORA", "base_model_name_or_path": "nobody/nothing"}
+    (folder / "adapter_config.json").write_text(json.dumps(adapter))
+    assert "nobody/nothing" in find(check(folder, run=False), "foreign code")
+
+
 DANGEROUS = sorted(
     name
     for kind, text in LISTED.items()

@@ -17,7 +17,8 @@ JSON_LIMIT = 64 << 20  # a large vocabulary has half of that
 TOGETHER = 8  # times the limit of one file, for all files that are read under it
 NAMES_LIMIT = 20_000  # files and folders
 DEPTH = 30  # folders in folders
-NOT_VISITED = {".git", "__pycache__"}
+NOT_VISITED = {".git"}  # a name with a dot, which no reference to code can have
+LITTER = "__pycache__"  # of which code alone is looked at: a reference can lead to it
 
 
 class UnreadableError(Exception):
@@ -45,6 +46,8 @@ class Files:
                 self.faults[Path(folder).relative_to(self.path).as_posix()[:99]] = "is too deep"
                 folders.clear()
             linked = [name for name in folders if Path(folder, name).is_symlink()]
+            if LITTER in Path(folder).relative_to(self.path).parts:
+                files = [name for name in files if name.endswith(".py")]
             for name in sorted([*files, *linked]):
                 yield Path(folder, name).relative_to(self.path).as_posix()
 

@@ -222,7 +222,7 @@ class Judge:
     def definition(self, name: str, node: ast.AST) -> Found:
         """Methods and names that Python asks for by themselves."""
         kind = attribute_kind(name)
-        if name in MAKES_FIELDS or name.startswith("__") and names.is_dangerous(kind):
+        if name in MAKES_FIELDS or (name.startswith("__") and names.is_dangerous(kind)):
             yield kind, node.lineno, name
 
     def subscript(self, node: ast.Subscript, scope: Scope) -> Found:

@@ -304,14 +304,15 @@ LISTED = {
         posixpath.expandvars pwd.** secrets.** spwd.**
     """,
     "tampering": """
-        builtins.__build_class__ enum.global_enum forbiddenfruit.** gorilla.** hf_tformer.** mock.** sys.path
-        sys.path.** sys.stderr.** sys.stdin.** sys.stdout.** torch._dynamo.eval_frame.** wrapt.**
+        builtins.__build_class__ enum.global_enum forbiddenfruit.** gorilla.** hf_tformer.** mock.**
+        sys.path sys.path.** sys.stderr.** sys.stdin.** sys.stdout.** torch._dynamo.eval_frame.**
+        wrapt.**
     """,
     "file deletions": """
-        bz2.** configparser.** contextlib.chdir csv.writer filecmp.** fileinput.** gzip.** h5py.** io.Buffered*
-        io.FileIO io.open* io.Text* logging.FileHandler lzma.** mailbox.** numpy.memmap os.chdir
-        os.chmod os.chown os.chroot os.copy_file_range os.fchmod os.fchown os.fdopen os.ftruncate
-        os.lchown os.link os.mkfifo os.mknod os.open os.pwrite* os.remove os.removedirs os.rename*
+        bz2.** configparser.** contextlib.chdir csv.writer filecmp.** fileinput.** gzip.** h5py.**
+        io.Buffered* io.FileIO io.open* io.Text* logging.FileHandler lzma.** mailbox.** numpy.memmap
+        os.chdir os.chmod os.chown os.chroot os.copy_file_range os.fchmod os.fchown os.fdopen
+        os.ftruncate os.lchown os.link os.mkfifo os.mknod os.open os.pwrite* os.remove os.removedirs os.rename*
         os.replace os.rmdir os.sendfile os.setxattr os.splice os.symlink os.truncate os.unlink
         os.utime os.write plistlib.** shutil.** tarfile.** tempfile.** torch.from_file
         torch.profiler.profile torch.profiler.tensorboard_trace_handler torch.UntypedStorage.**
@@ -325,7 +326,8 @@ LISTED = {
     "file reads": """
         builtins.__file__ builtins.open csv.reader cv2.** fnmatch.** glob.** numpy.fromfile
         os.access os.fspath os.getcwd os.listdir os.lstat os.path.** os.PathLike os.scandir os.sep
-        os.stat os.walk pathlib.** PIL.*.Image.open PIL.Image.open safetensors.* safetensors.*.load* soundfile.**
+        os.stat os.walk pathlib.** PIL.*.Image.open PIL.Image.open safetensors.*
+        safetensors.*.load* soundfile.**
     """,
     "computed names": """
         builtins.vars

@@ -55,8 +55,8 @@ ATTRIBUTES = {
     """,
     "pickle": "__reduce__ __reduce_ex__ find_class _rebuild_tensor_v2",
     "eval": """
-        make_dataclass ForwardRef _evaluate get_type_hints exec_module load_module run_module run_path
-        runcode runsource
+        make_dataclass ForwardRef _evaluate get_type_hints exec_module load_module run_module
+        run_path runcode runsource
     """,
     "network": """
         hf_hub_download snapshot_download cached_file cached_files urlopen urlretrieve push_to_hub
@@ -91,7 +91,7 @@ READ_ATTRIBUTES = {
     """,
     "saved files": "save_pretrained dump save",
     "file reads": "read_text read_bytes iterdir rglob from_file read_file from_json_file",
-    "unknown": "show obj __del__ __setattr__ __delattr__",
+    "unknown": "show obj handlers _default_handler __del__ __setattr__ __delattr__",
 }
 # Modules that have no business below another one. Others are names of honest functions, as
 # torch.select and torch.signal; there, the pattern of the longer name decides.

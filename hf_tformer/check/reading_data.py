@@ -40,6 +40,12 @@ def check_foreign_code(folder: Folder) -> Iterator[tuple[str, str]]:
         for key, value in values_below(content):
             if key == "trust_remote_code" and value:
                 yield "warn", f"{name} asks for trust_remote_code: remove the key"
+            if key == "base_model_name_or_path" and value and name == "adapter_config.json":
+                yield (
+                    "fail",
+                    f"{name} has the model {value!r} loaded instead of this one, with its code: "
+                    "move the adapter into a folder of its own",
+                )
             if key == "parent_library" and value and name == "adapter_config.json":
                 yield "fail", f"{name} has {value!r} imported as parent_library: remove the key"
     yield "ok", "all code is in this folder"
