@@ -382,3 +382,19 @@ def test_check_compares_nothing_where_the_code_is_the_same(folder, equal, monkey
     hf_tformer.refresh(folder)
     (folder / "notes.py").touch()
     assert "extra: notes.py" in report.compare_code(Folder(folder), True, 9).detail
+
+
+def test_a_family_that_is_no_text_is_refused_in_one_sentence(folder, capsys):
+    edit_config(folder, model_type=["tformer_decoder"])
+    assert main(["refresh", str(folder)]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("error: model_type is ['tformer")
+
+
+def test_what_is_printed_cannot_move_the_cursor(folder, equal, capsys):
+    (folder / "a\x1b[2J\nb.py").write_text("")
+    strange = folder.rename(folder.with_name("a\x1b[2J\nb"))
+    assert main(["refresh", str(strange), "--dry-run"]) == 0
+    output = capsys.readouterr()
+    assert "left as they are" in output.out
+    assert "\x1b" not in output.out + output.err
+    assert len(output.err.splitlines()) == 1

@@ -312,9 +312,9 @@ LISTED = {
         bz2.** configparser.** contextlib.chdir csv.writer filecmp.** fileinput.** gzip.** h5py.**
         io.Buffered* io.FileIO io.open* io.Text* logging.FileHandler lzma.** mailbox.** numpy.memmap
         os.chdir os.chmod os.chown os.chroot os.copy_file_range os.fchmod os.fchown os.fdopen
-        os.ftruncate os.lchown os.link os.mkfifo os.mknod os.open os.pwrite* os.remove os.removedirs os.rename*
-        os.replace os.rmdir os.sendfile os.setxattr os.splice os.symlink os.truncate os.unlink
-        os.utime os.write plistlib.** shutil.** tarfile.** tempfile.** torch.from_file
+        os.ftruncate os.lchown os.link os.mkfifo os.mknod os.open os.pwrite* os.remove os.removedirs
+        os.rename* os.replace os.rmdir os.sendfile os.setxattr os.splice os.symlink os.truncate
+        os.unlink os.utime os.write plistlib.** shutil.** tarfile.** tempfile.** torch.from_file
         torch.profiler.profile torch.profiler.tensorboard_trace_handler torch.UntypedStorage.**
         torch.utils.tensorboard.** zipfile.**
     """,

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from ..check.fresh_process import TIMEOUT
 from ..command_line import Parser
+from ..inside import printable
 from .refreshing import Refreshed, RefreshError, refresh
 
 
@@ -28,15 +29,15 @@ def main(arguments: list[str] | None = None, prog: str = "tformer refresh") -> i
     """The exit status is 1 where the answers differ or writing failed, 2 where nothing of ours
     was found to renew."""
     args = build_parser(prog).parse_args(arguments)
-    print(f"comparing the code of {args.source} with today's ...", file=sys.stderr)
+    print(f"comparing the code of {printable(args.source)} with today's ...", file=sys.stderr)
     try:
         refreshed = refresh(
             args.source, dry_run=args.dry_run, revision=args.revision, timeout=args.timeout
         )
     except RefreshError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(error)}", file=sys.stderr)
         return 2 if error.unsuitable else 1
-    print("\n".join(report_lines(refreshed, args.dry_run)))
+    print("\n".join(map(printable, report_lines(refreshed, args.dry_run))))
     return 0
 
 

@@ -131,7 +131,7 @@ def suitable(path: Path) -> Folder:
     model_type, auto_map = config.get("model_type"), config.get("auto_map")
     version = config.get("format_version", 1)
     sentence = None
-    if model_type not in FAMILIES:
+    if str(model_type) not in FAMILIES:
         sentence = f"model_type is {model_type!r}: refresh takes {' and '.join(FAMILIES)}"
     elif not isinstance(auto_map, dict) or not any(path.glob("*.py")):
         sentence = f"{path} brings no code of its own, so there is none to renew"
