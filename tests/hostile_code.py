@@ -534,6 +534,7 @@ MORE = [
     "def f(**kwargs):\n    kwargs['attn_implementation'] = 'nobody/kernel'",
     "k = 'nobody/kernel'\ndef f(model):\n    model(attn_implementation=k)",
     "x = {'attn_implementation': 'nobody/kernel'}",
+    "k = 'nobody/kernel'\ndef f(config):\n    config._attn_implementation = k",
     "def f(config):\n    setattr(config, '_attn_implementation', 'nobody/kernel')",
     "from transformers.models.mamba import modeling_mamba as m\nm.lazy_load_kernel('a/b')",
     "def f(model):\n    model._upload_modified_files('.', 'a/b', {})",

@@ -108,7 +108,7 @@ class Judge:
             if not isinstance(node, ast.Constant) and self.meanings.text(node, scope) is not None:
                 yield "eval", node.lineno, f"an annotation of text, {ast.unparse(node)[:40]}"
 
-    def kernel(self, name: str | None, value: ast.expr, scope: Scope) -> Found:
+    def kernel(self, name: str | None, value: ast.expr | None, scope: Scope) -> Found:
         """An attention implementation by name; transformers downloads that of others."""
         text = self.meanings.text(value, scope) if "attn_implementation" in (name or "") else None
         if text and ("/" in text or ":" in text):
@@ -211,6 +211,7 @@ class Judge:
             yield from self.definition(node.id, node)
             return
         yield from self.attribute(node.attr, node, scope)
+        yield from self.kernel(node.attr, value, scope)
         for owner in self.meanings.of(node.value, scope):
             yield from self.changed(f"{owner}.{node.attr}", node)
 
