@@ -24,6 +24,16 @@ FAMILIES = {
             "AutoModelForQuestionAnswering": "TformerDecoderForQuestionAnswering",
         },
     ),
+    "tformer_encoder": (
+        "TformerEncoderConfig",
+        {
+            "AutoModel": "TformerEncoderModel",
+            "AutoModelForMaskedLM": "TformerEncoderForMaskedLM",
+            "AutoModelForSequenceClassification": "TformerEncoderForSequenceClassification",
+            "AutoModelForTokenClassification": "TformerEncoderForTokenClassification",
+            "AutoModelForQuestionAnswering": "TformerEncoderForQuestionAnswering",
+        },
+    ),
     "tformer_seq2seq": (
         "TformerSeq2SeqConfig",
         {

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
-"""What both configurations refuse, and in which words.
+"""What all configurations refuse, and in which words.
 
 Every check raises a ValueError that names the field, the value and the remedy. The checks run when
 a configuration is made, when it is loaded from a file with overrides, and once more before it is
@@ -19,7 +19,7 @@ FORMAT_VERSION = 1
 
 CHOICES = {
     "position_embedding_type": ("rotary", "learned", "sinusoidal", "none"),
-    "norm_type": ("rmsnorm", "layernorm"),
+    "norm_type": ("rmsnorm", "layernorm", "layernorm_unbiased"),
     "norm_position": ("pre", "post"),
     "mlp_type": ("gated", "plain"),
     "initializer": ("normal", "xavier_uniform"),
@@ -57,6 +57,7 @@ ROPE_NUMBERS = {
     **dict.fromkeys(("mscale", "mscale_all_dim"), (0, 1e6)),
 }
 TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+TOKEN_IDS += ("cls_token_id", "sep_token_id", "mask_token_id")
 
 # What transformers reads beside our fields. Its own annotations are strings, which @strict skips.
 KINDS = {
@@ -71,7 +72,7 @@ ATTENTION = ("attn_implementation", "_attn_implementation", "_attn_implementatio
 FOREIGN = ("text_config", "text_encoder", "decoder", "generator", "fusion_config", "num_mtp_layers")
 FOREIGN += ("per_layer_config", "mlp_layer_types", "mtp_layer_types", "kv_sharing_modes")
 FOREIGN += ("vision_feature_layer", "vision_feature_select_strategy", "vision_aspect_ratio")
-FOREIGN += ("layer_types", "sliding_window", "attention_chunk_size", "is_causal", "num_heads")
+FOREIGN += ("sliding_window", "attention_chunk_size", "is_causal", "num_heads")
 FOREIGN += ("embed_dim", "distributed_config", "configuration_files", "experts_implementation")
 FOREIGN += ("_experts_implementation",)
 OF_GENERATION = set(GenerationConfig().to_dict()) - {"output_attentions"}
@@ -80,7 +81,7 @@ DEEPEST = 20  # dicts and lists in one another
 
 @strict
 class TformerConfig(PreTrainedConfig):
-    """The checks and the loading rules that both families share; each has its own fields."""
+    """The checks and the loading rules that the families share; each has its own fields."""
 
     keys_to_ignore_at_inference = ["past_key_values"]
     ignore_keys_at_rope_validation = {"partial_rotary_factor"}
@@ -101,7 +102,7 @@ class TformerConfig(PreTrainedConfig):
             config_dict["rope_parameters"] = {**rope, "rope_theta": kwargs.pop("rope_theta")}
         return super().from_dict(config_dict, **kwargs)
 
-    def __post_init__(self, rope_parameters=None, **kwargs):
+    def __post_init__(self, rope_parameters=None, layer_types=None, **kwargs):
         # Before anything is derived: nothing may be divided by, or allocated for, a wrong size.
         refuse_later_format(self.format_version)
         check_attention(kwargs, may_download=True)
@@ -121,15 +122,27 @@ class TformerConfig(PreTrainedConfig):
             self.head_dim = self.hidden_size // heads
         if self.final_norm is None:
             self.final_norm = self.norm_position == "pre"
-        if self.logit_scale is None:
-            self.logit_scale = 1.0  # never None: vLLM multiplies by it
+        self.take_layer_types(layer_types)
         if self.position_embedding_type != "rotary":
             for name in ("rope_theta", "rope_scaling", "partial_rotary_factor"):
                 kwargs.pop(name, None)
         else:  # only here: where the attribute exists, tools expect rotary positions
-            # A copy: the base class fills it in, and the caller may make another of it.
-            self.rope_parameters = dict(kwargs.pop("rope_scaling", None) or rope_parameters or {})
+            rope = kwargs.pop("rope_scaling", None) or rope_parameters or {}
+            self.rope_parameters = self.ropes_in_use(rope)
         super().__post_init__(**kwargs)
+
+    def take_layer_types(self, layer_types):
+        if layer_types is not None:
+            raise wrong("layer_types", layer_types, "remove it, all layers here are alike")
+
+    def ropes_in_use(self, rope):
+        """A copy: the base class fills it in, and the caller may make another of it."""
+        return dict(rope)
+
+    def ropes(self):
+        """Every set of rotary parameters."""
+        rope = getattr(self, "rope_parameters", None)
+        return [] if rope is None else [rope]
 
     def check_kinds(self, values):
         """What transformers reads, and how deep anything is: copying and saving recurse."""
@@ -186,9 +199,9 @@ class TformerConfig(PreTrainedConfig):
             if getattr(self, name) not in (*choices, None):  # None: where @strict lets it be
                 raise wrong(name, getattr(self, name), f"choose one of {', '.join(choices)}")
         for name, limits in NUMBERS.items():
-            if getattr(self, name) is not None:
+            if getattr(self, name, None) is not None:
                 check_number(name, getattr(self, name), *limits)
-        if (rope := getattr(self, "rope_parameters", None)) is not None:
+        for rope in self.ropes():
             self.check_rotary(rope)
         count = self.approximate_parameter_count()
         if count > LARGEST_PARAMETER_COUNT:

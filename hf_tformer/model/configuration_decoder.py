@@ -7,7 +7,7 @@ sub-layer, a gated SiLU MLP. Other values give GPT-2, Mistral, Qwen2, Qwen3 and 
 
 from transformers.configuration_utils import strict
 
-from .configuration_base import TformerConfig
+from .layer_types import LayerTypesConfig
 
 if False:  # read, not run: transformers' digest of this file then covers the models' code, too
     from .modeling_decoder import TformerDecoderModel
@@ -25,13 +25,8 @@ AUTO_MAP = {
 
 
 @strict
-class TformerDecoderConfig(TformerConfig):
-    """Fields of the decoder-only family.
-
-    Two more are attributes only where they mean something: `rope_parameters` (a dict in
-    transformers' words) with rotary positions, `layer_types` (one entry per layer) where some
-    layer slides.
-    """
+class TformerDecoderConfig(LayerTypesConfig):
+    """Fields of the decoder-only family, besides layer_types and rope_parameters."""
 
     model_type = "tformer_decoder"
     base_model_tp_plan = {
@@ -97,43 +92,16 @@ class TformerDecoderConfig(TformerConfig):
     bos_token_id: int | None = 1
     eos_token_id: int | list[int] | None = 2
 
-    def __post_init__(self, layer_types=None, **kwargs):
+    def __post_init__(self, **kwargs):
+        if self.logit_scale is None:
+            self.logit_scale = 1.0  # never None: vLLM multiplies by it
         super().__post_init__(**{**kwargs, "auto_map": dict(AUTO_MAP)})
-        self.derive_layer_types(layer_types)
         self.validate_architecture()
 
-    def derive_layer_types(self, layer_types):
-        """Sets `layer_types` only where some layer slides: a None there trips caches and vLLM."""
+    def take_layer_types(self, layer_types):
         if layer_types is None and self.sliding_window is not None:
             layer_types = ["sliding_attention"] * self.num_hidden_layers
-        if layer_types is None:
-            return
-        if not isinstance(layer_types, (list, tuple)):
-            raise ValueError(
-                f"layer_types is {layer_types!r}: give a list with one entry per layer"
-            )
-        if len(layer_types) != self.num_hidden_layers:
-            raise ValueError(
-                f"layer_types has {len(layer_types)} entries for num_hidden_layers "
-                f"({self.num_hidden_layers}): give one entry per layer"
-            )
-        unknown = sorted(
-            {str(kind) for kind in layer_types} - {"full_attention", "sliding_attention"}
-        )
-        if unknown:
-            raise ValueError(
-                f"layer_types holds {unknown}: choose full_attention or sliding_attention for "
-                "each layer"
-            )
-        if "sliding_attention" in layer_types:
-            if self.sliding_window is None:
-                raise ValueError(
-                    "layer_types holds sliding_attention but sliding_window is None: set "
-                    "sliding_window"
-                )
-            self.layer_types = list(layer_types)
-        else:
-            self.sliding_window = None
+        super().take_layer_types(layer_types)
 
     def validate_architecture(self):
         super().validate_architecture()

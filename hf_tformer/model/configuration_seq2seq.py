@@ -83,6 +83,8 @@ class TformerSeq2SeqConfig(TformerConfig):
     decoder_start_token_id: int | None = 1
 
     def __post_init__(self, **kwargs):
+        if self.logit_scale is None:
+            self.logit_scale = 1.0
         super().__post_init__(**{**kwargs, "auto_map": dict(AUTO_MAP)})
         if self.share_encoder_decoder_embeddings and self.source_vocab_size == self.vocab_size:
             self.source_vocab_size = None  # one table is resized as one

@@ -19,10 +19,10 @@ from .norms import build_norm, unchanged
 SPELLED_OUT = ("gelu_accurate", "gelu_fast", "gelu_new")
 
 
-def build_activation(config) -> nn.Module:
-    """Reads from config: hidden_act. xIELU makes its parameters in bfloat16: converted here."""
+def build_activation(name: str) -> nn.Module:
+    """By transformers' name. xIELU makes its parameters in bfloat16: converted here."""
     # CODEPATH: gelu_new in GPT-2
-    name = "gelu_pytorch_tanh" if config.hidden_act in SPELLED_OUT else config.hidden_act
+    name = "gelu_pytorch_tanh" if name in SPELLED_OUT else name
     return ACT2FN[name].to(torch.get_default_dtype())
 
 
@@ -43,7 +43,7 @@ class MLP(nn.Module):
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
         self.up_proj = nn.Linear(hidden, inner, bias=bias)
         self.down_proj = nn.Linear(inner, hidden, bias=bias)
-        self.act_fn = build_activation(config)
+        self.act_fn = build_activation(config.hidden_act)
 
     def forward(self, hidden_states):
         return self.down_proj(self.act_fn(self.up_proj(hidden_states)))

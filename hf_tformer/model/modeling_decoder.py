@@ -27,6 +27,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import SelfAttention
 from .configuration_decoder import TformerDecoderConfig
+from .layer_types import layer_type, window_of
 from .layers import Layer, build_dropout, initialise_projection, keep_positions, plan_for
 from .losses import Unprojected, causal_language_model_loss, loss_arguments, needs_logits
 from .masks import ignore_padding, mask_unwritten_keys, unless_packed
@@ -43,11 +44,9 @@ class TformerDecoderLayer(Layer):
     """A layer that sees the tokens before it: all of them, or those within a window."""
 
     def __init__(self, config, layer_idx: int):
-        layer_types = getattr(config, "layer_types", None)  # present only where some layer slides
-        attention_type = layer_types[layer_idx] if layer_types else "full_attention"
-        window = config.sliding_window if attention_type == "sliding_attention" else None
-        super().__init__(config, layer_idx, is_causal=True, sliding_window=window)
-        self.attention_type = attention_type
+        kind = layer_type(config, layer_idx)
+        super().__init__(config, layer_idx, True, window_of(config, kind))
+        self.attention_type = kind
 
 
 class TformerDecoderPreTrainedModel(PreTrainedModel):

@@ -30,10 +30,12 @@ def unchanged(hidden_states):
 
 def build_norm(config, size: int) -> nn.Module:
     """Reads from config: norm_type, rms_norm_eps, layer_norm_eps."""
-    # CODEPATH: rmsnorm in Llama, Mistral and Qwen; layernorm in GPT-2, BART and Marian
+    # CODEPATH: rmsnorm in Llama, Mistral and Qwen; layernorm in GPT-2, BART and Marian; without
+    # its bias in ModernBERT
     if config.norm_type == "rmsnorm":
         return RMSNorm(size, config.rms_norm_eps)
-    return nn.LayerNorm(size, eps=config.layer_norm_eps)
+    has_bias = config.norm_type == "layernorm"
+    return nn.LayerNorm(size, eps=config.layer_norm_eps, bias=has_bias)
 
 
 def optional_norm(config, wanted: bool) -> nn.Module:
