@@ -22,7 +22,9 @@ SELF_ATTENTION_ONLY = ("position_ids", "is_causal", "cu_seq_lens_q", "cu_seq_len
 SELF_ATTENTION_ONLY += ("max_length_q", "max_length_k")
 
 
-def eager_attention(module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
+def eager_attention(
+    module, query, key, value, attention_mask, scaling, dropout=0.0, position_bias=None, **kwargs
+):
     """softmax(query keyᵀ · scaling + mask) value, spelled out: the reference, and the one that
     shows its weights.
 
@@ -33,6 +35,8 @@ def eager_attention(module, query, key, value, attention_mask, scaling, dropout=
     kv_heads = key.shape[1]
     scores = query.reshape(batch, kv_heads, -1, query.shape[-1]) @ key.transpose(-1, -2) * scaling
     scores = scores.view(batch, heads, length, -1)
+    if position_bias is not None:
+        scores = scores + position_bias
     if attention_mask is not None:
         scores = scores + as_additive_mask(attention_mask, scores.dtype)
     # Softmax in float32 at least, as in Llama; only the finished weights are rounded.

@@ -23,6 +23,7 @@ AUTO_MAP = {
     "AutoModelForQuestionAnswering": "modeling_encoder.TformerEncoderForQuestionAnswering",
 }
 CHOICES = {
+    "score_bias": (None, "relative"),
     "classifier_pooling": ("cls", "mean"),
     "classifier_act": (None, *ACT2FN),
     "head_act": (None, *ACT2FN),
@@ -65,6 +66,7 @@ class TformerEncoderConfig(LayerTypesConfig):
     position_embedding_type: str = "rotary"  # learned (BERT), sinusoidal, none
     max_position_embeddings: int = 8192  # binding for learned positions only
     sinusoidal_layout: str = "interleaved"
+    score_bias: str | None = None  # relative (MPNet): each distance adds to the scores
     sliding_window: int | None = (
         64  # tokens nearer than this, on both sides; None: all layers see all
     )

@@ -32,6 +32,7 @@ from transformers.utils.generic import is_flash_attention_requested, merge_with_
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import SelfAttention
+from .biases import build_score_bias
 from .configuration_encoder import TformerEncoderConfig
 from .layer_types import LAYER_TYPES, layer_type, window_of
 from .layers import Layer, build_activation, build_dropout, initialise_projection, plan_for
@@ -167,6 +168,7 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
         self.embed_types = build_types(config)
         self.positions = build_positions(config)
         self.rotary_emb = RotationByLayerType(config)
+        self.score_bias = build_score_bias(config)
         self.embed_norm = optional_norm(config, config.embedding_norm)
         self.dropout = build_dropout(config)
         self.layers = nn.ModuleList(
@@ -228,11 +230,13 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
             kind: prepare_mask(self.config, kind, attention_mask, hidden_states, documents)
             for kind in {layer.attention_type for layer in self.layers}
         }
+        biases = self.score_bias(hidden_states)
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states,
                 attention_mask=masks[layer.attention_type],
                 position_embeddings=position_embeddings[layer.attention_type],
+                **biases,
                 **kwargs,
             )
         return self.norm(hidden_states)
