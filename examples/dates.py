@@ -6,9 +6,11 @@ their order and three scripts change, `söndag 5 mars 2023` and `2023年3月5日
 
 import datetime
 import random
+import re
 from typing import NamedTuple
 
-from babel.dates import format_date, format_skeleton
+from babel import Locale
+from babel.dates import DateTimeFormat, format_date, format_skeleton, get_date_format
 
 FIRST, LAST = datetime.date(1900, 1, 1), datetime.date(2099, 12, 31)
 LANGUAGES = (
@@ -18,6 +20,9 @@ LANGUAGES = (
 # Babel's lengths, and a skeleton with the short name of the weekday. Its "short" is left out: two
 # digits do not name a century, and 3/2/21 is in March here and in February there.
 FORMATS = ("full", "long", "medium", "yMMMEd")
+# Those that name the weekday. Without it 5 april 2023 is Dutch and Swedish, 1906年6月26日 Japanese and
+# Chinese; with it two dates of a thousand are still written alike somewhere else.
+WITH_WEEKDAY = ("full", "yMMMEd")
 HELD_OUT = 1000  # dates to validate with, and as many to test with
 
 
@@ -33,17 +38,54 @@ def write_date(date, language, form):
     return format_skeleton(form, date, locale=language)
 
 
-def date_pairs(number, seed=0):
+def date_pairs(number, seed=0, formats=FORMATS):
     """Three lists of pairs; no date of one appears in another, in whatever language."""
     generator = random.Random(seed)
     dates = [FIRST + datetime.timedelta(days=n) for n in range((LAST - FIRST).days + 1)]
     generator.shuffle(dates)
     held_out = {"validation": dates[:HELD_OUT], "test": dates[HELD_OUT : 2 * HELD_OUT]}
-    splits = {split: [pair_of(date, generator) for date in held_out[split]] for split in held_out}
+    splits = {
+        split: [pair_of(date, generator, formats) for date in held_out[split]] for split in held_out
+    }
     others = generator.choices(dates[2 * HELD_OUT :], k=number)
-    return {"train": [pair_of(date, generator) for date in others], **splits}
+    return {"train": [pair_of(date, generator, formats) for date in others], **splits}
 
 
-def pair_of(date, generator):
-    language, form = generator.choice(LANGUAGES), generator.choice(FORMATS)
+def pair_of(date, generator, formats):
+    language, form = generator.choice(LANGUAGES), generator.choice(formats)
     return Pair(write_date(date, language, form), date.isoformat(), language)
+
+
+# What a letter of a pattern stands for, in the words of Unicode's locale data.
+PARTS = {"y": "year", "M": "month", "L": "month", "d": "day", "E": "weekday", "c": "weekday"}
+FIELD = re.compile(r"%\((\w+)\)s")
+
+
+class TaggedDate(NamedTuple):
+    words: list[str]  # joined, they are the text
+    tags: list[str]
+
+
+def tagged_dates(number, seed=0):
+    """Dates with what each part of them is: year, month, day, weekday, or other."""
+    generator = random.Random(seed)
+    dates = (
+        FIRST + datetime.timedelta(days=generator.randint(0, (LAST - FIRST).days))
+        for _ in range(number)
+    )
+    return [
+        tag_date(date, generator.choice(LANGUAGES), generator.choice(FORMATS)) for date in dates
+    ]
+
+
+def tag_date(date, language, form):
+    if form in ("full", "long", "medium"):
+        pattern = get_date_format(form, language).format
+    else:
+        pattern = Locale.parse(language).datetime_skeletons[form].format
+    values, words, tags = DateTimeFormat(date, language), [], []
+    for index, piece in enumerate(FIELD.split(pattern)):  # every second piece is a field
+        if piece:
+            words.append(values[piece] if index % 2 else piece)
+            tags.append(PARTS[piece[0]] if index % 2 else "other")
+    return TaggedDate(words, tags)
