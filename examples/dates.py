@@ -20,8 +20,8 @@ LANGUAGES = (
 # Babel's lengths, and a skeleton with the short name of the weekday. Its "short" is left out: two
 # digits do not name a century, and 3/2/21 is in March here and in February there.
 FORMATS = ("full", "long", "medium", "yMMMEd")
-# Those that name the weekday. Without it 5 april 2023 is Dutch and Swedish, 1906年6月26日 Japanese and
-# Chinese; with it two dates of a thousand are still written alike somewhere else.
+# Those that name the weekday. Without it 5 april 2023 is Dutch and Swedish, 1906年6月26日 Japanese
+# and Chinese; with it two dates of a thousand are still written alike somewhere else.
 WITH_WEEKDAY = ("full", "yMMMEd")
 HELD_OUT = 1000  # dates to validate with, and as many to test with
 
