@@ -89,3 +89,16 @@ def tag_date(date, language, form):
             words.append(values[piece] if index % 2 else piece)
             tags.append(PARTS[piece[0]] if index % 2 else "other")
     return TaggedDate(words, tags)
+
+
+def same_dates(number, seed=0):
+    """Pairs of texts: the same date, written in two languages."""
+    generator = random.Random(seed)
+    days = generator.choices(range((LAST - FIRST).days + 1), k=number)
+    return [
+        tuple(
+            write_date(FIRST + datetime.timedelta(days=day), language, generator.choice(FORMATS))
+            for language in generator.sample(LANGUAGES, 2)
+        )
+        for day in days
+    ]
