@@ -1,13 +1,15 @@
 """Does what is trained with this code become as good as it should?
 
     python -m benchmarks.quality shakespeare         # minutes of a CPU
+    python -m benchmarks.quality masked              # minutes of a CPU
     python -m benchmarks.quality multi30k            # tens of minutes; --steps 300 for a look
     python -m benchmarks.quality multi30k --full     # a GPU
 
 shakespeare: the decoder with nanoGPT's recipe for a CPU, whose README gives a validation loss of
-1.88. multi30k: German to English by the functions of examples/train_translation.py, beside
-MarianMT's architecture of the same sizes, from the same batches in the same steps; ours in its
-modern form.
+1.88. masked: the encoder finds hidden letters of the same text, beside ModernBERT and BERT of no
+fewer parameters, from the same batches in the same steps. multi30k: German to English by the
+functions of examples/train_translation.py, beside MarianMT's architecture of the same sizes, from
+the same batches in the same steps; ours in its modern form.
 """
 
 import argparse
@@ -19,6 +21,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SHAKESPEARE_LOSS = 1.88
 BLOCK, BATCH = 64, 12
+DATA = {
+    "shakespeare": "tinyshakespeare.txt",
+    "masked": "tinyshakespeare.txt",
+    "multi30k": "multi30k.train.de.gz",
+}
 CPU = {
     "hidden_size": 128,
     "intermediate_size": 512,
@@ -51,16 +58,15 @@ def main(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("task", choices=["shakespeare", "multi30k"])
+    parser.add_argument("task", choices=list(DATA))
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     parser.add_argument("--steps", type=int, help="fewer than the recipe has, for a look")
     parser.add_argument("--full", action="store_true", help="multi30k at the size for a GPU")
     args = parser.parse_args(argv)
-    names = {"shakespeare": "tinyshakespeare.txt", "multi30k": "multi30k.train.de.gz"}
-    if not (args.data / names[args.task]).is_file():
-        print(f"skipped: {args.data} has no {names[args.task]}; --data names another folder")
+    if not (args.data / DATA[args.task]).is_file():
+        print(f"skipped: {args.data} has no {DATA[args.task]}; --data names another folder")
         return 0
-    return {"shakespeare": shakespeare, "multi30k": multi30k}[args.task](args)
+    return {"shakespeare": shakespeare, "masked": masked, "multi30k": multi30k}[args.task](args)
 
 
 def shakespeare(args):
@@ -124,6 +130,99 @@ def shakespeare(args):
     loss = curve[max(curve)]
     print(f"{loss:.4f} after {steps} steps; nanoGPT: {SHAKESPEARE_LOSS}")
     return int(steps == 2000 and loss > SHAKESPEARE_LOSS)
+
+
+def masked(args):
+    import torch
+    from transformers import (
+        BertConfig,
+        BertForMaskedLM,
+        ModernBertConfig,
+        ModernBertForMaskedLM,
+        set_seed,
+    )
+
+    from hf_tformer import TformerEncoderConfig, TformerEncoderForMaskedLM
+
+    text = (args.data / "tinyshakespeare.txt").read_text(encoding="utf-8")
+    letters = sorted(set(text))
+    ids = torch.tensor([letters.index(letter) for letter in text])
+    border, steps, length, batch = int(0.9 * len(ids)), args.steps or 2000, 2 * BLOCK, 2 * BATCH
+    generator = torch.Generator().manual_seed(1337)
+    places = torch.randint(border - length, (steps, batch), generator=generator)
+    training = [torch.stack([ids[p : p + length] for p in row]) for row in places.tolist()]
+    training = [hide(rows, len(letters), generator) for rows in training]
+    blocks = ids[border:].unfold(0, length, length).split(8 * batch)
+    validation = [hide(rows, len(letters), generator) for rows in blocks]
+
+    sizes = {"vocab_size": len(letters) + 1, "num_hidden_layers": 6, "num_attention_heads": 4}
+    nobody = dict.fromkeys(f"{name}_token_id" for name in ("pad", "bos", "eos", "cls", "sep"))
+    modern = {**sizes, "hidden_size": 128, "intermediate_size": 192}
+    models = {
+        "ours": lambda: TformerEncoderForMaskedLM(TformerEncoderConfig(**modern)),
+        "ModernBERT": lambda: ModernBertForMaskedLM(ModernBertConfig(**modern, **nobody)),
+        "BERT": lambda: BertForMaskedLM(
+            BertConfig(
+                **sizes,
+                hidden_size=128,
+                intermediate_size=304,
+                max_position_embeddings=length,
+                pad_token_id=None,
+            )
+        ),
+    }
+    curves, parameters = {}, {}
+    for name, build in models.items():
+        set_seed(1337)
+        model = build()
+        parameters[name] = model.num_parameters()
+        print(f"{name}: {parameters[name]:,} parameters")
+        curves[name] = learn(model, training, validation, max(1, steps // 8))
+    show(curves)
+    last = {name: curve[max(curve)] for name, curve in curves.items()}
+    is_smallest = parameters["ours"] <= min(parameters.values())
+    print("validation loss: " + ", ".join(f"{name} {loss:.4f}" for name, loss in last.items()))
+    return int(steps == 2000 and not (is_smallest and last["ours"] <= min(last.values())))
+
+
+def hide(rows, mask, generator):
+    """The letters with three of ten hidden, and labels where they are."""
+    import torch
+
+    hidden = torch.rand(rows.shape, generator=generator) < 0.3
+    return {"input_ids": rows.masked_fill(hidden, mask), "labels": rows.masked_fill(~hidden, -100)}
+
+
+def learn(model, training, validation, every):
+    """Step → validation loss; one recipe for all."""
+    import torch
+    from transformers import get_cosine_schedule_with_warmup
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
+    schedule = get_cosine_schedule_with_warmup(optimizer, 100, len(training))
+    curve = {}
+    for step, rows in enumerate(training, 1):
+        model.train()
+        model(**rows).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        if step % every == 0:
+            curve[step] = masked_loss(model, validation)
+    return curve
+
+
+def masked_loss(model, validation):
+    import torch
+
+    model.eval()
+    total = count = 0
+    with torch.no_grad():
+        for rows in validation:
+            found = int((rows["labels"] != -100).sum())
+            total, count = total + model(**rows).loss.item() * found, count + found
+    return total / count
 
 
 def labelled(rows):

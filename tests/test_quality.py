@@ -1,6 +1,7 @@
 """The measurements of quality run to their end, and say so where their data is missing."""
 
 import gzip
+import re
 
 from benchmarks import quality
 
@@ -10,7 +11,7 @@ TINY = {"hidden_size": 16, "intermediate_size": 16, "vocab_size": 300, "max_leng
 
 
 def test_without_its_data_a_measurement_is_skipped_with_a_sentence(tmp_path, capsys):
-    for task in ("shakespeare", "multi30k"):
+    for task in quality.DATA:
         assert quality.main([task, "--data", str(tmp_path)]) == 0
         assert f"skipped: {tmp_path} has no " in capsys.readouterr().out
 
@@ -21,6 +22,17 @@ def test_a_language_model_is_measured_on_the_last_tenth_of_the_text(tmp_path, ca
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.endswith("after 8 steps; nanoGPT: 1.88")
     assert float(last.split()[0]) < 3
+
+
+def test_the_encoder_is_measured_beside_models_that_are_not_smaller(tmp_path, capsys):
+    (tmp_path / "tinyshakespeare.txt").write_text("to be or not to be " * 500)
+    assert quality.main(["masked", "--data", str(tmp_path), "--steps", "8"]) == 0
+    printed = capsys.readouterr().out
+    sizes = re.findall(r"^(\w+): ([\d,]+) parameters$", printed, re.MULTILINE)
+    sizes = {name: int(number.replace(",", "")) for name, number in sizes}
+    assert sizes["ours"] <= sizes["ModernBERT"]
+    assert sizes["ours"] <= sizes["BERT"]
+    assert "validation loss: ours " in printed.splitlines()[-1]
 
 
 def test_both_architectures_see_the_same_batches_and_have_the_same_size(
