@@ -12,6 +12,9 @@ from transformers.configuration_utils import strict
 from .configuration_base import wrong
 from .layer_types import LAYER_TYPES, LayerTypesConfig
 
+if False:  # read, not run: transformers' digest of this file then covers the models' code, too
+    from .modeling_encoder import TformerEncoderModel
+
 AUTO_MAP = {
     "AutoConfig": "configuration_encoder.TformerEncoderConfig",
     "AutoModel": "modeling_encoder.TformerEncoderModel",
