@@ -105,12 +105,13 @@ def describe(done: Conversion) -> str:
     proof = (
         "not verified: nobody has compared the logits of both models"
         if done.difference is None
-        else f"largest difference of the logits: {done.difference:.1e}"
+        else f"largest difference of the {done.compared}: {done.difference:.1e}"
     )
     assumed = "".join(f"; assumed {name}={value}" for name, value in done.assumed.items())
     told = f"{done.folder}: {done.tensors} tensors, {done.format}; {proof}{assumed}"
-    lines = [told, *(f"does not agree: {words}" for words in done.disagreements)]
-    return "\n".join(map(printable, lines))
+    left_out = (f"left out: {words}" for words in done.left_out)
+    disagreements = (f"does not agree: {words}" for words in done.disagreements)
+    return "\n".join(map(printable, (told, *left_out, *disagreements)))
 
 
 def run_verify(options: argparse.Namespace) -> str:

@@ -10,8 +10,6 @@ import hf_tformer
 from hf_tformer.publish import card as our_card
 from hf_tformer.publish.publishing import count_parameters
 
-from .formats import OURS
-
 if TYPE_CHECKING:
     from .convert import Conversion
     from .formats import Format
@@ -84,13 +82,15 @@ def about(
     proof = (
         "Nobody has compared the logits of the two."
         if done.difference is None
-        else "Both read the same padded batch; the largest difference of their logits was "
-        f"{done.difference:.1e}."
+        else "Both read the same padded batch; the largest difference of their "
+        f"{done.compared} was {done.difference:.1e}."
     )
     kept = "What its card says about licence, languages and data sets stands above."
     kind = form.name if to_ours else "hf_tformer"
     tool = f"hf_tformer {hf_tformer.__version__}"
     text = f"Converted from the {kind} checkpoint `{source.name}` by {tool}. {proof}"
+    if to_ours and done.left_out:
+        text += f" Left out: {'; '.join(done.left_out)}."
     return f"{text} {kept}" if metadata else text
 
 
@@ -109,8 +109,7 @@ def write_ours(
 def write_theirs(
     folder: Path, form: "Format | PlainFormat", done: "Conversion", description: str
 ) -> ModelCard:
-    model_type = next(name for name, classes in OURS.items() if classes == form.our_classes)
-    what, task, auto = our_card.ABOUT[model_type]
+    what, task, auto = our_card.about(*family_of(form))
     name = done.folder.absolute().name
     text = TEXT.format(
         name=name,
@@ -124,6 +123,12 @@ def write_theirs(
     )
     data = ModelCardData(library_name=library_of(form, False), pipeline_tag=task)
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
+
+
+def family_of(form: "Format | PlainFormat") -> tuple[str, str]:
+    """Our model_type, and the class of ours that the format is for."""
+    config_class = form.our_classes.config_class
+    return config_class.model_type, form.our_classes.model_name
 
 
 def is_of_transformers(form: "Format | PlainFormat") -> bool:
@@ -143,6 +148,5 @@ def reader_of(form: "Format | PlainFormat") -> str:
 def snippet(folder: Path, name: str, auto: str) -> str:
     has_tokenizer = (folder / "tokenizer_config.json").exists()
     loading = our_card.WITH_TOKENIZER if has_tokenizer else our_card.WITHOUT_TOKENIZER
-    showing = our_card.SHOW_TEXT if has_tokenizer else our_card.SHOW
     loading = loading.format(auto=auto, pinned=f'"{name}"', trust="")
-    return "\n".join((loading, our_card.USES[auto], showing))
+    return our_card.program(loading, auto, has_tokenizer)

@@ -23,6 +23,7 @@ from hf_tformer.inside import TEMPLATES, fault_of_path, printable
 
 from .checkpoints import read_json
 from .rules import ConversionError
+from .sentences import copy_sentence_modules
 
 # What a tokenizer is made of, by the names that transformers looks for.
 TOKENIZER_FILES = (
@@ -44,6 +45,7 @@ TOKENIZER_FILES = (
 )
 CONFIG, HABITS, TOKENIZER = "config.json", "generation_config.json", "the tokenizer"
 ROLES = ("pad", "bos", "eos")
+MORE_ROLES = ("cls", "sep", "mask")  # of encoders
 
 
 def given_tokenizer(
@@ -102,6 +104,7 @@ class Companions:
         tokenizer: PreTrainedTokenizerBase | str | Path | None,
     ):
         self.src, self.source = Path(src), source
+        self.generates = source.can_generate()
         self.given = given_tokenizer(tokenizer)
         self.own, self.unread = (None, None) if self.given else own_tokenizer(src)
         self.tokenizer = self.given or self.own
@@ -111,11 +114,13 @@ class Companions:
     def save(self, folder: Path) -> list[str]:
         """Writes everything beside the weights and says what does not agree there."""
         self.save_habits(folder)
+        copy_sentence_modules(self.src, folder)
         if self.given is not None:
             config = read_json(folder / CONFIG)
             name_roles(self.given, config)
             save(self.given, folder)
-            fill_habits(folder / HABITS, config, self.given)
+            if self.generates:
+                fill_habits(folder / HABITS, config, self.given)
         else:
             self.copy_tokenizer(folder)
         return [*self.told_about_reading(), *disagreements(folder, self.tokenizer, self.source)]
@@ -125,6 +130,8 @@ class Companions:
 
         There they are read from the file: a configuration object has let go of them.
         """
+        if not self.generates:
+            return
         if (self.src / HABITS).is_file():
             shutil.copyfile(self.src / HABITS, folder / HABITS)
             return
@@ -172,7 +179,7 @@ def save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
 
 def name_roles(tokenizer: PreTrainedTokenizerBase, config: dict) -> None:
     """Gives a token its role where the model knows its id and the tokenizer calls it special."""
-    for role in ROLES:
+    for role in (*ROLES, *MORE_ROLES):
         token = tokenizer.added_tokens_decoder.get(as_id(config.get(f"{role}_token_id")))
         if getattr(tokenizer, f"{role}_token") is None and token is not None and token.special:
             setattr(tokenizer, f"{role}_token", str(token))
@@ -197,9 +204,9 @@ def disagreements(
     folder: Path, tokenizer: PreTrainedTokenizerBase | None, source: PreTrainedModel
 ) -> Iterator[str]:
     """A sentence for each special id that the files beside the weights do not agree on."""
-    told = {name: read_json(folder / name) for name in (CONFIG, HABITS)}
-    rows = source.get_output_embeddings().out_features
-    names = [f"{role}_token_id" for role in (*ROLES, "decoder_start")]
+    generates = source.can_generate()
+    told = {name: read_json(folder / name) for name in (CONFIG, HABITS)[: 1 + generates]}
+    names = [f"{role}_token_id" for role in (*ROLES, *MORE_ROLES, "decoder_start")]
     for name in names:
         known = {place: ids(content.get(name)) for place, content in told.items()}
         if tokenizer is not None:
@@ -207,7 +214,11 @@ def disagreements(
         known = {place: found for place, found in known.items() if found}
         if known and not set.intersection(*map(set, known.values())):
             said = ", ".join(f"{shown(found)} in {place}" for place, found in known.items())
-            yield f"{name} is {said}: correct what is wrong; generate() reads {HABITS}"
+            reader = f"; generate() reads {HABITS}" if generates else ""
+            yield f"{name} is {said}: correct what is wrong{reader}"
+    if not generates:
+        return
+    rows = source.get_output_embeddings().out_features
     for name, value in told[HABITS].items():
         if name.endswith("_token_id") and any(number >= rows for number in ids(value)):
             yield f"{name} is {value} in {HABITS}, but there are {rows} logits: choose a lower id"

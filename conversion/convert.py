@@ -1,7 +1,7 @@
 """From a folder of another format to one of ours and back, whole or not at all."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -21,7 +21,7 @@ from .destination import appearing
 from .formats import Format
 from .models import Library, translate
 from .plain import PlainFormat
-from .registry import detect, exportable, refuse_others_family, refuse_unreadable
+from .registry import detect, format_for, refuse_unreadable
 from .rules import (
     ConversionError,
     Rule,
@@ -29,6 +29,7 @@ from .rules import (
     check_shape,
     check_targets,
     convert,
+    is_ignored,
     locate,
     plan,
     refuse_names,
@@ -44,7 +45,8 @@ class Conversion:
 
     `difference` is None where nobody has compared them. `disagreements` holds a sentence for each
     special id that configuration, generation and tokenizer do not agree on, `assumed` the defaults
-    for what nobody said.
+    for what nobody said, `left_out` a sentence for each part of theirs that has no place in ours.
+    `compared` is what was compared: logits, or the hidden states of a model without a head.
     """
 
     folder: Path
@@ -53,6 +55,8 @@ class Conversion:
     difference: float | None
     disagreements: tuple[str, ...] = ()
     assumed: dict[str, object] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    compared: str = "logits"
 
 
 @dataclass(frozen=True)
@@ -132,14 +136,11 @@ def export_checkpoint(
     progress: bool = False,
 ) -> Conversion:
     """Makes the folder `dst` of the format `to` from the folder `src` of ours."""
-    form = exportable(to)
-    refuse_unreadable(src)
-    refuse_others_family(src, form)
     return transfer(
         Request(
             src,
             dst,
-            form,
+            format_for(src, to),
             direction="export",
             dtype=as_dtype(dtype),
             verify=verify,
@@ -167,9 +168,10 @@ def transfer(request: Request) -> Conversion:
     companions = Companions(request.src, described, request.tokenizer)
     rules = request.form.table(config if request.to_ours else target_config)
     # Nothing here keeps the checkpoint: its tensors must be gone when the logits are compared.
-    tensors, count, size = converted_tensors(
-        request, rules, source_side.checkpoint(request.src), source, target
-    )
+    checkpoint = source_side.checkpoint(request.src)
+    told = tuple(left_out(request, checkpoint, target))
+    tensors, count, size = converted_tensors(request, rules, checkpoint, source, target)
+    del checkpoint
     with appearing(request.dst, request.src, size) as folder:
         write_checkpoint(folder, counted(tensors, count, request.progress))
         target_side.save_description(target, folder)
@@ -181,9 +183,24 @@ def transfer(request: Request) -> Conversion:
             logits_difference(request, folder),
             disagreements,
             getattr(config, "assumed", {}),
+            told,
+            getattr(target_side, "answers", "logits"),
         )
         write_card(folder, request.form, request.to_ours, done, request.src)
     return done
+
+
+def left_out(request: Request, checkpoint: Checkpoint, target: nn.Module) -> Iterator[str]:
+    """A sentence for each part of theirs that has no place in ours."""
+    names = checkpoint.names() if request.to_ours else target.state_dict()
+    parts = {}
+    for name in names:
+        for pattern, what in request.form.dropped.items():
+            if is_ignored((pattern,), name):
+                parts.setdefault(what, []).append(name)
+    filled = "" if request.to_ours else "; transformers fills it with random numbers"
+    for what, found in parts.items():
+        yield f"{', '.join(sorted(found))}: {what}{filled}"
 
 
 def logits_difference(request: Request, folder: Path) -> float | None:
@@ -208,7 +225,8 @@ def converted_tensors(
     form, to_ours, dtype = request.form, request.to_ours, request.dtype
     source_side, target_side = Side.of(source), Side.of(target)
     steps = plan(rules, (target_side if to_ours else source_side).shapes)
-    source_ignored, target_ignored = (form.ignored, {}) if to_ours else ({}, form.ignored)
+    ignored = {**form.ignored, **form.dropped}
+    source_ignored, target_ignored = (ignored, {}) if to_ours else ({}, ignored)
     used = {name for step in steps for name in step.sources(to_ours)}
     places = locate(checkpoint, source_side, source_ignored, used)
     refuse_names("tensors are missing", used - places.keys() - set(form.zero_if_absent))

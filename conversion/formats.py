@@ -22,34 +22,49 @@ class Format:
 
     The functions take a configuration object of the one side and give the fields of the other.
     `classes` are the names of the configuration and the model in transformers, `our_classes` is our
-    family.
+    family. `dropped` are tensors of theirs that have no place in ours and are named when they are
+    left out, `first_position` how many of their positions are kept for padding.
     """
 
     name: str
-    rules: tuple[Rule, ...]
+    rules: tuple[Rule, ...] | Callable  # or what gives them for a configuration of theirs
     config_to_ours: Callable
     config_to_theirs: Callable
     classes: tuple[str, str]
     our_classes: Library
     ignored: dict[str, str] = field(default_factory=dict)  # their pattern → why nothing is lost
     zero_if_absent: tuple[str, ...] = ()  # theirs, which transformers fills with zeros too
+    dropped: dict[str, str] = field(default_factory=dict)  # their pattern → what it was for
+    first_position: Callable = lambda config: 0
 
     @property
     def theirs(self) -> Library:
-        return Library(transformers, *self.classes)
+        return Library(
+            transformers,
+            *self.classes,
+            self.our_classes.is_encoder,
+            tuple(self.dropped),
+            self.first_position,
+        )
 
     @property
     def remark(self) -> str:
         return f"{self.classes[1]} of transformers"
 
     def table(self, theirs: Config) -> tuple[Rule, ...]:
-        """The rules; a plain layout may have others for other configurations."""
-        return self.rules
+        """The rules; some layouts have others for other configurations."""
+        return self.rules(theirs) if callable(self.rules) else self.rules
 
 
 DECODER = Library(hf_tformer, "TformerDecoderConfig", "TformerDecoderForCausalLM")
 SEQ2SEQ = Library(hf_tformer, "TformerSeq2SeqConfig", "TformerSeq2SeqForConditionalGeneration")
-OURS = {"tformer_decoder": DECODER, "tformer_seq2seq": SEQ2SEQ}  # by model_type
+# The base model; folders hold it with one of several heads, which heads.py tells apart.
+ENCODER = Library(hf_tformer, "TformerEncoderConfig", "TformerEncoderModel", is_encoder=True)
+OURS = {  # by model_type
+    "tformer_decoder": DECODER,
+    "tformer_encoder": ENCODER,
+    "tformer_seq2seq": SEQ2SEQ,
+}
 
 
 def require(config: Config, reader: str, **needed: object) -> None:

@@ -115,13 +115,17 @@ def full_rotation(config: Config, reader: str) -> Fields:
     """Their rotation covers whole heads; a default one ignores partial_rotary_factor, ours does
     not."""
     rope = deepcopy(config.rope_parameters)
+    refuse_part_of_heads(rope, reader)
+    return rope
+
+
+def refuse_part_of_heads(rope: Fields, reader: str) -> None:
     fraction = rope.get("partial_rotary_factor")
     if fraction not in (None, 1.0) and rope["rope_type"] != "proportional":
         raise ConversionError(
             f"rope_parameters['partial_rotary_factor'] is {fraction} with rope_type "
             f"{rope['rope_type']!r}, which {reader} does not follow: only 1.0 converts"
         )
-    return rope
 
 
 def require_one_kind_of_layer(ours: Config, reader: str) -> None:

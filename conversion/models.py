@@ -19,7 +19,7 @@ from transformers.dynamic_module_utils import custom_object_save
 from transformers.initialization import no_init_weights
 
 from .checkpoints import Checkpoint, open_checkpoint
-from .rules import ConversionError
+from .rules import ConversionError, is_ignored
 
 if TYPE_CHECKING:
     from .formats import Format
@@ -40,8 +40,10 @@ class Reader:
     output_ids: int | None  # of an encoder-decoder
     longest: int
     pad: int | None
-    ask: Callable  # model, batch → the logits at real tokens, [tokens, vocab]
+    ask: Callable  # model, batch → the logits at real tokens, [tokens, vocab], or what it answers
     weights: list[torch.Tensor]  # what rounding to another dtype rounds
+    is_encoder: bool = False
+    types: int = 0  # kinds of segments
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,9 @@ class Library:
     library: ModuleType
     config_name: str
     model_name: str
+    is_encoder: bool = False
+    may_lack: tuple[str, ...] = ()  # patterns of tensors that nothing which is asked reads
+    first_position: Callable = lambda config: 0
 
     @property
     def config_class(self) -> type[PreTrainedConfig]:
@@ -60,6 +65,16 @@ class Library:
     def model_class(self) -> type[PreTrainedModel]:
         return getattr(self.library, self.model_name)
 
+    @property
+    def attention(self) -> str:
+        """What is asked with; MPNet knows one alone."""
+        return "sdpa" if self.model_class._supports_sdpa else "eager"
+
+    @property
+    def answers(self) -> str:
+        """What a model of this class answers with."""
+        return "hidden states" if self.model_name.endswith("Model") else "logits"
+
     def load_config(self, folder: str | Path, settings: Fields | None = None) -> PreTrainedConfig:
         if settings:
             raise ConversionError(
@@ -67,7 +82,7 @@ class Library:
             )
         try:
             # A configuration may name attention code on the Hub; what is stated is not looked up.
-            return self.config_class.from_pretrained(folder, attn_implementation="sdpa")
+            return self.config_class.from_pretrained(folder, attn_implementation=self.attention)
         except WRONG_VALUES as error:
             raise ConversionError(f"{folder}/config.json: {first_cause(error)}") from error
 
@@ -98,9 +113,13 @@ class Library:
         """The model of a folder in float32, every weight of it from there."""
         self.load_config(folder, settings)
         model, report = self.model_class.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="sdpa", output_loading_info=True
+            folder,
+            dtype=torch.float32,
+            attn_implementation=self.attention,
+            output_loading_info=True,
         )
-        lacking = sorted(map(str, (*report["missing_keys"], *report["mismatched_keys"])))
+        missing = [name for name in report["missing_keys"] if not is_ignored(self.may_lack, name)]
+        lacking = sorted(map(str, (*missing, *report["mismatched_keys"])))
         if lacking:
             raise ConversionError(f"{folder} lacks or misshapes {lacking[:5]}: fetch it again")
         config = model.config
@@ -108,15 +127,17 @@ class Library:
             model.eval(),
             model.get_input_embeddings().num_embeddings,
             model.get_output_embeddings().out_features if config.is_encoder_decoder else None,
-            config.max_position_embeddings,
+            config.max_position_embeddings - self.first_position(config),
             config.pad_token_id,
-            ask,
+            ask_encoder if self.is_encoder else ask,
             [
                 tensor
                 for tensor in model.state_dict(keep_vars=True).values()
                 # Frozen parameters are tables of constants, computed and not converted.
                 if tensor.requires_grad or not isinstance(tensor, nn.Parameter)
             ],
+            self.is_encoder,
+            getattr(config, "type_vocab_size", 0),
         )
 
 
@@ -124,6 +145,16 @@ def ask(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     """The logits at real tokens; what stands at padding is nobody's answer."""
     logits = model(**batch, use_cache=False).logits
     return logits[batch.get("decoder_attention_mask", batch["attention_mask"]).bool()]
+
+
+def ask_encoder(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """What its head says of each text or of each real token; without a head, its hidden states."""
+    outputs = model(**batch)
+    if "start_logits" in outputs:
+        said = torch.stack((outputs.start_logits, outputs.end_logits), dim=-1)
+    else:
+        said = outputs.logits if "logits" in outputs else outputs.last_hidden_state
+    return said[batch["attention_mask"].bool()] if said.ndim == 3 else said
 
 
 def translate(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -59,6 +60,7 @@ class PlainFormat:
     hides_padding: bool = False
     opener: Callable | None = None  # None: one file, or a folder of theirs that we wrote
     zero_if_absent = ()
+    dropped: ClassVar[dict[str, str]] = {}
 
     @property
     def theirs(self) -> "PlainFormat":

@@ -54,10 +54,10 @@ def compare(first: Asked, second: Asked, dtype: torch.dtype | None = None) -> fl
     actual = finite_logits(load(second), batch, second[1])
     if actual.shape != expected.shape:
         raise ConversionError(
-            f"{first[1]} gives {expected.shape[-1]} logits for each token and {second[1]} "
+            f"{first[1]} gives {expected.shape[-1]} numbers for each text or token and {second[1]} "
             f"{actual.shape[-1]}: they are different models"
         )
-    return refuse_difference(expected, actual)
+    return refuse_difference(expected, actual, getattr(first[0], "answers", "logits"))
 
 
 def load(model: Asked) -> Reader:
@@ -65,12 +65,12 @@ def load(model: Asked) -> Reader:
     return side.load(path, settings)
 
 
-def refuse_difference(expected: torch.Tensor, actual: torch.Tensor) -> float:
+def refuse_difference(expected: torch.Tensor, actual: torch.Tensor, answers: str) -> float:
     difference = (actual - expected).abs().max().item()
     limit = TOLERANCE * max(1.0, expected.abs().max().item())
     if not difference <= limit:  # said so that it catches what is not a number, too
         raise ConversionError(
-            f"the logits differ by {difference:.1e}, more than rounding explains ({limit:.1e}): "
+            f"the {answers} differ by {difference:.1e}, more than rounding explains ({limit:.1e}): "
             "the two models do not compute the same"
         )
     return difference
@@ -95,6 +95,11 @@ def padded_batch(reader: Reader) -> dict[str, torch.Tensor]:
             "decoder_input_ids": random_ids(reader.output_ids, mask.flip(0), reader.pad),
             "decoder_attention_mask": mask.flip(0),
         }
+    if reader.is_encoder:
+        batch = {"input_ids": random_ids(reader.input_ids, mask, reader.pad)}
+        if reader.types > 1:
+            batch["token_type_ids"] = random_ids(reader.types, mask, None)
+        return {**batch, "attention_mask": mask}
     mask = mask.flip(1)  # on the left, as for generation
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
     inputs = random_ids(reader.input_ids, mask, reader.pad)

@@ -1,6 +1,7 @@
 """All formats, and which one a folder or a file holds."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from hf_tformer.damage import fault_of_dtype
@@ -9,18 +10,25 @@ from hf_tformer.inside import fault_of_path
 from . import (
     attention_is_all_you_need,
     bart,
+    bert,
+    distilbert,
+    eurobert,
     gpt2,
     llama,
     llms_from_scratch,
     marian,
     meta_llama,
+    modernbert,
     nanogpt,
+    roberta,
     torch_transformer,
     tutorial_gpt,
     tutorial_seq2seq,
 )
 from .checkpoints import open_file, read_json
+from .encoders import OUR_CLASSES
 from .formats import OURS, Format
+from .heads import FormatWithHeads, architecture_of
 from .models import Library
 from .plain import PlainFormat
 from .rules import ConversionError
@@ -32,6 +40,11 @@ FORMATS = {
         gpt2,
         marian,
         bart,
+        bert,
+        roberta,
+        distilbert,
+        modernbert,
+        eurobert,
         meta_llama,
         nanogpt,
         llms_from_scratch,
@@ -86,7 +99,7 @@ def model_type_of(folder: str | Path) -> str:
 def detect(src: str | Path, name: str | None = None) -> Format | PlainFormat:
     """The format of what is to be imported; `name` is what the user takes it for."""
     found = format_of(src, name)
-    if name is not None and named(name) is not found:
+    if name is not None and named(name).name != found.name:
         raise ConversionError(f"{src} is {found.name}, not {name}: leave out the format")
     return found
 
@@ -103,7 +116,8 @@ def format_of(src: str | Path, name: str | None = None) -> Format | PlainFormat:
         raise ConversionError(
             f"model_type is {model_type!r} in {src}/config.json: choose a folder of {of_folders()}"
         )
-    return FORMATS[model_type]
+    form = FORMATS[model_type]
+    return form.reading(src) if isinstance(form, FormatWithHeads) else form
 
 
 def is_meta_folder(src: str | Path) -> bool:
@@ -144,8 +158,24 @@ def side_of(path: str | Path) -> Library | PlainFormat:
     """Who reads a folder or a file, ours or theirs."""
     is_folder_of_a_library = not Path(path).is_file() and not is_meta_folder(path)
     if is_folder_of_a_library and (model_type := model_type_of(path)) in OURS:
-        return OURS[model_type]
+        return our_side(path, model_type)
     return format_of(path).theirs
+
+
+def our_side(folder: str | Path, model_type: str) -> Library:
+    """Our family, with the class that a folder names where there is more than one."""
+    library = OURS[model_type]
+    if not library.is_encoder:
+        return library
+    return replace(library, model_name=architecture_of(folder, OUR_CLASSES))
+
+
+def format_for(folder: str | Path, name: str) -> Format | PlainFormat:
+    """The format that a folder of ours is to be exported to, for the model that it holds."""
+    form = exportable(name)
+    refuse_unreadable(folder)
+    refuse_others_family(folder, form)
+    return form.writing(folder) if isinstance(form, FormatWithHeads) else form
 
 
 def refuse_others_family(folder: str | Path, form: Format | PlainFormat) -> None:
@@ -155,11 +185,12 @@ def refuse_others_family(folder: str | Path, form: Format | PlainFormat) -> None
         raise ConversionError(
             f"{folder} is {model_type}, not one of {', '.join(OURS)}: import it first"
         )
-    if OURS[model_type] != form.our_classes:
+    family = OURS[model_type]
+    if family != form.our_classes:
         fitting = [
             other.name
             for other in FORMATS.values()
-            if other.our_classes == OURS[model_type] and other.config_to_theirs
+            if other.our_classes == family and other.config_to_theirs
         ]
         raise ConversionError(
             f"{folder} is a {model_type}, which {form.name} cannot express: "

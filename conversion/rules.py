@@ -140,8 +140,9 @@ class Side:
         return cls(shapes, aliases, getattr(model, "base_model_prefix", ""))
 
     def canonical(self, name: str) -> str:
-        """The name by which the model saves a tensor; base models are saved without a prefix."""
-        for candidate in (name, f"{self.prefix}.{name}"):
+        """The name by which the model saves a tensor; base models are saved without a prefix, and
+        read what was saved beside a head."""
+        for candidate in (name, f"{self.prefix}.{name}", name.removeprefix(f"{self.prefix}.")):
             if candidate in self.shapes or candidate in self.aliases:
                 return self.aliases.get(candidate, candidate)
         return name
@@ -166,7 +167,7 @@ def locate(
     refuse_names("the table reads what the model does not have", used - side.shapes.keys())
     places = {}
     for name in checkpoint.names():
-        canonical = side.canonical(name)
+        canonical = side.canonical(modern(name))
         if canonical in places:
             refuse_unequal(checkpoint, places[canonical], name)
         else:
@@ -180,6 +181,15 @@ def locate(
     }
     refuse_names("tensors that no rule explains", unknown)
     return {canonical: places[canonical] for canonical in sorted(used & places.keys())}
+
+
+def modern(name: str) -> str:
+    """Files of TensorFlow's days call the parameters of a norm otherwise, as transformers knows."""
+    old, new = ("LayerNorm.gamma", "LayerNorm.beta"), ("LayerNorm.weight", "LayerNorm.bias")
+    for ending, today in zip(old, new, strict=True):
+        if name.endswith(ending):
+            return name.removesuffix(ending) + today
+    return name
 
 
 def refuse_unequal(checkpoint: "Checkpoint", first: str, second: str) -> None:

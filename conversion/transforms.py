@@ -67,6 +67,19 @@ class DropRows:
         )
 
 
+class DropPadding:
+    """Their positions begin behind that of padding, which is the number of its id.
+
+    What stands before is read by padding alone, which nobody asks; it comes back as zeros.
+    """
+
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        return DropRows(config.pad_token_id + 1).forward(tensors, config)
+
+    def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        return DropRows(config.pad_token_id + 1).inverse(tensors, config)
+
+
 class Flatten:
     """[1, size] ↔ [size]"""
 

@@ -92,8 +92,8 @@ def test_a_format_that_the_folder_does_not_hold_is_refused(tmp_path, llama):
         import_checkpoint(src, dst, format="qwen2")
 
     assert_refused(tmp_path, "is llama, not qwen2", run=run)
-    edit_config(llama, model_type="bert")
-    assert_refused(tmp_path, "'bert'")
+    edit_config(llama, model_type="deberta")
+    assert_refused(tmp_path, "'deberta'")
 
 
 def test_quantised_weights_are_refused(tmp_path, llama):

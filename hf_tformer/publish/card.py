@@ -13,7 +13,15 @@ from ..registration import FAMILIES
 # model_type → what it is called, the task it is filed under, the Auto class of its usual head
 ABOUT = {
     "tformer_decoder": ("A decoder-only language model", "text-generation", "AutoModelForCausalLM"),
+    "tformer_encoder": ("An encoder", "feature-extraction", "AutoModel"),
     "tformer_seq2seq": ("An encoder-decoder", "translation", "AutoModelForSeq2SeqLM"),
+}
+# Of heads that are filed under another task than their family.
+TASKS = {
+    "AutoModelForMaskedLM": "fill-mask",
+    "AutoModelForSequenceClassification": "text-classification",
+    "AutoModelForTokenClassification": "token-classification",
+    "AutoModelForQuestionAnswering": "question-answering",
 }
 SIZES = (
     "num_hidden_layers",
@@ -99,14 +107,14 @@ def write_card(
 ) -> ModelCard:
     """Writes README.md into a saved folder; `revision` is the commit that its snippets pin."""
     config = read_config(folder)
-    what, task, _ = ABOUT[config["model_type"]]
-    about = f"{what} of {parameters:,} parameters, made with hf_tformer {__version__}."
+    what, task, _ = about(config["model_type"], saved_class(config))
+    summary = f"{what} of {parameters:,} parameters, made with hf_tformer {__version__}."
     digests = ((f"`{file}`", f"`{digest}`") for file, digest in code_hashes(folder).items())
     results = "| metric | value |\n|---|---|\n" + table((metrics or {}).items())
     text = TEXT.format(
         name=repo_id.split("/")[-1],
         repo_id=repo_id,
-        description=f"{about}\n\n{description}" if description else about,
+        description=f"{summary}\n\n{description}" if description else summary,
         sizes=table((size, config.get(size)) for size in SIZES),
         remote=snippet(folder, repo_id, revision, installed=False),
         installed=snippet(folder, repo_id, revision, installed=True),
@@ -147,22 +155,34 @@ def snippet(folder: str | os.PathLike, repo_id: str, revision: str | None, insta
     """A program that loads the model as it was published and runs it once."""
     auto_class = auto_class_of(read_config(folder))
     has_tokenizer = (Path(folder) / "tokenizer_config.json").exists()
-    lines = [
-        "import hf_tformer" if installed else "",
-        WITH_TOKENIZER if has_tokenizer else WITHOUT_TOKENIZER,
-        USES.get(auto_class, "print(model(**inputs).to_tuple()[0].shape)"),
-        SHOW_TEXT if has_tokenizer and auto_class in USES else SHOW if auto_class in USES else "",
-    ]
-    return "\n".join(line for line in lines if line).format(
+    loading = (WITH_TOKENIZER if has_tokenizer else WITHOUT_TOKENIZER).format(
         auto=auto_class,
         pinned=f'"{repo_id}", revision="{revision or "main"}"',
         trust="" if installed else ", trust_remote_code=True",
     )
+    text = program(loading, auto_class, has_tokenizer)
+    return f"import hf_tformer\n{text}" if installed else text
+
+
+def program(loading: str, auto_class: str, has_tokenizer: bool) -> str:
+    """What loads a model, followed by what is done with it."""
+    if auto_class not in USES:
+        return f"{loading}\nprint(model(**inputs).to_tuple()[0].shape)"
+    return "\n".join((loading, USES[auto_class], SHOW_TEXT if has_tokenizer else SHOW))
 
 
 def auto_class_of(config: dict) -> str:
     """The Auto class that opens a checkpoint with the head it was saved from."""
-    saved = (config.get("architectures") or [None])[0]
-    heads = FAMILIES[config["model_type"]][1]
-    found = [auto for auto, name in heads.items() if name == saved]
-    return found[0] if found else ABOUT[config["model_type"]][2]
+    return about(config["model_type"], saved_class(config))[2]
+
+
+def saved_class(config: dict) -> str | None:
+    return (config.get("architectures") or [None])[0]
+
+
+def about(model_type: str, class_name: str | None) -> tuple[str, str, str]:
+    """What a model is called, its task, and the Auto class that opens it with its head."""
+    what, task, usual = ABOUT[model_type]
+    heads = FAMILIES[model_type][1]
+    auto = next((auto for auto, name in heads.items() if name == class_name), usual)
+    return what, TASKS.get(auto, task), auto

@@ -1,0 +1,90 @@
+"""EuroBERT: Llama that sees both sides, and plain heads."""
+
+from dataclasses import replace
+
+from .encoders import CLASSIFIER, SHARED, TEXTS, heads_of, more_ids, unread_fields
+from .formats import ENCODER, carry, require
+from .heads import FormatWithHeads
+from .llama import IGNORED, RULES, full_rotation
+from .models import Config, Fields
+from .rules import linear
+
+BODY = tuple(rule for rule in RULES if rule.ours != "lm_head.weight")
+SAME_FIELDS = (
+    *SHARED,
+    "intermediate_size",
+    "num_key_value_heads",
+    "head_dim",
+    "hidden_act",
+    "rms_norm_eps",
+    "attention_bias",
+    "attention_dropout",
+    "mlp_bias",
+    "mask_token_id",
+)
+ALL_OF_THEM = {
+    "position_embedding_type": "rotary",
+    "sliding_window": None,
+    "norm_type": "rmsnorm",
+    "norm_position": "pre",
+    "final_norm": True,
+    "mlp_type": "gated",
+    "head_act": None,
+    "classifier_act": "gelu",
+    "classifier_norm": False,
+    "head_bias": True,
+}
+# theirs → ours. Models that classify nothing may say "late", which is a mean of logits.
+POOLINGS = {"bos": "cls", "mean": "mean", "late": "mean"}
+CONVERTED = ("bos", "mean")
+
+
+def to_ours(theirs: Config) -> Fields:
+    return {
+        **ALL_OF_THEM,
+        **carry(theirs, SAME_FIELDS),
+        **more_ids(theirs),
+        "attention_output_bias": theirs.attention_bias,
+        "lm_head_bias": theirs.mlp_bias,
+        "classifier_pooling": POOLINGS.get(theirs.classifier_pooling, "mean"),
+        "rope_parameters": full_rotation(theirs, "EuroBERT"),
+    }
+
+
+def to_theirs(ours: Config) -> Fields:
+    require(ours, "EuroBERT", position_embedding_type="rotary", sliding_window=None)
+    return {
+        **carry(ours, SAME_FIELDS),
+        **more_ids(ours),
+        "classifier_pooling": "bos" if ours.classifier_pooling == "cls" else "mean",
+        "rope_parameters": full_rotation(ours, "EuroBERT"),
+    }
+
+
+def heads():
+    """transformers has none for questions, and two ways of pooling that ours has too."""
+    texts = (*linear("transform.dense", "dense"), *CLASSIFIER)
+    found = heads_of("EuroBert", linear("lm_head", "lm_head"), texts)
+    del found["EuroBertForQuestionAnswering"]
+    return {
+        name: replace(head, choices={"classifier_pooling": CONVERTED})
+        if head.ours == TEXTS
+        else head
+        for name, head in found.items()
+    }
+
+
+FORMATS = (
+    FormatWithHeads(
+        "eurobert",
+        BODY,
+        to_ours,
+        to_theirs,
+        ("EuroBertConfig", "EuroBertModel"),
+        ENCODER,
+        IGNORED,
+        prefix="model",
+        heads=heads(),
+        unread_fields=unread_fields,
+    ),
+)
