@@ -57,7 +57,9 @@ class FormatWithHeads(Format):
     def of_head(self, head: Head) -> Format:
         def to_ours(theirs: Config) -> Fields:
             choose(theirs, "hf_tformer", **head.choices)
-            return self.config_to_ours(theirs)
+            fields = self.config_to_ours(theirs)
+            refuse_learned_activations(fields)
+            return fields
 
         def to_theirs(ours: Config) -> Fields:
             fields = self.config_to_theirs(ours)
@@ -114,6 +116,19 @@ TRAINING_ALONE = {
     "initializer",
     "initializer_range",
 }
+
+
+LEARNED = ("prelu", "xielu")
+
+
+def refuse_learned_activations(fields: Fields) -> None:
+    """Their numbers would need a place in every table, and no released encoder has them."""
+    for name in ("hidden_act", "head_act", "classifier_act"):
+        if fields.get(name) in LEARNED:
+            raise ConversionError(
+                f"{name} is {fields[name]!r}, whose own weights no table knows: only activations "
+                "without weights convert"
+            )
 
 
 def plain(config: Config, name: str) -> object:

@@ -5,7 +5,8 @@ from fields, build a model without weights, find the weights, describe a model i
 load a model to be asked for its logits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -17,6 +18,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.initialization import no_init_weights
+from transformers.utils import logging
 
 from .checkpoints import Checkpoint, open_checkpoint
 from .rules import ConversionError, is_ignored
@@ -112,12 +114,16 @@ class Library:
     def load(self, folder: str | Path, settings: Fields | None = None) -> Reader:
         """The model of a folder in float32, every weight of it from there."""
         self.load_config(folder, settings)
-        model, report = self.model_class.from_pretrained(
-            folder,
-            dtype=torch.float32,
-            attn_implementation=self.attention,
-            output_loading_info=True,
-        )
+        # Chunks change no answer, and stop a model where they do not divide the length of a text.
+        whole = {"chunk_size_feed_forward": 0} if self.is_encoder else {}
+        with unreported():
+            model, report = self.model_class.from_pretrained(
+                folder,
+                dtype=torch.float32,
+                attn_implementation=self.attention,
+                output_loading_info=True,
+                **whole,
+            )
         missing = [name for name in report["missing_keys"] if not is_ignored(self.may_lack, name)]
         lacking = sorted(map(str, (*missing, *report["mismatched_keys"])))
         if lacking:
@@ -139,6 +145,17 @@ class Library:
             self.is_encoder,
             getattr(config, "type_vocab_size", 0),
         )
+
+
+@contextmanager
+def unreported() -> Iterator[None]:
+    """Without transformers' table of what a file has and lacks: that is judged, and told, here."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def ask(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -1,0 +1,67 @@
+"""Random encoders of transformers are converted and proven, or refused by a sentence."""
+
+import pytest
+import transformers
+from drawn_encoders import FORMATS, draw
+from parity import randomise
+
+from conversion import ConversionError, export_checkpoint, import_checkpoint
+
+pytestmark = pytest.mark.usefixtures("warm_python")
+
+# What a draw spoils is refused before a model is made of it, or by the name of a field.
+FIELDS = {
+    "position_embedding_type",
+    "pad_token_id",
+    "eos_token_id",
+    "mask_token_id",
+    "is_decoder",
+    "max_position_embeddings",
+    "hidden_act",
+    "relative_attention_num_buckets",
+    "embedding_size",
+    "num_labels",
+    "classifier_pooling",
+    "partial_rotary_factor",
+}
+
+
+def converted(form, seed, folder):
+    """Whether the drawn model converts both ways; None where transformers makes none of it."""
+    class_name, config_name, fields = draw(form, seed)
+    try:
+        config = getattr(transformers, config_name)(**fields)
+        model = randomise(getattr(transformers, class_name)(config), seed)
+        model.save_pretrained(folder / "theirs")
+    except Exception:  # whatever their constructors raise for sizes that do not fit
+        return None
+    try:
+        done = import_checkpoint(folder / "theirs", folder / "ours")
+    except ConversionError as error:
+        assert any(name in str(error) for name in FIELDS), error
+        return False
+    assert done.difference is not None
+    back = export_checkpoint(folder / "ours", folder / "back", to=form)
+    assert back.difference is not None
+    return True
+
+
+def count(form, seeds, tmp_path):
+    results = []
+    for seed in seeds:
+        (tmp_path / str(seed)).mkdir()
+        results.append(converted(form, seed, tmp_path / str(seed)))
+    return results
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_few_drawn_encoders_convert_or_are_refused(form, tmp_path):
+    assert count(form, range(5), tmp_path).count(True) >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMATS)
+def test_many_drawn_encoders_convert_or_are_refused(form, tmp_path):
+    results = count(form, range(100, 300), tmp_path)
+    assert results.count(True) > 120
+    assert results.count(False) > 0
