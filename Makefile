@@ -40,7 +40,7 @@ test-newest: .venv-newest/ready ## the quick tests, on the newest transformers a
 	.venv-newest/bin/python -m pytest $(QUICK) $(ARGS)
 
 # Their file alone: the other tests import what the environment of the engines does not have.
-test-engines: .venv-engines/ready ## the tests that need ctranslate2 and vLLM
+test-engines: .venv-engines/ready ## the tests that need ctranslate2, vLLM and sentence-transformers
 	.venv-engines/bin/python -m pytest -n 0 -m engine tests/test_engines.py $(ARGS)
 
 test-wheel: .venv/ready ## build the wheel, install it elsewhere, and run every command from there

@@ -23,11 +23,13 @@ FIELDS = {
     "num_labels",
     "classifier_pooling",
     "partial_rotary_factor",
+    "num_hidden_layers",
+    "head_dim",
 }
 
 
 def converted(form, seed, folder):
-    """Whether the drawn model converts both ways; None where transformers makes none of it."""
+    """Whether the drawn model converts both ways, or why not; None where there is no such model."""
     class_name, config_name, fields = draw(form, seed)
     try:
         config = getattr(transformers, config_name)(**fields)
@@ -38,8 +40,7 @@ def converted(form, seed, folder):
     try:
         done = import_checkpoint(folder / "theirs", folder / "ours")
     except ConversionError as error:
-        assert any(name in str(error) for name in FIELDS), error
-        return False
+        return str(error)
     assert done.difference is not None
     back = export_checkpoint(folder / "ours", folder / "back", to=form)
     assert back.difference is not None
@@ -51,17 +52,19 @@ def count(form, seeds, tmp_path):
     for seed in seeds:
         (tmp_path / str(seed)).mkdir()
         results.append(converted(form, seed, tmp_path / str(seed)))
-    return results
+    refusals = [result for result in results if isinstance(result, str)]
+    assert not [words for words in refusals if not any(name in words for name in FIELDS)]
+    return results.count(True), len(refusals)
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_few_drawn_encoders_convert_or_are_refused(form, tmp_path):
-    assert count(form, range(5), tmp_path).count(True) >= 2
+    assert count(form, range(5), tmp_path)[0] >= 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 def test_many_drawn_encoders_convert_or_are_refused(form, tmp_path):
-    results = count(form, range(100, 300), tmp_path)
-    assert results.count(True) > 120
-    assert results.count(False) > 0
+    equal, refused = count(form, range(100, 300), tmp_path)
+    assert equal > 120
+    assert refused > 0

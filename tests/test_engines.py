@@ -14,10 +14,12 @@ from importlib.util import find_spec
 import pytest
 import torch
 from families import DECODER, SEQ2SEQ, random_rows, until_end
-from tokenizers import Tokenizer, models
+from parity import randomise
+from parity_encoder import CASES
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from conversion import export_checkpoint
+from conversion import export_checkpoint, import_checkpoint
 
 pytestmark = pytest.mark.engine
 
@@ -239,3 +241,64 @@ def test_vllm_serves_our_folder_with_the_code_it_brings(serve, tmp_path, name):
     model.save_pretrained(tmp_path / "ours")
     found = serve(tmp_path / "ours", model_impl="transformers", trust_remote_code=True)
     assert found == DECODER.generate(model, ROWS, **GREEDY)
+
+
+# Sentences, by the code that a folder brings.
+
+TEXTS = ["word3 word4 word5", "word9", "word7 word8 word9 word30 word31 word32"]
+ENCODE = """
+import json, sys
+
+sys.modules["hf_tformer"] = None
+
+from sentence_transformers import SentenceTransformer
+
+folder, texts = json.loads(sys.argv[1])
+model = SentenceTransformer(folder, trust_remote_code=True)
+print(json.dumps([model.encode(texts, **how).tolist() for how in ({}, {"prompt_name": "query"})]))
+"""
+BODIES = ("bert", "roberta", "mpnet", "electra", "distilbert", "modernbert", "eurobert")
+
+
+def save_sentence_model(folder, form):
+    """The model of transformers with pooling, a dense layer, norm and a prompt, as it is saved."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import (
+        Dense,
+        Normalize,
+        Pooling,
+        Transformer,
+    )
+
+    case = CASES[f"{form} Model"]
+    randomise(case.build_one(case.their_classes, case.theirs)).save_pretrained(folder / "body")
+    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<s>"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    # Padding is 1 in all of these.
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<s>")
+    tokenizer.save_pretrained(folder / "body")
+    body = Transformer(str(folder / "body"), max_seq_length=11)
+    around = [Pooling(30, pooling_mode="mean"), Dense(30, 7), Normalize()]
+    prompts = {"query": "word40 "}
+    model = SentenceTransformer(modules=[body, *around], prompts=prompts, device="cpu")
+    model.save(str(folder / "theirs"))
+
+
+def encoded(folder):
+    command = [sys.executable, "-c", ENCODE, json.dumps([str(folder), TEXTS])]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=folder.parent)
+    assert run.returncode == 0, run.stderr[-2000:]
+    return torch.tensor(json.loads(run.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("form", BODIES)
+def test_sentence_transformers_makes_the_vectors_that_it_made_before(form, tmp_path):
+    pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    save_sentence_model(tmp_path, form)
+    import_checkpoint(tmp_path / "theirs", tmp_path / "ours")
+    export_checkpoint(tmp_path / "ours", tmp_path / "back", to=form)
+    expected = encoded(tmp_path / "theirs")
+    assert not torch.allclose(expected[0], expected[1], atol=1e-2), "the prompt has to count"
+    for folder in ("ours", "back"):
+        actual = encoded(tmp_path / folder)
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
