@@ -17,19 +17,29 @@ class OpeningError(Exception):
 
 
 def open_model(
-    source: str, revision: str | None = None, **options: object
+    source: str, revision: str | None = None, *, writes: bool = True, **options: object
 ) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-    """A decoder or an encoder-decoder with its head, and its tokenizer; adapters on top of it."""
+    """A language model and its tokenizer; adapters on top of it. `writes`: it has to write texts,
+    and an encoder is refused."""
     from transformers import (
         AutoConfig,
         AutoModelForCausalLM,
+        AutoModelForMaskedLM,
         AutoModelForSeq2SeqLM,
         AutoTokenizer,
     )
 
     base, its_revision = find_base(source, revision)
     config = open_pretrained(AutoConfig, base, revision=its_revision)
-    auto_class = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    if config.model_type == "tformer_encoder":
+        if writes:
+            raise OpeningError(
+                f"{source} is an encoder, which writes no texts: give a decoder or an "
+                "encoder-decoder"
+            )
+        auto_class = AutoModelForMaskedLM
+    else:
+        auto_class = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     model = open_pretrained(auto_class, source, revision=revision, **options)
     return model, open_pretrained(AutoTokenizer, source, revision=revision)
 

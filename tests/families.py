@@ -1,4 +1,4 @@
-"""One interface to both families, so that each promise is written once and kept by both.
+"""One interface to all families, so that each promise is written once and kept by all.
 
 Sizes are odd on purpose: three key heads, a head size that is not hidden / heads, a prime
 vocabulary.
@@ -6,14 +6,22 @@ vocabulary.
 
 from dataclasses import dataclass
 
+import pytest
 import torch
 from parity import randomise
-from transformers import EncoderDecoderCache, StaticCache
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    EncoderDecoderCache,
+    StaticCache,
+)
 
 import hf_tformer
 
 BACKENDS = ("eager", "sdpa", "flash_attention_2")  # the last one simulated: see simulated_flash.py
 PAD = 0
+IGNORED = -100
 
 
 def pad(rows, side):
@@ -37,6 +45,7 @@ class Family:
     config_class: type
     model_class: type
     base_class: type
+    auto: type  # the Auto class of its usual head
     sizes: dict
 
     def config(self, **overrides):
@@ -47,15 +56,45 @@ class Family:
         model.config._attn_implementation = backend
         return model
 
-
-class Decoder(Family):
-    """A prompt is the sequence itself; what is decoded continues it."""
+    def target(self, ids):
+        """What a forward pass is given besides its input: only an encoder-decoder wants more."""
+        return {}
 
     def logits(self, model, rows, side="right", **kwargs):
         """The logits of each row's real tokens: a list of [length, vocab]."""
         ids, mask = pad(rows, side)
         logits = model(input_ids=ids, attention_mask=mask, **kwargs).logits
         return [logits[i, mask[i].bool()] for i in range(len(rows))]
+
+    def training_rows(self, rows, targets=None):
+        """What a dataset holds: input_ids and labels, unpadded."""
+        return [{"input_ids": row, "labels": row} for row in rows]
+
+    def training_batch(self, rows, targets=None):
+        examples = self.training_rows(rows, targets)
+        ids, mask = pad([example["input_ids"] for example in examples], "right")
+        labels, counted = pad([example["labels"] for example in examples], "right")
+        labels = labels.masked_fill(counted == 0, IGNORED)
+        return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+    def shifted(self, logits, labels):
+        """Logits beside the labels that they are to give."""
+        return logits, labels
+
+
+class Encoder(Family):
+    """Each token is found from those on both sides; nothing is written."""
+
+    def training_rows(self, rows, targets=None):
+        """Some tokens are to be found: every other one."""
+        labels = ([t if i % 2 == 0 else IGNORED for i, t in enumerate(row)] for row in rows)
+        return [
+            {"input_ids": row, "labels": wanted} for row, wanted in zip(rows, labels, strict=True)
+        ]
+
+
+class Decoder(Family):
+    """A prompt is the sequence itself; what is decoded continues it."""
 
     def steps(self, model, ids, chunks, cache=None):
         """Feeds `ids` in chunks beside a cache; the logits of all of them."""
@@ -77,14 +116,6 @@ class Decoder(Family):
         output = model.generate(input_ids=ids, attention_mask=mask, pad_token_id=PAD, **kwargs)
         return [until_end(row[ids.shape[1] :]) for row in output.tolist()]
 
-    def training_batch(self, rows, labels=None):
-        ids, mask = pad(rows, "right")
-        return {
-            "input_ids": ids,
-            "attention_mask": mask,
-            "labels": ids.masked_fill(mask == 0, -100),
-        }
-
     def shifted(self, logits, labels):
         return logits[:, :-1], labels[:, 1:]
 
@@ -92,6 +123,9 @@ class Decoder(Family):
 class Seq2Seq(Family):
     """A prompt is a source; what is decoded answers it. The target is one fixed sequence where one
     is needed."""
+
+    def target(self, ids):
+        return {"decoder_input_ids": ids}
 
     def logits(self, model, rows, side="right", **kwargs):
         ids, mask = pad(rows, side)
@@ -134,17 +168,11 @@ class Seq2Seq(Family):
         output = model.generate(input_ids=ids, attention_mask=mask, **kwargs)
         return [until_end(row[1:]) for row in output.tolist()]
 
-    def training_batch(self, rows, labels=None):
-        ids, mask = pad(rows, "right")
-        targets, target_mask = pad(labels or [row[::-1] for row in rows], "right")
-        return {
-            "input_ids": ids,
-            "attention_mask": mask,
-            "labels": targets.masked_fill(target_mask == 0, -100),
-        }
-
-    def shifted(self, logits, labels):
-        return logits, labels
+    def training_rows(self, rows, targets=None):
+        targets = targets or [row[::-1] for row in rows]
+        return [
+            {"input_ids": row, "labels": target} for row, target in zip(rows, targets, strict=True)
+        ]
 
 
 def until_end(tokens, end=2):
@@ -156,6 +184,7 @@ DECODER = Decoder(
     hf_tformer.TformerDecoderConfig,
     hf_tformer.TformerDecoderForCausalLM,
     hf_tformer.TformerDecoderModel,
+    AutoModelForCausalLM,
     {
         "vocab_size": 101,
         "hidden_size": 36,
@@ -173,6 +202,7 @@ SEQ2SEQ = Seq2Seq(
     hf_tformer.TformerSeq2SeqConfig,
     hf_tformer.TformerSeq2SeqForConditionalGeneration,
     hf_tformer.TformerSeq2SeqModel,
+    AutoModelForSeq2SeqLM,
     {
         "vocab_size": 101,
         "hidden_size": 36,
@@ -186,4 +216,26 @@ SEQ2SEQ = Seq2Seq(
         "dropout": 0.0,
     },
 )
-FAMILIES = (DECODER, SEQ2SEQ)
+ENCODER = Encoder(
+    "encoder",
+    hf_tformer.TformerEncoderConfig,
+    hf_tformer.TformerEncoderForMaskedLM,
+    hf_tformer.TformerEncoderModel,
+    AutoModelForMaskedLM,
+    {
+        "vocab_size": 101,
+        "hidden_size": 36,
+        "intermediate_size": 44,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 3,
+        "head_dim": 10,
+        "max_position_embeddings": 64,
+        "sliding_window": 4,  # of the second layer: narrow enough to matter
+        "pad_token_id": PAD,
+    },
+)
+FAMILIES = (DECODER, SEQ2SEQ, ENCODER)
+WRITERS = (DECODER, SEQ2SEQ)  # those that generate
+by_model_type = {family.config_class.model_type: family for family in FAMILIES}
+by_writers = pytest.mark.parametrize("family", WRITERS, ids=lambda family: family.name)

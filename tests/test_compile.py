@@ -5,7 +5,7 @@ The aot_eager backend traces and differentiates like the real one but needs no C
 
 import pytest
 import torch
-from families import DECODER, SEQ2SEQ, random_rows
+from families import SEQ2SEQ, by_writers, random_rows
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -33,6 +33,7 @@ def test_a_training_step_is_one_graph(family, attention, positions):
     assert all(p.grad is not None for p in model.parameters())
 
 
+@by_writers
 @torch.no_grad()
 def test_a_decoding_step_is_one_graph_that_serves_every_step(family):
     model = family.build()
@@ -70,7 +71,7 @@ def test_one_graph_serves_every_length(family):
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
     for length in (5, 9, 13):
         ids = torch.tensor(random_rows([length, length]))
-        target = {} if family is DECODER else {"decoder_input_ids": ids}
+        target = family.target(ids)
         torch.testing.assert_close(
             compiled(input_ids=ids, use_cache=False, **target).logits,
             model(input_ids=ids, use_cache=False, **target).logits,

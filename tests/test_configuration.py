@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from families import DECODER, SEQ2SEQ
+from families import DECODER, ENCODER, SEQ2SEQ, by_writers
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig
 
@@ -89,7 +89,6 @@ REFUSED_ROPE = [
     ({"rope_type": "linear", "factor": "two"}, ["factor", "'two'", "number"]),
     ({"rope_type": "default", "rope_theta": -1.0}, ["rope_theta", "-1.0", "number"]),
     ({"rope_type": "default", "partial_rotary_factor": 0.01}, ["partial_rotary_factor", "even"]),
-    ({"full_attention": {"rope_type": "default"}}, ["full_attention", "flat"]),
     ({"rope_type": "default", "rope_theta": True}, ["rope_theta", "True", "number"]),
     ({"rope_type": "default", "partial_rotary_factor": "x"}, ["partial_rotary_factor", "'x'"]),
     (
@@ -168,6 +167,37 @@ REFUSED_SEQ2SEQ = [
     ),
 ]
 
+ROPE = {"rope_type": "default"}
+REFUSED_ENCODER = [
+    ({"type_vocab_size": -1}, ["type_vocab_size is -1", "0 for no segments"]),
+    ({"type_vocab_size": 10**9}, ["type_vocab_size is 1000000000", "0 for no segments"]),
+    ({"score_bias": "alibi"}, ["score_bias is 'alibi'", "relative"]),
+    ({"classifier_pooling": "max"}, ["classifier_pooling is 'max'", "cls, mean"]),
+    ({"classifier_act": "loud"}, ["classifier_act is 'loud'", "tanh"]),
+    ({"classifier_act": None}, ["classifier_norm is True", "classifier_norm=False"]),
+    ({"head_act": "loud"}, ["head_act is 'loud'", "gelu"]),
+    ({"first_attention_norm": False, "norm_position": "post"}, ["first_attention_norm", "'post'"]),
+    ({"is_encoder_decoder": True}, ["is_encoder_decoder is True", "leave it"]),
+    ({"mask_token_id": 32000}, ["mask_token_id is 32000", "0 to 31999"]),
+    ({"cls_token_id": -1}, ["cls_token_id is -1", "0 to 31999"]),
+    ({"sep_token_id": 32000}, ["sep_token_id is 32000", "0 to 31999"]),
+    ({"sliding_window": 0}, ["sliding_window is 0"]),
+    ({"layer_types": ["full_attention"]}, ["layer_types has 1", "num_hidden_layers (6)"]),
+    (
+        {"sliding_window": None, "layer_types": ["sliding_attention"] * 6},
+        ["sliding_window is None", "set sliding_window"],
+    ),
+    ({"rope_parameters": {"full_attention": ROPE}}, ["no sliding_attention", "one flat dict"]),
+    (
+        {"rope_parameters": {"full_attention": ROPE, "sliding_attention": "default"}},
+        ["rope_parameters['sliding_attention'] is 'default'", "give a dict"],
+    ),
+    (
+        {"rope_parameters": {"full_attention": ROPE, "sliding_attention": {"rope_theta": -1.0}}},
+        ["rope_theta", "-1.0", "positive number"],
+    ),
+]
+
 
 def check_refused(config_class, fields, words):
     with pytest.raises((ValueError, StrictDataclassError)) as caught:
@@ -183,6 +213,13 @@ def test_a_wrong_value_is_refused_by_name(family, fields, words):
 
 @pytest.mark.parametrize(("rope", "words"), REFUSED_ROPE, ids=lambda value: str(value)[:60])
 def test_wrong_rotary_parameters_are_refused_by_name(family, rope, words):
+    check_refused(family.config_class, {**ROTARY, "rope_parameters": rope}, words)
+
+
+@by_writers
+def test_rotary_parameters_for_each_kind_of_layer_are_an_encoder_s_alone(family):
+    rope = {"full_attention": {"rope_type": "default"}}
+    words = ["full_attention", "flat"]
     check_refused(family.config_class, {**ROTARY, "rope_parameters": rope}, words)
 
 
@@ -246,6 +283,11 @@ def test_a_class_of_ones_own_reads_the_files_of_the_family(family):
     own = type("Own", (family.config_class,), {"model_type": "own"})
     assert own.from_dict({"model_type": family.config_class.model_type}).model_type == "own"
     assert own(model_type="own").model_type == "own"
+
+
+@pytest.mark.parametrize(("fields", "words"), REFUSED_ENCODER, ids=lambda value: str(value)[:60])
+def test_a_wrong_value_of_the_encoder_is_refused_by_name(fields, words):
+    check_refused(ENCODER.config_class, fields, words)
 
 
 def test_a_value_made_wrong_later_is_refused_on_saving(family, tmp_path):
@@ -350,7 +392,7 @@ def test_old_keys_load_to_the_model_of_the_new_ones(family, old, new):
     for key, value in new.rope_parameters.items():
         assert old.rope_parameters[key] == value
     ids = torch.tensor([[5, 6, 7, 8]])
-    target = {} if family is DECODER else {"decoder_input_ids": ids}
+    target = family.target(ids)
     logits = []
     for config in (old, new):
         torch.manual_seed(0)
@@ -360,7 +402,7 @@ def test_old_keys_load_to_the_model_of_the_new_ones(family, old, new):
 
 def test_another_rope_theta_is_another_model(family):
     ids = torch.tensor([[5, 6, 7, 8]])
-    target = {} if family is DECODER else {"decoder_input_ids": ids}
+    target = family.target(ids)
     near, far = (
         family.build(**ROTARY, rope_theta=theta)(ids, **target).logits for theta in (1e2, 1e6)
     )

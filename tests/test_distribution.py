@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import DECODER, SEQ2SEQ
+from families import FAMILIES
 
 # A vocabulary that two processes can halve: before 5.17 transformers gathers equal parts only.
 SIZES = {"vocab_size": 102, "num_attention_heads": 6, "num_key_value_heads": 2}
@@ -89,24 +89,21 @@ def run_in_two_processes(script, folder, cases):
     assert run.stdout.count("same") == 2 * len(cases), run.stderr[-3000:]
 
 
-AUTO = ((DECODER, "AutoModelForCausalLM"), (SEQ2SEQ, "AutoModelForSeq2SeqLM"))
-
-
 def test_a_tensor_parallel_model_has_the_logits_and_the_gradients_of_one_process(tmp_path):
     cases = {}
-    for (family, auto), tie in product(AUTO, (True, False)):
+    for family, tie in product(FAMILIES, (True, False)):
         folder = tmp_path / f"{family.name}, {'tied' if tie else 'untied'}"
         save_step(family, folder, **SIZES, mlp_type="gated", qk_norm=True, tie_word_embeddings=tie)
-        cases[folder] = auto
+        cases[folder] = family.auto.__name__
     run_in_two_processes(TENSOR_PARALLEL, tmp_path, cases)
 
 
 def test_a_sharded_training_step_has_the_gradients_of_one_process(tmp_path):
     cases = {}
-    for (family, auto), tie in product(AUTO, (True, False)):
+    for family, tie in product(FAMILIES, (True, False)):
         folder = tmp_path / f"{family.name}, {'tied' if tie else 'untied'}"
         save_step(family, folder, tie_word_embeddings=tie)
-        cases[folder] = auto
+        cases[folder] = family.auto.__name__
     run_in_two_processes(FULLY_SHARDED, tmp_path, cases)
 
 
@@ -132,7 +129,6 @@ def save_step(family, folder, **changes):
 
 @pytest.mark.parametrize("mlp_type", ["plain", "gated"])
 @pytest.mark.parametrize("qk_norm", [True, False])
-@pytest.mark.parametrize("family", [DECODER, SEQ2SEQ], ids=["decoder", "seq2seq"])
 def test_the_plans_name_modules_that_exist(family, qk_norm, mlp_type):
     model = family.build(mlp_type=mlp_type, qk_norm=qk_norm)
     names = {name for name, _ in model.named_modules()}

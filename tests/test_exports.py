@@ -2,23 +2,21 @@
 
 import pytest
 import torch
-from families import DECODER, SEQ2SEQ, pad, random_rows
+from families import SEQ2SEQ, WRITERS, pad, random_rows
 from torch.export import Dim
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
 def inputs_of(family, lengths):
-    ids, mask = pad(random_rows(lengths), "left" if family is DECODER else "right")
+    ids, mask = pad(random_rows(lengths), "right" if family is SEQ2SEQ else "left")
     inputs = {"input_ids": ids, "attention_mask": mask}
-    if family is SEQ2SEQ:
-        inputs["decoder_input_ids"] = torch.tensor(random_rows([lengths[0] + 2] * len(lengths)))
-    return inputs
+    return inputs | family.target(torch.tensor(random_rows([lengths[0] + 2] * len(lengths))))
 
 
 def compare(family, program, model, inputs):
     """At real tokens: what is computed at padding means nothing."""
-    real = inputs["attention_mask"].bool() if family is DECODER else ...
+    real = ... if family is SEQ2SEQ else inputs["attention_mask"].bool()
     actual, expected = program(**inputs).logits, model(**inputs).logits
     torch.testing.assert_close(actual[real], expected[real], **CLOSE)
 
@@ -26,16 +24,15 @@ def compare(family, program, model, inputs):
 @pytest.mark.parametrize("backend", ["eager", "sdpa"])
 def test_an_exported_model_takes_shapes_that_it_never_saw(family, backend):
     model = family.build(backend)
-    open_shape = {0: Dim.AUTO, 1: Dim.AUTO}
-    shapes = dict.fromkeys(inputs_of(family, [2]), open_shape)
-    seen = {**inputs_of(family, [7, 4, 5]), "use_cache": False}
+    without_cache = {"use_cache": False} if family in WRITERS else {}
+    seen = inputs_of(family, [7, 4, 5])
+    shapes = {name: {0: Dim.AUTO, 1: Dim.AUTO} for name in seen} | dict.fromkeys(without_cache)
     with torch.no_grad():
         program = torch.export.export(
-            model, (), seen, dynamic_shapes={**shapes, "use_cache": None}, strict=False
+            model, (), {**seen, **without_cache}, dynamic_shapes=shapes, strict=False
         ).module()
         for lengths in ([7, 4, 5], [11, 3], [4, 9, 2, 6, 5]):
-            inputs = {**inputs_of(family, lengths), "use_cache": False}
-            compare(family, program, model, inputs)
+            compare(family, program, model, {**inputs_of(family, lengths), **without_cache})
 
 
 def test_transformers_own_exporter_keeps_shapes_open(family):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from families import DECODER, SEQ2SEQ, pad, random_rows, until_end
+from families import DECODER, SEQ2SEQ, by_writers, pad, random_rows, until_end
 from transformers import DynamicCache, EncoderDecoderCache
 
 ROWS = random_rows([3, 9, 6, 1])
@@ -42,12 +42,14 @@ def beams_by_hand(family, model, row, beams, steps):
     return candidates[0][1][len(start) :]
 
 
+@by_writers
 def test_greedy_decoding_is_the_loop_written_by_hand(family, backend):
     model = family.build(backend)
     expected = [greedy_by_hand(family, model, row) for row in ROWS]
     assert family.generate(model, ROWS, **GREEDY) == expected
 
 
+@by_writers
 def test_beam_search_is_the_search_written_by_hand(family):
     model = family.build()
     model.generation_config.eos_token_id = None
@@ -58,6 +60,7 @@ def test_beam_search_is_the_search_written_by_hand(family):
     assert [tokens[:5] for tokens in found] == [until_end(tokens) for tokens in expected]
 
 
+@by_writers
 @pytest.mark.parametrize("implementation", ["static", "offloaded", "dynamic"])
 def test_every_cache_gives_the_same_tokens(family, backend, implementation):
     if implementation == "offloaded" and not torch.cuda.is_available():
@@ -82,6 +85,7 @@ def test_a_prompt_read_in_chunks_gives_the_same_tokens(backend):
     assert DECODER.generate(model, ROWS, **GREEDY, prefill_chunk_size=4) == expected
 
 
+@by_writers
 def test_a_draft_model_does_not_change_the_tokens(family):
     model = family.build()
     draft = (
@@ -91,6 +95,7 @@ def test_a_draft_model_does_not_change_the_tokens(family):
     assert family.generate(model, ROWS[:1], **GREEDY, assistant_model=draft) == expected
 
 
+@by_writers
 def test_looking_up_the_prompt_does_not_change_the_tokens(family):
     model = family.build()
     expected = family.generate(model, ROWS[1:2], **GREEDY)
@@ -121,6 +126,7 @@ def test_continuous_batching_gives_the_tokens_of_generate():
     assert [until_end(by_prompt[tuple(row)]) for row in ROWS] == expected
 
 
+@by_writers
 @pytest.mark.parametrize("beams", [1, 3], ids=["sampling", "beam sampling"])
 def test_sampling_follows_the_seed(family, beams):
     model = family.build()
@@ -140,6 +146,7 @@ def test_sampling_follows_the_seed(family, beams):
     assert results[0] != results[2]
 
 
+@by_writers
 def test_a_saved_folder_generates_with_no_further_arguments(family, tmp_path):
     model = family.build()
     ids, mask = pad(ROWS, "left")
@@ -159,11 +166,13 @@ def test_the_encoder_decoder_keeps_two_caches_and_takes_a_single_one():
     torch.testing.assert_close(single.logits, output.logits)
 
 
+@by_writers
 def test_base_models_and_task_heads_do_not_generate(family):
     assert family.model_class.can_generate()
     assert not family.base_class.can_generate()
 
 
+@by_writers
 def test_nothing_in_a_forward_signature_is_a_relic(family):
     """generate brings back an argument that the library retired, for code that still names it."""
     import inspect

@@ -39,7 +39,7 @@ def test_training_returns_logits_only_if_asked(family):
     assert model(**batch).logits is None
     assert model(**batch, return_logits=True).logits is not None
     del batch["labels"]
-    given = {} if family is DECODER else {"decoder_input_ids": batch["input_ids"]}
+    given = family.target(batch["input_ids"])
     assert model(**batch, **given).logits is not None  # there is nothing else to return
     asking = family.build(return_logits_in_training=True).train()
     assert asking(**family.training_batch(ROWS, TARGETS)).logits is not None

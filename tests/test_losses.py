@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from families import DECODER, SEQ2SEQ, random_rows
+from families import DECODER, SEQ2SEQ, by_writers, random_rows
 from torch.nn.functional import cross_entropy, log_softmax
 
 ROWS = random_rows([9, 3, 7, 5, 8, 2, 6, 4])
@@ -84,11 +84,7 @@ def test_accumulated_parts_give_the_gradient_of_the_whole_batch(family, smoothin
 def test_a_batch_without_labels_has_a_loss_of_zero_not_nan(family):
     model, batch = family.build(), batch_of(family)
     batch["labels"].fill_(-100)
-    extra = (
-        {}
-        if family is DECODER
-        else {"decoder_input_ids": batch["input_ids"][:, : batch["labels"].shape[1]]}
-    )
+    extra = family.target(batch["input_ids"][:, : batch["labels"].shape[1]])
     for count in (None, 0, torch.tensor(0)):
         loss = model(**batch, **extra, num_items_in_batch=count).loss
         assert loss == 0
@@ -111,13 +107,14 @@ def test_a_key_bias_is_the_one_parameter_that_cannot_learn():
     assert model.model.layers[0].self_attn.q_proj.bias.grad.abs().max() > 1e-5
 
 
+@by_writers
 def test_a_training_step_makes_no_cache(family):
     model, batch = family.build(), batch_of(family)
     assert model.config.use_cache
     assert model(**batch).past_key_values is None
     model.train()
     del batch["labels"]
-    extra = {} if family is DECODER else {"decoder_input_ids": batch["input_ids"]}
+    extra = family.target(batch["input_ids"])
     assert model(**batch, **extra).past_key_values is None
 
 

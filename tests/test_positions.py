@@ -7,6 +7,7 @@ import torch
 from families import DECODER, SEQ2SEQ
 
 from hf_tformer.model.attention import rotate
+from hf_tformer.model.layer_types import LAYER_TYPES
 from hf_tformer.model.positions import RotaryEmbedding, SinusoidalPositions, count_positions
 
 ROTARY = {"position_embedding_type": "rotary"}
@@ -93,8 +94,11 @@ def test_padding_does_not_count_as_a_position(mask, past, expected):
     assert count_positions(mask, 3, past, torch.device("cpu")).tolist() == expected
 
 
-def exact_frequencies(config):
-    return 1.0 / config.rope_parameters["rope_theta"] ** (torch.arange(0, 10, 2) / 10)
+def exact_frequencies(config, name):
+    """Of a buffer: an encoder has some for each kind of layer."""
+    rope = config.rope_parameters
+    rope = next((rope[kind] for kind in LAYER_TYPES if kind in name), rope)
+    return 1.0 / rope["rope_theta"] ** (torch.arange(0, 10, 2) / 10)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -102,11 +106,12 @@ def exact_frequencies(config):
 def test_frequencies_are_exact_after_loading_in_any_dtype(family, tmp_path, dtype, device_map):
     family.build(**ROTARY).save_pretrained(tmp_path)
     model = family.model_class.from_pretrained(tmp_path, dtype=dtype, device_map=device_map)
-    buffers = [b for name, b in model.named_buffers() if name.endswith("inv_freq")]
+    buffers = {n: buffer for n, buffer in model.named_buffers() if n.endswith("inv_freq")}
     assert len(buffers) == (2 if family is DECODER else 4)
-    for buffer in buffers:
+    for name, buffer in buffers.items():
         assert buffer.dtype == torch.float32
-        torch.testing.assert_close(buffer, exact_frequencies(model.config), rtol=0, atol=1e-7)
+        expected = exact_frequencies(model.config, name)
+        torch.testing.assert_close(buffer, expected, rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("cast", ["bfloat16", "half", "to"])
@@ -116,21 +121,22 @@ def test_frequencies_stay_exact_when_the_model_is_cast(family, cast):
     assert next(model.parameters()).dtype != torch.float32
     for name, buffer in model.named_buffers():
         assert buffer.dtype == torch.float32, name
-        torch.testing.assert_close(buffer, exact_frequencies(model.config), rtol=0, atol=1e-7)
+        expected = exact_frequencies(model.config, name)
+        torch.testing.assert_close(buffer, expected, rtol=0, atol=1e-7)
 
 
 def test_a_position_beyond_the_learned_table_is_refused_by_name(family):
     model = family.build(position_embedding_type="learned", max_position_embeddings=8)
     ids = torch.randint(3, 101, (1, 9))
     with pytest.raises(ValueError, match=r"position 8.*max_position_embeddings is 8"):
-        model(ids) if family is DECODER else model(ids, decoder_input_ids=ids[:, :3])
+        model(ids, **family.target(ids[:, :3]))
 
 
 @pytest.mark.parametrize("positions", ["rotary", "sinusoidal", "none"])
 def test_other_positions_have_no_end(family, positions):
     model = family.build(position_embedding_type=positions, max_position_embeddings=8)
     ids = torch.randint(3, 101, (1, 20))
-    target = {} if family is DECODER else {"decoder_input_ids": ids}
+    target = family.target(ids)
     assert torch.isfinite(model(ids, **target).logits).all()
 
 

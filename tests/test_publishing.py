@@ -57,9 +57,9 @@ def test_a_published_model_is_loaded_by_commit_and_by_branch_by_someone_else(fam
     model = family.build()
     published = publish(model, ME, tokenizer=small_tokenizer(), token=TOKEN)
     ids = torch.tensor([[3, 4, 3]])
-    target = {} if family is DECODER else {"decoder_input_ids": ids}
+    target = family.target(ids)
     expected = model(input_ids=ids, **target).logits.sum().item()
-    auto = "AutoModelForCausalLM" if family is DECODER else "AutoModelForSeq2SeqLM"
+    auto = family.auto.__name__
     revisions = (published.commit, "main")
     code = f"""
 import torch

@@ -3,7 +3,7 @@ backend."""
 
 import pytest
 import torch
-from families import DECODER, SEQ2SEQ, pad, random_rows, until_end
+from families import DECODER, SEQ2SEQ, by_writers, pad, random_rows, until_end
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 ROWS = random_rows([3, 9, 6, 1])
@@ -19,6 +19,7 @@ def test_a_row_in_a_padded_batch_scores_as_it_does_alone(family, backend, side, 
     torch.testing.assert_close(together, alone, **CLOSE)
 
 
+@by_writers
 @pytest.mark.parametrize("beams", [1, 4])
 @pytest.mark.parametrize("use_cache", [True, False], ids=["cache", "no-cache"])
 def test_a_row_in_a_padded_batch_generates_as_it_does_alone(family, backend, use_cache, beams):
@@ -37,6 +38,7 @@ def test_every_backend_gives_the_answer_of_the_eager_one(family, backend, positi
     )
 
 
+@by_writers
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("chunks", [1, 4, [5, 6]], ids=["token by token", "chunks", "two chunks"])
 def test_decoding_beside_a_cache_equals_one_full_pass(family, backend, chunks, positions):
@@ -47,6 +49,7 @@ def test_decoding_beside_a_cache_equals_one_full_pass(family, backend, chunks, p
     )
 
 
+@by_writers
 @pytest.mark.parametrize("chunks", [1, [5, 6]], ids=["token by token", "two chunks"])
 def test_a_static_cache_equals_one_full_pass(family, backend, chunks):
     """Flash attention reads every key it is given, and a static cache gives it unwritten ones."""
@@ -85,18 +88,18 @@ def test_a_mask_as_wide_as_a_static_cache_is_read_from_its_beginning(backend, si
     torch.testing.assert_close(logits[mask.bool()], expected[mask.bool()], **CLOSE)
 
 
+@by_writers
 def test_a_mask_over_the_new_tokens_alone_is_refused_by_name(family):
     model = family.build()
     ids = torch.tensor(random_rows([6]))
     name = "attention_mask" if family is DECODER else "decoder_attention_mask"
-    given = (
-        {"input_ids": ids} if family is DECODER else {"input_ids": ids, "decoder_input_ids": ids}
-    )
+    given = {"input_ids": ids, **family.target(ids)}
     past = model(**given, use_cache=True).past_key_values
     with pytest.raises(ValueError, match="covers 6 tokens, but 6 are in the cache and 6 are new"):
         model(**given, past_key_values=past, **{name: torch.ones_like(ids)})
 
 
+@by_writers
 def test_decoding_goes_on_rightly_after_the_cache_was_cropped(family):
     model = family.build()
     ids = torch.tensor(random_rows([11, 11]))
@@ -108,6 +111,7 @@ def test_decoding_goes_on_rightly_after_the_cache_was_cropped(family):
     torch.testing.assert_close(resumed, family.at_once(model, ids)[:, 5:], **CLOSE)
 
 
+@by_writers
 def test_a_later_token_never_changes_an_earlier_score(family, backend):
     model = family.build(backend)
     ids = torch.tensor(random_rows([9]))
@@ -217,7 +221,7 @@ def test_a_row_of_nothing_but_padding_gives_finite_scores_and_gradients(family, 
     model = family.build(backend)
     ids, mask = pad(random_rows([5, 7]), "left")
     mask[0] = 0
-    target = {} if family is DECODER else {"decoder_input_ids": torch.tensor(random_rows([4, 4]))}
+    target = family.target(torch.tensor(random_rows([4, 4])))
     logits = model(input_ids=ids, attention_mask=mask, **target).logits
     assert torch.isfinite(logits).all()
     logits.square().sum().backward()
@@ -255,17 +259,18 @@ def test_embeddings_may_be_given_instead_of_tokens(family):
     model = family.build()
     ids, mask = pad(random_rows([5, 8]), "left")
     embeds = model.get_input_embeddings()(ids)
-    target = {} if family is DECODER else {"decoder_input_ids": torch.tensor(random_rows([4, 4]))}
+    target = family.target(torch.tensor(random_rows([4, 4])))
     expected = model(input_ids=ids, attention_mask=mask, **target).logits
     torch.testing.assert_close(
         model(inputs_embeds=embeds, attention_mask=mask, **target).logits, expected, **CLOSE
     )
 
 
+@by_writers
 def test_only_the_logits_that_are_kept_are_computed(family):
     model = family.build()
     ids = torch.tensor(random_rows([9, 9]))
-    target = {} if family is DECODER else {"decoder_input_ids": ids}
+    target = family.target(ids)
     full = model(input_ids=ids, **target).logits
     for keep, positions in ((2, slice(-2, None)), (torch.tensor([0, 4]), torch.tensor([0, 4]))):
         torch.testing.assert_close(

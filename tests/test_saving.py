@@ -7,18 +7,13 @@ import torch
 from families import DECODER, SEQ2SEQ
 from parity import randomise
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 TIES = [(tie, share) for tie in (True, False) for share in (True, False)]
 
 
 def ids_for(family):
     ids = torch.randint(3, 97, (2, 7))
-    return (
-        {"input_ids": ids}
-        if family is DECODER
-        else {"input_ids": ids, "decoder_input_ids": ids[:, :5]}
-    )
+    return {"input_ids": ids, **family.target(ids[:, :5])}
 
 
 def number_every_tensor(model):
@@ -43,10 +38,8 @@ def load_strictly(load, folder, **kwargs):
 def test_every_tensor_is_loaded_as_it_was_saved(family, tmp_path, how):
     model = number_every_tensor(family.build(qk_norm=True, lm_head_bias=True, embedding_norm=True))
     model.save_pretrained(tmp_path)
-    auto = AutoModelForCausalLM if family is DECODER else AutoModelForSeq2SeqLM
-    loaded = load_strictly(
-        (family.model_class if how == "class" else auto).from_pretrained, tmp_path
-    )
+    opener = family.model_class if how == "class" else family.auto
+    loaded = load_strictly(opener.from_pretrained, tmp_path)
     for (name, ours), theirs in zip(model.named_parameters(), loaded.parameters(), strict=True):
         assert torch.equal(ours, theirs), name
 
@@ -186,7 +179,7 @@ def check_vocabulary(family, model, size, tie):
     table = model.get_decoder().embed_tokens
     assert (model.lm_head.weight.data_ptr() == table.weight.data_ptr()) == tie
     ids = torch.tensor([[3, 4, 5]])
-    target = {} if family is DECODER else {"decoder_input_ids": ids}
+    target = family.target(ids)
     assert model(ids, **target).logits.shape[-1] == size
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import torch
-from families import DECODER, SEQ2SEQ
+from families import DECODER, ENCODER, by_model_type
 from parity import randomise
 from transformers import AutoConfig
 
@@ -68,13 +68,11 @@ def expect_same_elsewhere(*args, **kwargs):
 
 def write(folder, model_type, name):
     """Saves a random model; beside its folder, in the file returned, what it answers."""
-    family = DECODER if model_type == "tformer_decoder" else SEQ2SEQ
+    family = by_model_type[model_type]
     model = randomise(getattr(hf_tformer, name)(family.config())).eval()
     model.save_pretrained(folder)
     ids = torch.randint(3, 101, (2, 7))
-    inputs = {"input_ids": ids}
-    if family is SEQ2SEQ:
-        inputs["decoder_input_ids"] = ids[:, :5]
+    inputs = {"input_ids": ids, **family.target(ids[:, :5])}
     outputs = {n: v.detach() for n, v in model(**inputs).items() if isinstance(v, torch.Tensor)}
     saved = {"inputs": inputs, "outputs": outputs}
     if model.can_generate():
@@ -103,12 +101,13 @@ def test_every_head_runs_where_the_package_is_not_installed_and_saves_again(tmp_
     expect_same_elsewhere(tmp_path, *second)
 
 
-def test_any_auto_class_of_the_map_opens_a_language_model(tmp_path):
+@pytest.mark.parametrize("family", [DECODER, ENCODER], ids=["decoder", "encoder"])
+def test_any_auto_class_of_the_map_opens_a_language_model(family, tmp_path):
     """A folder saved from one head still says how to open all the others."""
-    folder = tmp_path / "saved"
-    answers = write(folder, "tformer_decoder", "TformerDecoderForCausalLM")
+    folder, model_type = tmp_path / "saved", family.config_class.model_type
+    answers = write(folder, model_type, family.model_class.__name__)
     auto_map = json.loads((folder / "config.json").read_text())["auto_map"]
-    assert set(auto_map) == {"AutoConfig", *FAMILIES["tformer_decoder"][1]}
+    assert set(auto_map) == {"AutoConfig", *FAMILIES[model_type][1]}
     assert all("--" not in reference for reference in auto_map.values())
     for reference in auto_map.values():
         assert (folder / (reference.split(".")[0] + ".py")).exists()
@@ -118,16 +117,10 @@ def test_any_auto_class_of_the_map_opens_a_language_model(tmp_path):
     expect_same_elsewhere(tmp_path, *((folder, auto, answers, tmp_path / auto) for auto in autos))
 
 
-GENERATING = [
-    ("tformer_decoder", "AutoModelForCausalLM", "TformerDecoderForCausalLM"),
-    ("tformer_seq2seq", "AutoModelForSeq2SeqLM", "TformerSeq2SeqForConditionalGeneration"),
-]
-
-
 def write_translator(folder):
     """A case without the place where to save again."""
-    model_type, auto, name = GENERATING[1]
-    return folder, auto, write(folder, model_type, name)
+    answers = write(folder, "tformer_seq2seq", "TformerSeq2SeqForConditionalGeneration")
+    return folder, "AutoModelForSeq2SeqLM", answers
 
 
 def test_the_name_of_the_folder_does_not_matter(tmp_path):
@@ -214,18 +207,15 @@ print(json.dumps([float(loss) for loss in losses]))
 """
 
 
-@pytest.mark.parametrize(("model_type", "auto", "name"), GENERATING)
-def test_a_checkpoint_of_trainer_goes_on_elsewhere_as_if_never_interrupted(
-    tmp_path, model_type, auto, name
-):
-    family = DECODER if model_type == "tformer_decoder" else SEQ2SEQ
+def test_a_checkpoint_of_trainer_goes_on_elsewhere_as_if_never_interrupted(family, tmp_path):
     family.build(dropout=0.1).save_pretrained(tmp_path / "start")
     ids = torch.randint(3, 101, (12, 7))
     torch.save([{"input_ids": row, "labels": row} for row in ids], tmp_path / "rows.pt")
 
     def train(steps, resume="no"):
         command = [sys.executable, "-c", TRAIN, str(steps), str(tmp_path / f"run-{resume != 'no'}")]
-        command += [str(resume), str(tmp_path / "rows.pt"), auto, str(tmp_path / "start")]
+        command += [str(resume), str(tmp_path / "rows.pt")]
+        command += [family.auto.__name__, str(tmp_path / "start")]
         environment = {**os.environ, "HF_MODULES_CACHE": str(tmp_path / "modules")}
         run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
         assert run.returncode == 0, run.stderr[-3000:]

@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from families import DECODER, SEQ2SEQ
+from families import DECODER, ENCODER, SEQ2SEQ
 
 import hf_tformer
 
@@ -61,7 +61,9 @@ def test_what_travels_does_not_know_what_stays_at_home(path):
 
 
 @pytest.mark.parametrize(
-    ("family", "most"), [(DECODER, 1700), (SEQ2SEQ, 1900)], ids=["decoder", "seq2seq"]
+    ("family", "most"),
+    [(DECODER, 1700), (SEQ2SEQ, 1900), (ENCODER, 2000)],
+    ids=["decoder", "seq2seq", "encoder"],
 )
 def test_a_saved_folder_can_be_read_in_an_hour(family, most, tmp_path):
     family.build().save_pretrained(tmp_path)
@@ -69,3 +71,16 @@ def test_a_saved_folder_can_be_read_in_an_hour(family, most, tmp_path):
         len(path.read_text(encoding="utf-8").splitlines()) for path in tmp_path.glob("*.py")
     )
     assert 0 < lines <= most
+
+
+def test_an_encoder_carries_no_code_for_writing_texts(tmp_path):
+    ENCODER.build().save_pretrained(tmp_path)
+    assert not {"modeling_decoder.py", "stacks_seq2seq.py"} & {p.name for p in tmp_path.iterdir()}
+    imported = {
+        alias.name
+        for path in tmp_path.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert not [name for name in imported if "Generation" in name or "Cache" in name]

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import Dataset
-from families import DECODER, SEQ2SEQ, random_rows
+from families import DECODER, FAMILIES, SEQ2SEQ, by_writers, random_rows
 from peft import IA3Config, LoraConfig, PeftModel, get_peft_model
 from test_training import ROWS, TARGETS, tokenizer, train
 from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers import AutoModelForCausalLM
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
 ROOT = Path(__file__).parent.parent
 NAMED = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-AUTO = {"decoder": AutoModelForCausalLM, "seq2seq": AutoModelForSeq2SeqLM}
-TASK = {"decoder": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM"}
+# PEFT has no task for masked language models: it wraps them as they are.
+TASK = {"decoder": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM", "encoder": None}
 FINITE = {"rtol": 1e-4, "atol": 1e-5}
 
 
@@ -43,7 +43,7 @@ def test_adapters_train_save_reload_and_merge_without_changing_an_answer(family,
     family.build(mlp_type="gated").save_pretrained(tmp_path / "base")
 
     def base():
-        return AUTO[family.name].from_pretrained(tmp_path / "base")
+        return family.auto.from_pretrained(tmp_path / "base")
 
     before = logits_of(family, base())
     model = adapted(family, base(), target_modules=targets)
@@ -54,11 +54,12 @@ def test_adapters_train_save_reload_and_merge_without_changing_an_answer(family,
     again = PeftModel.from_pretrained(base(), tmp_path / "adapters")
     torch.testing.assert_close(logits_of(family, again), after, **FINITE)
     again.merge_and_unload().save_pretrained(tmp_path / "merged")
-    merged = AUTO[family.name].from_pretrained(tmp_path / "merged")
+    merged = family.auto.from_pretrained(tmp_path / "merged")
     torch.testing.assert_close(logits_of(family, merged), after, **FINITE)
     assert merged.state_dict().keys() == base().state_dict().keys()
 
 
+@by_writers
 @pytest.mark.parametrize("targets", [["v_proj", "down_proj"], ["embed_tokens"], ["lm_head"]])
 def test_adapters_are_heard_in_texts_as_in_scores(family, targets):
     rows, options = random_rows([5, 7], seed=3), {"max_new_tokens": 12, "do_sample": False}
@@ -115,11 +116,11 @@ def test_peft_knows_the_families_in_every_order_of_imports(imports):
 {imports}
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as targets
 from transformers import AutoConfig
-print(*targets["tformer_decoder"], *targets["tformer_seq2seq"])
+print(*targets["tformer_decoder"], *targets["tformer_seq2seq"], *targets["tformer_encoder"])
 print(AutoConfig.for_model("tformer_decoder").model_type)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert run.stdout.split() == [*("q_proj", "v_proj") * 2, "tformer_decoder"], run.stderr
+    assert run.stdout.split() == [*("q_proj", "v_proj") * 3, "tformer_decoder"], run.stderr
 
 
 def test_a_head_that_is_adapted_too_is_trained_and_merged(family, tmp_path):
@@ -209,7 +210,6 @@ def test_dpo_trainer_starts_undecided_and_learns_to_prefer(tmp_path):
 LOOP = """
 import sys, torch, hf_tformer
 from accelerate import Accelerator
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 folder, auto = sys.argv[1:]
 saved = torch.load(folder + "/batch.pt", weights_only=True)
 model = getattr(__import__("transformers"), auto).from_pretrained(folder).train()
@@ -277,7 +277,7 @@ for case in sys.argv[1:]:
 def trained(tmp_path_factory):
     """A folder per family: the batch, and what one process makes of it in three steps."""
     folders = {}
-    for family in (DECODER, SEQ2SEQ):
+    for family in FAMILIES:
         torch.manual_seed(0)
         folder = folders[family.name] = tmp_path_factory.mktemp(family.name)
         model = family.build(mlp_type="gated", qk_norm=True)
@@ -296,10 +296,6 @@ def trained(tmp_path_factory):
             losses.append(loss.item())
         torch.save({"losses": losses, "weights": model.state_dict()}, folder / "expected.pt")
     return folders
-
-
-def auto_name(family):
-    return AUTO[family.name].__name__
 
 
 def start(tmp_path, script, command, *arguments):
@@ -326,14 +322,14 @@ def test_accelerate_launch_runs_a_loop_of_ones_own(family, trained, tmp_path):
     folder = trained[family.name]
     launch = "accelerate.commands.launch --cpu --num_processes 1 --num_machines 1"
     launch += " --mixed_precision no --dynamo_backend no --num_cpu_threads_per_process 1"
-    start(tmp_path, LOOP, launch.split(), str(folder), auto_name(family))
+    start(tmp_path, LOOP, launch.split(), str(folder), family.auto.__name__)
     assert_same_training(folder, "accelerate")
 
 
 def test_two_processes_train_as_one(trained, tmp_path):
-    """Data parallel and fully sharded, both families: one start for all, which takes longest."""
+    """Data parallel and fully sharded, all families: one start for all, which takes longest."""
     command = ["torch.distributed.run", "--nproc-per-node=2", "--standalone"]
-    cases = [f"{trained[f.name]}={auto_name(f)}" for f in (DECODER, SEQ2SEQ)]
+    cases = [f"{trained[f.name]}={f.auto.__name__}" for f in FAMILIES]
     start(tmp_path, TWO_PROCESSES, command, *cases)
     for folder, way in product(trained.values(), ("ddp", "fsdp")):
         assert_same_training(folder, way)

@@ -34,7 +34,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import SelfAttention
 from .biases import build_score_bias
 from .configuration_encoder import TformerEncoderConfig
-from .layer_types import LAYER_TYPES, layer_type, window_of
+from .layer_types import layer_type, window_of
 from .layers import Layer, build_activation, build_dropout, initialise_projection, plan_for
 from .losses import Unprojected, language_model_loss, loss_arguments, needs_logits
 from .masks import is_padding_mask, unless_packed
@@ -57,36 +57,24 @@ class TformerEncoderLayer(Layer):
             self.self_attn_norm = nn.Identity()
 
 
-class RotationByLayerType(nn.Module):
-    """Rotary positions, by kind of layer; where all share one, it is computed once.
+def build_rotations(config):
+    """One rotation for each kind of layer.
 
     Reads from config: rope_parameters, layer_types (+ the rotation's fields).
     """
-
-    def __init__(self, config):
-        super().__init__()
-        kinds = sorted({layer_type(config, index) for index in range(config.num_hidden_layers)})
-        rope = getattr(config, "rope_parameters", None)
-        # CODEPATH: ModernBERT turns each kind of layer at its own pace; EuroBERT turns all alike
-        if rope is None or not set(rope) & set(LAYER_TYPES):
-            self.shared_by, self.rotations = kinds, nn.ModuleDict({"all": build_rotation(config)})
-        else:
-            ropes = {kind: one_rope(config, rope[kind]) for kind in kinds}
-            self.shared_by = None
-            self.rotations = nn.ModuleDict({k: build_rotation(ropes[k]) for k in kinds})
-
-    def forward(self, hidden_states, position_ids):
-        made = {
-            kind: rotate(hidden_states, position_ids) for kind, rotate in self.rotations.items()
-        }
-        return dict.fromkeys(self.shared_by, made["all"]) if self.shared_by else made
+    kinds = sorted({layer_type(config, index) for index in range(config.num_hidden_layers)})
+    return nn.ModuleDict({kind: build_rotation(one_rope(config, kind)) for kind in kinds})
 
 
-def one_rope(config, rope_parameters):
+def one_rope(config, kind):
     """What one rotation reads: transformers' formulas know flat rotary parameters alone."""
+    rope = getattr(config, "rope_parameters", None)
+    # CODEPATH: ModernBERT turns each kind of layer at its own pace; EuroBERT turns all alike
+    if rope is None or kind not in rope:
+        return config
     return PreTrainedConfig(
         position_embedding_type=config.position_embedding_type,
-        rope_parameters=dict(rope_parameters),
+        rope_parameters=dict(rope[kind]),
         hidden_size=config.hidden_size,
         num_attention_heads=config.num_attention_heads,
         head_dim=config.head_dim,
@@ -167,7 +155,7 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.embed_types = build_types(config)
         self.positions = build_positions(config)
-        self.rotary_emb = RotationByLayerType(config)
+        self.rotations = build_rotations(config)
         self.score_bias = build_score_bias(config)
         self.embed_norm = optional_norm(config, config.embedding_norm)
         self.dropout = build_dropout(config)
@@ -206,11 +194,14 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
         hidden_states = self.add_types(inputs_embeds, token_type_ids)
         hidden_states = self.positions(hidden_states, position_ids)
         hidden_states = self.dropout(self.embed_norm(hidden_states))
+        position_embeddings = {
+            kind: rotation(hidden_states, position_ids) for kind, rotation in self.rotations.items()
+        }
         hidden_states = self.run_layers(
             hidden_states,
             attention_mask,
             documents,
-            self.rotary_emb(hidden_states, position_ids),
+            position_embeddings,
             position_ids=position_ids,
             **kwargs,
         )
@@ -228,7 +219,7 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
         """All layers and the final norm, [batch, seq, hidden] → the same shape."""
         masks = {
             kind: prepare_mask(self.config, kind, attention_mask, hidden_states, documents)
-            for kind in {layer.attention_type for layer in self.layers}
+            for kind in self.rotations
         }
         biases = self.score_bias(hidden_states)
         for layer in self.layers:
@@ -299,12 +290,7 @@ class TformerEncoderForMaskedLM(TformerEncoderPreTrainedModel):
     ) -> MaskedLMOutput:
         """Labels are the ids to be found, -100 everywhere else."""
         outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            token_type_ids=token_type_ids,
-            inputs_embeds=inputs_embeds,
-            **kwargs,
+            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds, **kwargs
         )
         hidden_states, logits, loss = outputs.last_hidden_state, None, None
         if needs_logits(self, labels, return_logits):
@@ -366,12 +352,7 @@ class TformerEncoderForSequenceClassification(TformerEncoderPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput:
         outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            token_type_ids=token_type_ids,
-            inputs_embeds=inputs_embeds,
-            **kwargs,
+            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds, **kwargs
         )
         pooled = self.pool(outputs.last_hidden_state, attention_mask)
         logits = self.classifier(self.dropout(self.transform(pooled)))
@@ -431,12 +412,7 @@ class TformerEncoderForTokenClassification(TformerEncoderPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> TokenClassifierOutput:
         outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            token_type_ids=token_type_ids,
-            inputs_embeds=inputs_embeds,
-            **kwargs,
+            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds, **kwargs
         )
         logits = self.classifier(self.dropout(self.transform(outputs.last_hidden_state)))
         loss = None
@@ -474,12 +450,7 @@ class TformerEncoderForQuestionAnswering(TformerEncoderPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> QuestionAnsweringModelOutput:
         outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            token_type_ids=token_type_ids,
-            inputs_embeds=inputs_embeds,
-            **kwargs,
+            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds, **kwargs
         )
         logits = self.qa_outputs(self.dropout(self.transform(outputs.last_hidden_state)))
         start_logits, end_logits = logits.unbind(-1)

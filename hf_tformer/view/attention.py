@@ -22,6 +22,7 @@ KINDS = {
     "decoder": ("decoder_attentions", "target", "target"),
     "cross": ("cross_attentions", "target", "source"),
 }
+ENCODER_ONLY = {"encoder": ("attentions", "source", "source")}
 DECODER_ONLY = {"decoder": ("attentions", "source", "source")}
 # matplotlib's own font has no Chinese, Japanese or Korean; one of these usually is installed.
 MORE_FONTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "PingFang SC", "SimHei")
@@ -117,15 +118,15 @@ def attention_maps(
     inputs: "Mapping[str, torch.Tensor]",
     tokenizer: "PreTrainedTokenizerBase | None" = None,
 ) -> dict[str, AttentionMap]:
-    """The attention of one row of `inputs`, by name: `decoder`, and `encoder` and `cross` where the
-    model has an encoder.
+    """The attention of one row of `inputs`, by name: `decoder` or `encoder`; an encoder-decoder has
+    both, and `cross`.
 
     `inputs` is what the model is called with: `input_ids`, for an encoder-decoder also
     `decoder_input_ids`. Without a tokenizer, tokens are labelled by their ids.
     """
     import torch
 
-    kinds = KINDS if model.config.is_encoder_decoder else DECODER_ONLY
+    kinds = kinds_of(model)
     ids = {"source": inputs["input_ids"], "target": inputs.get("decoder_input_ids")}
     if model.config.is_encoder_decoder and ids["target"] is None:
         raise ValueError("an encoder-decoder also looks from its target: give decoder_input_ids")
@@ -142,6 +143,12 @@ def attention_maps(
         name: AttentionMap(name, stack(output[field]), labels[rows], labels[columns])
         for name, (field, rows, columns) in kinds.items()
     }
+
+
+def kinds_of(model: "PreTrainedModel") -> dict[str, tuple[str, str, str]]:
+    if model.config.is_encoder_decoder:
+        return KINDS
+    return ENCODER_ONLY if model.config.model_type == "tformer_encoder" else DECODER_ONLY
 
 
 @contextmanager

@@ -27,7 +27,9 @@ def build_parser(prog: str) -> Parser:
     parser.add_argument("source", metavar="FOLDER_OR_REPO", help="a model folder, or user/name")
     parser.add_argument("text", metavar="TEXT", nargs="+", help="what the model reads")
     parser.add_argument("--target", help="what an encoder-decoder writes (default: what it would)")
-    parser.add_argument("--kind", help="encoder, decoder or cross (default: cross, else decoder)")
+    parser.add_argument(
+        "--kind", help="encoder, decoder or cross (default: cross, else what there is)"
+    )
     parser.add_argument("--layers", type=int, nargs="+", help="from 0 (default: all)")
     parser.add_argument("--heads", type=int, nargs="+", help="from 0 (default: all)")
     parser.add_argument("--output", type=Path, metavar="PICTURE", help="draw; print no tables")
@@ -48,7 +50,7 @@ def main(arguments: list[str] | None = None, prog: str = "tformer view") -> int:
 
 def show(args: argparse.Namespace) -> None:
     refuse_place(args.output)
-    model, tokenizer = open_model(args.source, args.revision)
+    model, tokenizer = open_model(args.source, args.revision, writes=False)
     maps = attention_maps(model, model_inputs(model, tokenizer, args), tokenizer)
     chosen = choose_map(maps, args.kind)
     try:
@@ -91,7 +93,7 @@ def model_inputs(
 
 
 def choose_map(maps: dict[str, AttentionMap], kind: str | None) -> AttentionMap:
-    kind = kind or ("cross" if "cross" in maps else "decoder")
+    kind = kind or ("cross" if "cross" in maps else next(iter(maps)))
     if kind not in maps:
         raise ViewError(f"--kind {kind}: this model has {', '.join(maps)}")
     return maps[kind]

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from families import DECODER, SEQ2SEQ  # noqa: E402
+from families import DECODER, ENCODER, SEQ2SEQ, WRITERS  # noqa: E402
 
 from hf_tformer.model.configuration_base import FORMAT_VERSION  # noqa: E402
 
@@ -30,12 +30,13 @@ NEW_TOKENS = 6
 
 
 def main(name=None):
-    for family, depth in (
-        (DECODER, {"num_hidden_layers": 2, "sliding_window": 4}),
+    for family, fields in (
+        (DECODER, {"sliding_window": 4}),
         (SEQ2SEQ, {"decoder_layers": 1}),
+        (ENCODER, {"sliding_window": 2, "type_vocab_size": 2}),
     ):
         torch.manual_seed(0)
-        model = family.build(**SMALL, **depth)
+        model = family.build(**SMALL, **fields)
         kept_as = f"{family.name}-{name}" if name else family.name
         folder = HERE / f"format-{FORMAT_VERSION}" / kept_as
         if folder.exists():
@@ -45,11 +46,9 @@ def main(name=None):
             for code in folder.glob("*.py"):
                 code.unlink()
         ids = torch.arange(3, 15).reshape(2, 6)
-        inputs = {"input_ids": ids}
-        if family is SEQ2SEQ:
-            inputs["decoder_input_ids"] = ids[:, :4]
+        inputs = {"input_ids": ids, **family.target(ids[:, :4])}
         answers = {"logits": model(**inputs).logits.detach()}
-        if name:
+        if name and family in WRITERS:
             options = {"max_new_tokens": NEW_TOKENS, "do_sample": False}
             answers["written"] = model.generate(input_ids=ids, **options)
         tensors = {**inputs, **answers}
