@@ -20,7 +20,7 @@ from broken_models import (
     prepend,
     write_foreign,
 )
-from families import SEQ2SEQ
+from families import SEQ2SEQ, WRITERS
 from huggingface_hub import errors
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
@@ -66,7 +66,8 @@ def test_a_good_folder_of_each_family_passes_everything(family, tmp_path):
     findings = check(tmp_path)
     assert not faults(findings)
     assert "equal to the installed hf_tformer" in find(findings, "code", "ok")
-    assert not [finding for finding in findings if finding.verdict == "skip"]
+    skipped = {finding.name for finding in findings if finding.verdict == "skip"}
+    assert skipped == (set() if family in WRITERS else {"cache", "causality"})
 
 
 def test_a_good_folder_of_someone_else_passes_everything(foreign):

@@ -1,21 +1,24 @@
 """Publishing with the Hub's real client, against a small Hub on loopback."""
 
+import io
 import json
 import re
 import subprocess
 import sys
 import threading
+from contextlib import redirect_stdout
 
 import pytest
 import torch
 from cards import each_prints, one_after_another, programs_of
-from families import DECODER, SEQ2SEQ
+from families import DECODER, ENCODER, SEQ2SEQ, WRITERS
 from hub_server import TOKEN, HubServer, environment, online
 
 import hf_tformer
 from hf_tformer import publish
 from hf_tformer.__main__ import main
 from hf_tformer.publish import PublishError, publishing
+from hf_tformer.publish.card import write_card
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
@@ -126,6 +129,32 @@ def test_the_card_says_what_was_given_and_its_programs_run(family, hub, tmp_path
     assert all(commit in program for program in programs)
     printed = run_elsewhere(hub, tmp_path / "reader", one_after_another(programs))
     assert each_prints(programs, printed)
+
+
+@pytest.mark.parametrize(
+    ("head", "task"),
+    [
+        ("ForMaskedLM", "fill-mask"),
+        ("ForSequenceClassification", "text-classification"),
+        ("ForTokenClassification", "token-classification"),
+        ("ForQuestionAnswering", "question-answering"),
+        ("Model", "feature-extraction"),
+    ],
+)
+def test_the_card_of_a_head_names_its_task_and_shows_its_use(head, task, tmp_path):
+    model = ENCODER.build(model_class=getattr(hf_tformer, f"TformerEncoder{head}"), num_labels=3)
+    model.save_pretrained(tmp_path)
+    card = str(write_card(tmp_path, str(tmp_path), parameters=1))
+    assert f"pipeline_tag: {task}" in card
+    program = programs_of(card)[1].replace(', revision="main"', "")
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        exec(program, {})
+    answer = printed.getvalue().strip()
+    if task.endswith("-classification"):
+        expected = model(torch.tensor([[3, 4, 5]])).logits.argmax(-1).flatten().tolist()
+        assert answer == str([f"LABEL_{i}" for i in expected])
+    assert answer
 
 
 def digest(content):
@@ -239,7 +268,8 @@ def test_the_push_that_every_model_has_brings_the_code_along(family, hub):
     files = hub.files(ME)
     auto_map = json.loads(files["config.json"])["auto_map"]
     assert {reference.split(".")[0] + ".py" for reference in auto_map.values()} <= set(files)
-    assert {"model.safetensors", "generation_config.json", "attention.py"} <= set(files)
+    assert {"model.safetensors", "attention.py"} <= set(files)
+    assert ("generation_config.json" in files) == (family in WRITERS)
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,9 @@ def test_a_tokenizer_saved_beside_the_model_needs_no_trust(family, tmp_path):
     )
     names = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token"), special, strict=True))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, **names)
-    family.build().save_pretrained(tmp_path)
+    ids = {f"{name}_id": tokenizer.convert_tokens_to_ids(word) for name, word in names.items()}
+    del ids["unk_token_id"]
+    family.build(**ids).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     environment = {**os.environ, "HF_MODULES_CACHE": str(tmp_path / "modules")}
     run = subprocess.run(

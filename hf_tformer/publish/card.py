@@ -10,18 +10,21 @@ from .. import __version__
 from ..check.folder import digest
 from ..registration import FAMILIES
 
-# model_type → what it is called, the task it is filed under, the Auto class of its usual head
+# model_type → what it is called, the Auto class of its usual head
 ABOUT = {
-    "tformer_decoder": ("A decoder-only language model", "text-generation", "AutoModelForCausalLM"),
-    "tformer_encoder": ("An encoder", "feature-extraction", "AutoModel"),
-    "tformer_seq2seq": ("An encoder-decoder", "translation", "AutoModelForSeq2SeqLM"),
+    "tformer_decoder": ("A decoder-only language model", "AutoModelForCausalLM"),
+    "tformer_encoder": ("An encoder", "AutoModelForMaskedLM"),
+    "tformer_seq2seq": ("An encoder-decoder", "AutoModelForSeq2SeqLM"),
 }
-# Of heads that are filed under another task than their family.
+# The task that a head is filed under.
 TASKS = {
+    "AutoModel": "feature-extraction",
+    "AutoModelForCausalLM": "text-generation",
     "AutoModelForMaskedLM": "fill-mask",
+    "AutoModelForQuestionAnswering": "question-answering",
+    "AutoModelForSeq2SeqLM": "translation",
     "AutoModelForSequenceClassification": "text-classification",
     "AutoModelForTokenClassification": "token-classification",
-    "AutoModelForQuestionAnswering": "question-answering",
 }
 SIZES = (
     "num_hidden_layers",
@@ -55,7 +58,12 @@ inputs = {{"input_ids": torch.tensor([[3, 4, 5]])}}"""
 USES = {
     "AutoModelForCausalLM": "tokens = model.generate(**inputs, max_new_tokens=20)",
     "AutoModelForSeq2SeqLM": "tokens = model.generate(**inputs, num_beams=4, max_new_tokens=20)",
+    "AutoModelForMaskedLM": "tokens = model(**inputs).logits.argmax(-1)",
 }
+CLASSES = """\
+classes = model(**inputs).logits[0].argmax(-1, keepdim=True).flatten().tolist()
+print([model.config.id2label[i] for i in classes])"""
+SHAPE = "print(model(**inputs).to_tuple()[0].shape)"
 SHOW_TEXT = "print(tokenizer.batch_decode(tokens, skip_special_tokens=True))"
 SHOW = "print(tokens)"
 
@@ -167,8 +175,12 @@ def snippet(folder: str | os.PathLike, repo_id: str, revision: str | None, insta
 def program(loading: str, auto_class: str, has_tokenizer: bool) -> str:
     """What loads a model, followed by what is done with it."""
     if auto_class not in USES:
-        return f"{loading}\nprint(model(**inputs).to_tuple()[0].shape)"
+        return f"{loading}\n{CLASSES if has_classes(auto_class) else SHAPE}"
     return "\n".join((loading, USES[auto_class], SHOW_TEXT if has_tokenizer else SHOW))
+
+
+def has_classes(auto_class: str) -> bool:
+    return TASKS[auto_class].endswith("-classification")
 
 
 def auto_class_of(config: dict) -> str:
@@ -182,7 +194,7 @@ def saved_class(config: dict) -> str | None:
 
 def about(model_type: str, class_name: str | None) -> tuple[str, str, str]:
     """What a model is called, its task, and the Auto class that opens it with its head."""
-    what, task, usual = ABOUT[model_type]
+    what, usual = ABOUT[model_type]
     heads = FAMILIES[model_type][1]
     auto = next((auto for auto, name in heads.items() if name == class_name), usual)
-    return what, TASKS.get(auto, task), auto
+    return what, TASKS[auto], auto

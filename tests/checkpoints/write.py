@@ -40,7 +40,8 @@ def main(name=None):
         kept_as = f"{family.name}-{name}" if name else family.name
         folder = HERE / f"format-{FORMAT_VERSION}" / kept_as
         if folder.exists():
-            raise SystemExit(f"{folder} is there and stays as it is: choose another name")
+            print(f"{folder} is there and stays as it is")
+            continue
         model.save_pretrained(folder)
         if not name:
             for code in folder.glob("*.py"):

@@ -74,7 +74,18 @@ def as_batch(case, *parts, sides=None):
     batch = {}
     for prefix, rows, side in zip(("", "decoder_"), parts, sides, strict=False):
         batch[f"{prefix}input_ids"], batch[f"{prefix}attention_mask"] = pad(rows, side)
-    return batch, list(batch.values())[-1].bool()
+    real = list(batch.values())[-1].bool()
+    if case.types:
+        batch["token_type_ids"] = batch["input_ids"] % case.config["type_vocab_size"]
+    return batch, real
+
+
+def embedded(model, case, batch):
+    """The same batch, given by the embeddings of its tokens where the case says so."""
+    if not case.embedded:
+        return batch
+    embeddings = model.get_input_embeddings()(batch["input_ids"])
+    return {n: v for n, v in batch.items() if n != "input_ids"} | {"inputs_embeds": embeddings}
 
 
 def prompts(case, *parts):

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from .configurations import configurations
 
 BACKENDS = ("eager", "sdpa", "flash_attention_2", "flex_attention")
-FAMILIES = ("decoder", "seq2seq")
+FAMILIES = ("decoder", "seq2seq", "encoder")
+WRITERS = ("decoder", "seq2seq")
 
 
 @dataclass
@@ -27,6 +28,8 @@ class Case:
     cache: str = "dynamic"
     reweighted: bool = False  # all weights are replaced after each chunk
     cropped: bool = False  # the last token of each chunk is read once more
+    types: bool = False  # each token of an encoder is given a type
+    embedded: bool = False  # the embeddings are given, not the tokens
     begun: bool = False  # the texts to be written begin with the targets
     options: dict[str, object] = field(default_factory=dict)  # of generate, or of the loss
     format: str = ""  # of a conversion
@@ -42,8 +45,16 @@ class Case:
 
 
 @st.composite
-def cases(draw, backends=("sdpa",), steady=False, dropout=True, chunks=False, options=None):
-    family = draw(st.sampled_from(FAMILIES))
+def cases(
+    draw,
+    backends=("sdpa",),
+    steady=False,
+    dropout=True,
+    chunks=False,
+    options=None,
+    families=FAMILIES,
+):
+    family = draw(st.sampled_from(families))
     texts = draw(st.integers(1, 5))
     lengths = st.lists(st.integers(1, 12), min_size=texts, max_size=texts)
     case = Case(family, draw(configurations(family, steady, dropout)), draw(lengths))
@@ -60,10 +71,12 @@ def cases(draw, backends=("sdpa",), steady=False, dropout=True, chunks=False, op
         case.cropped = grows and draw(st.booleans())
     if options is not None:
         case.options = draw(options(case))
-    # Flash attention is made for values that are no wider than keys.
+    # Flash attention is made for values that are no wider than keys, and adds nothing to scores.
     wide = (case.config.get("value_head_dim") or 0) > head_dim(case.config)
-    if wide and case.backend.startswith("flash"):
+    if (wide or case.config.get("score_bias")) and case.backend.startswith("flash"):
         case.backend = "sdpa"
+    case.types = bool(case.config.get("type_vocab_size")) and draw(st.booleans())
+    case.embedded = draw(st.booleans())
     return case
 
 

@@ -1,10 +1,11 @@
-"""Random configurations: every field of both families, and the defaults with little changed."""
+"""Random configurations: every field of all families, and the defaults with little changed."""
 
 from hypothesis import strategies as st
 from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from hf_tformer.model import configuration_base as base
+from hf_tformer.model import configuration_encoder
 
 LONGEST = 40  # tokens of the longest text, written ones included, with room to spare
 ROPE_TYPES = ("default", *ROPE_INIT_FUNCTIONS)
@@ -21,6 +22,7 @@ FLAGS = (
     "return_logits_in_training",
     "use_cache",
 )
+ENCODER_FLAGS = ("first_attention_norm", "classifier_norm", "head_bias")
 scales = st.none() | st.sampled_from([1, 0.3, 1.0]) | st.floats(0.05, 2.0)
 rates = st.sampled_from([0, 0.0, 0.1, 0.5])
 
@@ -61,6 +63,16 @@ DEPENDENT = {
         "eos_token_id",
     },
     "decoder": {"num_hidden_layers", "sliding_window"},
+    "encoder": {
+        "num_hidden_layers",
+        "sliding_window",
+        "first_attention_norm",
+        "classifier_act",
+        "classifier_norm",
+        "cls_token_id",
+        "sep_token_id",
+        "mask_token_id",
+    },
     "seq2seq": {
         "encoder_layers",
         "decoder_layers",
@@ -70,14 +82,28 @@ DEPENDENT = {
         "decoder_start_token_id",
     },
 }
-DEPTHS = {"decoder": ("num_hidden_layers",), "seq2seq": ("encoder_layers", "decoder_layers")}
+DEPTHS = {
+    "decoder": ("num_hidden_layers",),
+    "encoder": ("num_hidden_layers",),
+    "seq2seq": ("encoder_layers", "decoder_layers"),
+}
+OF_WRITERS = ("logit_scale", "scale_embedding", "use_cache")
+ONLY = {
+    "decoder": {},
+    "seq2seq": {"share_encoder_decoder_embeddings": st.booleans()},
+    "encoder": {
+        "type_vocab_size": st.integers(0, 3),
+        "score_bias": st.sampled_from(configuration_encoder.CHOICES["score_bias"]),
+        "head_act": st.sampled_from(configuration_encoder.CHOICES["head_act"]),
+        "head_bias": st.booleans(),
+        "classifier_pooling": st.sampled_from(configuration_encoder.CHOICES["classifier_pooling"]),
+    },
+}
 
 
 def table(family):
-    return INDEPENDENT if family == "decoder" else {**INDEPENDENT, **SEQ2SEQ_ONLY}
-
-
-SEQ2SEQ_ONLY = {"share_encoder_decoder_embeddings": st.booleans()}
+    left_out = OF_WRITERS if family == "encoder" else ()
+    return {n: c for n, c in INDEPENDENT.items() if n not in left_out} | ONLY[family]
 
 
 @st.composite
@@ -96,9 +122,11 @@ def configurations(draw, family, steady=False, dropout=True):
     fields |= {name: draw(choices[name]) for name in names}
     if not dropout:
         fields |= {"dropout": 0.0, "attention_dropout": 0.0}
+    if family != "seq2seq":
+        fields |= draw(windows(family, fields["num_hidden_layers"]))
+    if family == "encoder":
+        fields |= draw(heads_and_norms(fields))
     fields |= draw(positions(family, fields, steady))
-    if family == "decoder":
-        fields |= draw(windows(fields["num_hidden_layers"]))
     return fields | draw(token_ids(family, fields))
 
 
@@ -134,7 +162,7 @@ def sizes(draw, family):
 
 
 def position_type(family, fields):
-    default = "rotary" if family == "decoder" else "sinusoidal"
+    default = "sinusoidal" if family == "seq2seq" else "rotary"
     return fields.get("position_embedding_type", default)
 
 
@@ -154,6 +182,9 @@ def positions(draw, family, fields, steady):
         head_dim = changes["head_dim"] = head_dim + 1
     if draw(st.booleans()):
         changes["rope_parameters"] = draw(rotations(head_dim, lengths))
+        if family == "encoder" and draw(st.booleans()):
+            kinds = ("full_attention", "sliding_attention")
+            changes["rope_parameters"] = {k: draw(rotations(head_dim, lengths)) for k in kinds}
     return changes
 
 
@@ -197,10 +228,23 @@ def rotations(draw, head_dim, lengths):
 
 
 @st.composite
-def windows(draw, depth):
+def heads_and_norms(draw, fields):
+    """Of an encoder: which norms there are depends on where they stand, and on what they follow."""
+    changes = {}
+    if fields.get("norm_position", "pre") == "pre" and draw(st.booleans()):
+        changes["first_attention_norm"] = False
+    if draw(st.booleans()):
+        changes["classifier_act"] = draw(st.sampled_from([None, "tanh", "relu"]))
+        changes["classifier_norm"] = changes["classifier_act"] is not None and draw(st.booleans())
+    return changes
+
+
+@st.composite
+def windows(draw, family, depth):
     if not draw(st.booleans()):
         return {}
-    fields = {"sliding_window": draw(st.none() | st.integers(2, 8))}
+    smallest = 1 if family == "encoder" else 2
+    fields = {"sliding_window": draw(st.none() | st.integers(smallest, 8))}
     kinds = ["full_attention"]
     if fields["sliding_window"]:
         kinds.append("sliding_attention")
@@ -229,4 +273,6 @@ def token_ids(draw, family, fields):
         changes["eos_token_id"] = draw(st.none() | ids | several)
     if family == "seq2seq" and draw(st.booleans()):
         changes["decoder_start_token_id"] = draw(ids)
+    if family == "encoder" and draw(st.booleans()):
+        changes |= {f"{name}_token_id": draw(ids) for name in ("cls", "sep", "mask")}
     return changes

@@ -1,6 +1,7 @@
 """All promises by name: what each is tried on, and the function that raises where it is broken."""
 
 from . import promises_configuration as configuration
+from . import promises_encoder as encoder
 from . import promises_files as files
 from . import promises_generate as generate
 from . import promises_logits as logits
@@ -16,6 +17,9 @@ PROMISES = {
     "fast_text": (generate.fast_text_cases, generate.check_fast_text),
     "lean_loss": (loss.lean_cases, loss.check_lean_loss),
     "one_loss": (loss.one_loss_cases, loss.check_one_loss),
+    "checkpointed": (loss.checkpointed_cases, loss.check_checkpointed),
+    "packed": (encoder.packed_cases, encoder.check_packed),
+    "window": (encoder.window_cases, encoder.check_window),
     "saved": (files.saved_cases, files.check_saved),
     "converted": (files.converted_cases(), files.check_converted),
     "refused": (refusals.wrong_configurations(), refusals.check_refused),

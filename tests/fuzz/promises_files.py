@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 from hypothesis import strategies as st
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers import AutoConfig
 
 from conversion import ConversionError, export_checkpoint, import_checkpoint
 
@@ -15,7 +15,6 @@ from .configurations import LONGEST, configurations
 
 # What a folder says about itself, and not about the model.
 OF_THE_FOLDER = ("architectures", "dtype", "transformers_version", "_name_or_path", "auto_map")
-AUTO = {"decoder": AutoModelForCausalLM, "seq2seq": AutoModelForSeq2SeqLM}
 
 saved_cases = cases()
 
@@ -27,7 +26,7 @@ def check_saved(case: Case):
     batch, _ = as_batch(case, *texts(case))
     with tempfile.TemporaryDirectory(prefix="fuzz") as folder:
         model.save_pretrained(folder)
-        loaded = AUTO[case.family].from_pretrained(
+        loaded = by_name[case.family].auto.from_pretrained(
             folder, trust_remote_code=False, attn_implementation=case.backend
         )
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 
 from .building import PromiseError, build, plain, prompts, texts
-from .cases import BACKENDS, Case, cases, generate_options, steady_options
+from .cases import BACKENDS, WRITERS, Case, cases, generate_options, steady_options
 
 TIE = 1e-3  # two choices whose scores are this near are as good as each other in float32
 
@@ -19,7 +19,9 @@ def begun(draw, drawn):
     return case
 
 
-alone_text_cases = begun(cases(backends=BACKENDS, steady=True, options=steady_options)).filter(
+alone_text_cases = begun(
+    cases(backends=BACKENDS, steady=True, options=steady_options, families=WRITERS)
+).filter(
     # generate() treats every mask of a static cache as a tensor, for each model there is.
     lambda case: not (case.backend == "flex_attention" and "cache_implementation" in case.options)
 )
@@ -41,7 +43,7 @@ def write_alone(case, model):
     return [until_end(text, model, case) for (text,) in alone]
 
 
-fast_text_cases = begun(cases(options=generate_options))
+fast_text_cases = begun(cases(options=generate_options, families=WRITERS))
 
 
 def check_fast_text(case: Case):

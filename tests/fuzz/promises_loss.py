@@ -92,6 +92,21 @@ def gradients(model, loss):
     return torch.cat(parts)
 
 
+checkpointed_cases = cases(dropout=False, options=loss_options)
+
+
+def check_checkpointed(case: Case):
+    """Layers that are computed twice to save memory have the gradients of those computed once."""
+    batch, model = labelled(case), build(case).train()
+    model.enable_input_require_grads()  # for the reentrant way, which asks for it
+    expected = model(**batch, **settings(case)).loss
+    slopes = gradients(model, expected)
+    model.gradient_checkpointing_enable({"use_reentrant": bool(case.seed % 2)})
+    actual = model(**batch, **settings(case)).loss
+    check_same(actual.detach(), expected.detach(), "loss of layers computed twice")
+    check_same(gradients(model, actual), slopes, "gradients of layers computed twice")
+
+
 one_loss_cases = cases(backends=BACKENDS, steady=True, dropout=False, options=loss_options)
 
 

@@ -7,10 +7,11 @@ from huggingface_hub.errors import StrictDataclassError
 from hypothesis import strategies as st
 
 from hf_tformer.model import configuration_base as base
+from hf_tformer.model import configuration_encoder
 
 from .building import PromiseError, by_name
 from .cases import FAMILIES
-from .configurations import FLAGS, ROPE_TYPES
+from .configurations import ENCODER_FLAGS, FLAGS, ROPE_TYPES
 
 SMALL = {
     "vocab_size": 17,
@@ -24,11 +25,13 @@ NAN, INFINITE = float("nan"), float("inf")
 SIZES = sorted(set(base.LARGEST) - {"format_version", "num_labels"})
 OPTIONAL = ("num_key_value_heads", "head_dim", "value_head_dim", "source_vocab_size")
 OPTIONAL += ("sliding_window", "attention_scale", "logit_scale", "final_norm")
-CHOICES = sorted(set(base.CHOICES) - {"problem_type"})
+CHOICES = sorted({*base.CHOICES, *configuration_encoder.CHOICES} - {"problem_type"})
+OPTIONAL += ("score_bias", "head_act", "classifier_act")
 RATES = ("attention_dropout", "dropout", "label_smoothing")
 POSITIVE = ("rms_norm_eps", "layer_norm_eps", "initializer_range", "attention_scale", "logit_scale")
 OF_ROTATION = ("rope_scaling", "rope_theta", "partial_rotary_factor")  # in their old places
 TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+TOKEN_IDS += ("cls_token_id", "sep_token_id", "mask_token_id")
 NUMBERS = {
     **{name: [-0.1, 1.0, 1, 5, NAN, INFINITE, -INFINITE] for name in RATES},
     **{name: [0, 0.0, -1, -1e-6, NAN, INFINITE, -INFINITE] for name in POSITIVE},
@@ -57,7 +60,7 @@ def wrong_values(family):
         **dict.fromkeys(SIZES, NO_SIZES),
         **{name: ["", "no such", 1, True, None, ["none"], b"none"] for name in CHOICES},
         **{name: [*wrong, *NO_NUMBERS, True] for name, wrong in NUMBERS.items()},
-        **{name: ["yes", "", 1, 0, 1.0, None, [True]] for name in FLAGS},
+        **{name: ["yes", "", 1, 0, 1.0, None, [True]] for name in (*FLAGS, *ENCODER_FLAGS)},
         **dict.fromkeys(TOKEN_IDS, NO_IDS),
         "format_version": [0, -1, 2, 10**30, "1", 1.0, None, True],
         "final_norm": ["yes", 1, 0, []],
@@ -68,7 +71,8 @@ def wrong_values(family):
     }
     for name in values.keys() - set(OPTIONAL) - set(TOKEN_IDS) - {"final_norm", *NOT_FIELDS}:
         values[name] = [*values[name], None]
-    if family == "decoder":
+    values["type_vocab_size"] = [size for size in NO_SIZES if size is False or size != 0]
+    if family != "seq2seq":
         values["layer_types"] = ["full_attention", ["banded"] * 6, [], ["full_attention"], [None]]
         values["layer_types"] += [{}, 1, [1] * 6, [["full_attention"]] * 6, True]
         values["is_encoder_decoder"] = [True, "yes", 1]
@@ -161,6 +165,5 @@ def check_works(family, config):
         return
     model = family.model_class(config).eval()
     ids = torch.tensor([[5, 6, 7, 8, 9, 10, 11, 12, 13, 14]])
-    target = {} if family.name == "decoder" else {"decoder_input_ids": ids}
-    if not torch.isfinite(model(ids, **target).logits).all():
+    if not torch.isfinite(model(ids, **family.target(ids)).logits).all():
         raise PromiseError("accepted, and the logits are not finite")

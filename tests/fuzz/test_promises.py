@@ -4,7 +4,7 @@ import pytest
 import simulated_flash
 from hypothesis import Phase
 
-from hf_tformer.model import losses, modeling_decoder
+from hf_tformer.model import losses, modeling_decoder, modeling_encoder
 from hf_tformer.model.configuration_base import TformerConfig
 
 from .building import by_name
@@ -55,10 +55,24 @@ def smooth_more(loss):
     return loss_smoothed_more
 
 
+def see_further(window_of):
+    def window_and_one_more(config, kind):
+        window = window_of(config, kind)
+        return None if window is None else window + 1
+
+    return window_and_one_more
+
+
+def forget_documents(find_documents):
+    return lambda *args: None
+
+
 FAULTS = {
     "backend": (simulated_flash, "attend", attend_wrongly),
     "alone": (modeling_decoder, "count_positions", forget_padding),
     "configuration_file": (TformerConfig, "check_keys", check_nothing),
+    "window": (modeling_encoder, "window_of", see_further),
+    "packed": (modeling_encoder, "find_documents", forget_documents),
     "lean_loss": (losses, "turn_into_gradients", smooth_more),
 }
 
