@@ -1,8 +1,7 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
 """What the distance between two tokens adds to the scores of attention.
 
-Each leaf gives what the backend is told besides: nothing, or `position_bias` [batch, heads, query,
-key].
+Each leaf gives the backend's `position_bias` [batch, heads, query, key], or None.
 """
 
 import torch
@@ -17,7 +16,7 @@ class NoBias(nn.Module):
     """Models whose positions are elsewhere."""
 
     def forward(self, hidden_states):
-        return {}
+        return None
 
 
 class RelativeBias(nn.Embedding):
@@ -42,7 +41,7 @@ class RelativeBias(nn.Embedding):
         batch, length = hidden_states.shape[:2]
         places = torch.arange(length, device=hidden_states.device)
         bias = super().forward(bucket_of(places - places[:, None]))  # [query, key, heads]
-        return {"position_bias": bias.permute(2, 0, 1).expand(batch, -1, -1, -1)}
+        return bias.permute(2, 0, 1).expand(batch, -1, -1, -1)
 
 
 def bucket_of(distance):

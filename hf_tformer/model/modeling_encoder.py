@@ -56,6 +56,11 @@ class TformerEncoderLayer(Layer):
         if layer_idx == 0 and not config.first_attention_norm:
             self.self_attn_norm = nn.Identity()
 
+    def forward(self, hidden_states, position_bias=None, **kwargs):
+        """Bias without a keyword: reentrant checkpointing loses the gradients of the others."""
+        bias = {} if position_bias is None else {"position_bias": position_bias}
+        return super().forward(hidden_states, **bias, **kwargs)
+
 
 def build_rotations(config):
     """One rotation for each kind of layer.
@@ -221,13 +226,13 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
             kind: prepare_mask(self.config, kind, attention_mask, hidden_states, documents)
             for kind in self.rotations
         }
-        biases = self.score_bias(hidden_states)
+        position_bias = self.score_bias(hidden_states)
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states,
+                position_bias,
                 attention_mask=masks[layer.attention_type],
                 position_embeddings=position_embeddings[layer.attention_type],
-                **biases,
                 **kwargs,
             )
         return self.norm(hidden_states)

@@ -58,7 +58,7 @@ def wrong_values(family):
     fields = by_name[family].config_class.__dataclass_fields__
     values = {
         **dict.fromkeys(SIZES, NO_SIZES),
-        **{name: ["", "no such", 1, True, None, ["none"], b"none"] for name in CHOICES},
+        **{name: ["", "no such", 1, True, ["none"], b"none"] for name in CHOICES},
         **{name: [*wrong, *NO_NUMBERS, True] for name, wrong in NUMBERS.items()},
         **{name: ["yes", "", 1, 0, 1.0, None, [True]] for name in (*FLAGS, *ENCODER_FLAGS)},
         **dict.fromkeys(TOKEN_IDS, NO_IDS),
