@@ -6,7 +6,7 @@ import torch
 from families import ENCODER, pad, random_rows
 from parity import randomise
 from test_training import gradients, train
-from transformers import default_data_collator
+from transformers import AutoConfig, default_data_collator
 
 import hf_tformer
 
@@ -150,6 +150,18 @@ def test_rotary_parameters_of_a_kind_that_is_not_there_are_let_go():
     both = {"full_attention": rope("linear"), "sliding_attention": rope("yarn")}
     config = ENCODER.config(sliding_window=None, rope_parameters=both)
     assert config.rope_parameters["rope_type"] == "linear"
+
+
+@pytest.mark.parametrize("old", [{"rope_theta": 77.0}, {"partial_rotary_factor": 0.4}], ids=str)
+def test_what_is_said_in_old_words_counts_for_each_kind_that_does_not_say_it(old, tmp_path):
+    kinds = {"full_attention": {"rope_type": "linear", "factor": 2.0}, "sliding_attention": {}}
+    config = ENCODER.config(rope_parameters=kinds, **old)
+    config.save_pretrained(tmp_path)
+    for found in (config, AutoConfig.from_pretrained(tmp_path)):
+        assert set(found.rope_parameters) == set(kinds)
+        for parameters in found.rope_parameters.values():
+            assert parameters["rope_theta"] == old.get("rope_theta", 10000.0)
+            assert old.items() <= parameters.items()
 
 
 # Types, and what distances add

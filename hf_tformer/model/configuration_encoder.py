@@ -70,9 +70,7 @@ class TformerEncoderConfig(LayerTypesConfig):
     max_position_embeddings: int = 8192  # binding for learned positions only
     sinusoidal_layout: str = "interleaved"
     score_bias: str | None = None  # relative (MPNet): each distance adds to the scores
-    sliding_window: int | None = (
-        64  # tokens nearer than this, on both sides; None: all layers see all
-    )
+    sliding_window: int | None = 64  # on both sides, tokens nearer than this; None: all see all
 
     norm_type: str = "rmsnorm"  # layernorm (BERT), layernorm_unbiased (ModernBERT)
     rms_norm_eps: float = 1e-6

@@ -59,6 +59,18 @@ class LayerTypesConfig(TformerConfig):
         used = {kind: dict(rope[kind]) for kind in kinds}
         return used if hasattr(self, "layer_types") else used[LAYER_TYPES[0]]
 
+    def convert_rope_params_to_dict(self, **kwargs):
+        """One dict after the other: early versions of transformers 5 complete a flat one only."""
+        if not is_by_kind(self.rope_parameters):
+            return super().convert_rope_params_to_dict(**kwargs)
+        by_kind = self.rope_parameters
+        for kind in by_kind:
+            self.rope_parameters = by_kind[kind]
+            rest = super().convert_rope_params_to_dict(**kwargs)
+            by_kind[kind] = self.rope_parameters
+        self.rope_parameters = by_kind
+        return rest
+
     def ropes(self):
         ropes = super().ropes()
         return list(ropes[0].values()) if ropes and is_by_kind(ropes[0]) else ropes

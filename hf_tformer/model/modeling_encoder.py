@@ -199,16 +199,11 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
         hidden_states = self.add_types(inputs_embeds, token_type_ids)
         hidden_states = self.positions(hidden_states, position_ids)
         hidden_states = self.dropout(self.embed_norm(hidden_states))
-        position_embeddings = {
-            kind: rotation(hidden_states, position_ids) for kind, rotation in self.rotations.items()
+        rotations = {
+            kind: turn(hidden_states, position_ids) for kind, turn in self.rotations.items()
         }
         hidden_states = self.run_layers(
-            hidden_states,
-            attention_mask,
-            documents,
-            position_embeddings,
-            position_ids=position_ids,
-            **kwargs,
+            hidden_states, attention_mask, documents, rotations, position_ids=position_ids, **kwargs
         )
         return BaseModelOutput(last_hidden_state=hidden_states)
 
