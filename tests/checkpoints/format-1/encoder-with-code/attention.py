@@ -1,0 +1,264 @@
+# Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
+"""Attention: one function of our own, two modules, and every backend that transformers knows.
+
+    query       [batch, heads, query, head_dim]
+    key, value  [batch, kv_heads, key, head_dim or value_head_dim]
+    output      [batch, query, heads, value_head_dim]
+
+The backend named by `config._attn_implementation` is looked up in transformers' registry; what the
+user or vLLM registers there is found too. Masks arrive finished, as transformers' functions make
+them for the backend. `position_embeddings` is the pair (cos, sin) to rotate by, or None.
+"""
+
+import torch
+from torch import nn
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils.generic import is_flash_attention_requested
+
+from .norms import build_norm, unchanged
+
+# Arguments that describe the decoder's own tokens: wrong for the encoder's keys.
+SELF_ATTENTION_ONLY = ("position_ids", "is_causal", "cu_seq_lens_q", "cu_seq_lens_k")
+SELF_ATTENTION_ONLY += ("max_length_q", "max_length_k")
+
+
+def eager_attention(
+    module, query, key, value, attention_mask, scaling, dropout=0.0, position_bias=None, **kwargs
+):
+    """softmax(query keyᵀ · scaling + mask) value, spelled out: the reference, and the one that
+    shows its weights.
+
+    Query heads that share a key are stacked along the query dimension, so keys and values are never
+    copied.
+    """
+    batch, heads, length, _ = query.shape
+    kv_heads = key.shape[1]
+    scores = query.reshape(batch, kv_heads, -1, query.shape[-1]) @ key.transpose(-1, -2) * scaling
+    scores = scores.view(batch, heads, length, -1)
+    if position_bias is not None:
+        scores = scores + position_bias
+    if attention_mask is not None:
+        scores = scores + as_additive_mask(attention_mask, scores.dtype)
+    # Softmax in float32 at least, as in Llama; only the finished weights are rounded.
+    exact = torch.promote_types(scores.dtype, torch.float32)
+    weights = nn.functional.softmax(scores, dim=-1, dtype=exact).to(query.dtype)
+    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
+    output = weights.view(batch, kv_heads, -1, weights.shape[-1]) @ value
+    return output.view(batch, heads, length, -1).transpose(1, 2).contiguous(), weights
+
+
+def as_additive_mask(mask, dtype):
+    """Booleans (True: visible) as what is added; with -inf, a token that sees nothing is NaN."""
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
+        ~mask, torch.finfo(dtype).min
+    )
+
+
+def rotate(query, key, cos, sin):
+    """Turns each pair (i, i + half) of the rotated dimensions of each head by its angle.
+
+    query, key [batch, heads, seq, head_dim]; cos, sin [batch or 1, seq, rotated dims], which hold
+    each angle twice. A pair (x, y) becomes (x cos - y sin, y cos + x sin).
+    """
+    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    half = sin.shape[-1] // 2
+    signed_sin = torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
+    return tuple(turn(states, cos, signed_sin) for states in (query, key))
+
+
+def turn(states, cos, signed_sin):
+    """The same for one of them; dimensions beyond those of `cos` stay as they are."""
+    size = cos.shape[-1]
+    if size < states.shape[-1]:
+        turned = turn(states[..., :size], cos, signed_sin)
+        return torch.cat((turned, states[..., size:]), dim=-1)
+    return torch.addcmul(states * cos, states.roll(size // 2, dims=-1), signed_sin)
+
+
+class Attention(nn.Module):
+    """The projections, and what a backend reads from its module.
+
+    Reads from config: hidden_size, num_attention_heads, num_key_value_heads, head_dim,
+    value_head_dim (where the family has it), attention_bias, attention_output_bias,
+    attention_scale, attention_dropout, qk_norm (+ the norm's fields), _attn_implementation.
+    """
+
+    def __init__(self, config, layer_idx: int, is_causal: bool, sliding_window: int | None = None):
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.is_causal = is_causal
+        self.sliding_window = sliding_window
+        self.head_dim = config.head_dim
+        self.value_head_dim = getattr(config, "value_head_dim", config.head_dim)
+        self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
+        self.scaling = config.attention_scale or config.head_dim**-0.5
+        self.attention_dropout = config.attention_dropout
+
+        hidden, bias = config.hidden_size, config.attention_bias
+        heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.q_proj = nn.Linear(hidden, heads * self.head_dim, bias=bias)
+        self.k_proj = nn.Linear(hidden, kv_heads * self.head_dim, bias=bias)
+        self.v_proj = nn.Linear(hidden, kv_heads * self.value_head_dim, bias=bias)
+        self.o_proj = nn.Linear(
+            heads * self.value_head_dim, hidden, bias=config.attention_output_bias
+        )
+        # CODEPATH: Qwen3 normalises each head; Llama, GPT-2, BART and the others do not
+        self.q_norm = build_norm(config, self.head_dim) if config.qk_norm else unchanged
+        # CODEPATH: as q_norm
+        self.k_norm = build_norm(config, self.head_dim) if config.qk_norm else unchanged
+
+    def project_query(self, hidden_states):
+        return self.q_norm(split_heads(self.q_proj(hidden_states), self.head_dim)).transpose(1, 2)
+
+    def project_key_value(self, hidden_states):
+        key = self.k_norm(split_heads(self.k_proj(hidden_states), self.head_dim)).transpose(1, 2)
+        value = split_heads(self.v_proj(hidden_states), self.value_head_dim).transpose(1, 2)
+        return key, value
+
+    def options(self):
+        """What every backend is told besides the scale, or why it cannot serve these sizes."""
+        if self.value_head_dim > self.head_dim and is_flash_attention_requested(self.config):
+            raise ValueError(
+                f"value_head_dim ({self.value_head_dim}) is larger than head_dim ({self.head_dim}),"
+                " which flash attention cannot serve: load with attn_implementation='sdpa'"
+            )
+        dropout = self.attention_dropout if self.training else 0.0
+        return {"dropout": dropout, "sliding_window": self.sliding_window}
+
+    def project_output(self, output, batch_and_length):
+        """Joins the heads; some backends did so already: vLLM returns [tokens, heads · dim]."""
+        return self.o_proj(output.reshape(*batch_and_length, -1).contiguous())
+
+
+def split_heads(projected, head_dim):
+    """[batch, seq, heads · head_dim] → [batch, seq, heads, head_dim]; heads may be sharded."""
+    return projected.unflatten(-1, (-1, head_dim))
+
+
+class SelfAttention(Attention):
+    """Attention of a text to itself, optionally rotated, cached, and limited to a window."""
+
+    def forward(
+        self,
+        hidden_states,
+        attention_mask=None,
+        position_embeddings=None,
+        past_key_values=None,
+        **kwargs,
+    ):
+        query = self.project_query(hidden_states)
+        key, value = self.project_key_value(hidden_states)
+        if position_embeddings is not None:
+            query, key = rotate(query, key, *position_embeddings)
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, self.layer_idx)
+        # Look-up, call and scaling= stay in this function: vLLM parses its source for them.
+        backend = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention
+        )
+        output, weights = backend(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            scaling=self.scaling,
+            **self.options(),
+            **kwargs,
+        )
+        return self.project_output(output, hidden_states.shape[:-1]), weights
+
+
+class PackedKeys:
+    """A padding mask [batch, source] as indices and lengths, in flash attention's form."""
+
+    def __init__(self, mask):
+        mask = mask.bool()
+        self.indices = mask.flatten().nonzero().flatten()  # [total], into batch · source
+        self.cu_seq_lens = nn.functional.pad(mask.sum(-1).cumsum(0), (1, 0)).to(torch.int32)
+        self.max_length = mask.shape[-1]  # an upper bound: the exact one would stall the device
+
+    def to(self, device, non_blocking=False):
+        """A copy on another device: by this name accelerate moves what a layer is given."""
+        moved = object.__new__(PackedKeys)
+        moved.max_length = self.max_length
+        moved.indices = self.indices.to(device, non_blocking=non_blocking)
+        moved.cu_seq_lens = self.cu_seq_lens.to(device, non_blocking=non_blocking)
+        return moved
+
+    def gather(self, states):
+        """[batch, kv_heads, source, dim] → [1, kv_heads, total, dim]"""
+        tokens = states[:, :, : self.max_length]  # a static cache may have room for more
+        tokens = tokens.transpose(1, 2).flatten(0, 1).index_select(0, self.indices)
+        return tokens.transpose(0, 1).unsqueeze(0)
+
+
+class CrossAttention(Attention):
+    """Attention to the encoder, whose keys and values are computed once and cached."""
+
+    def __init__(self, config, layer_idx: int):
+        super().__init__(config, layer_idx, is_causal=False)
+
+    def forward(
+        self,
+        hidden_states,
+        encoder_hidden_states,
+        attention_mask=None,
+        past_key_values=None,
+        **kwargs,
+    ):
+        kwargs = {name: value for name, value in kwargs.items() if name not in SELF_ATTENTION_ONLY}
+        query = self.project_query(hidden_states)
+        key, value = self.encoder_key_value(encoder_hidden_states, past_key_values)
+        attend = self.attend_packed if isinstance(attention_mask, PackedKeys) else self.attend
+        output, weights = attend(query, key, value, attention_mask, **kwargs)
+        return self.project_output(output, hidden_states.shape[:-1]), weights
+
+    def encoder_key_value(self, encoder_hidden_states, past_key_values):
+        if past_key_values is None:
+            return self.project_key_value(encoder_hidden_states)
+        cache = past_key_values.cross_attention_cache
+        if past_key_values.is_updated.get(self.layer_idx):
+            return cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
+        past_key_values.is_updated[self.layer_idx] = True
+        return cache.update(*self.project_key_value(encoder_hidden_states), self.layer_idx)
+
+    def attend(self, query, key, value, attention_mask, **kwargs):
+        """Calls the backend: the output, and the weights where the backend has them."""
+        backend = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention
+        )
+        return backend(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            scaling=self.scaling,
+            **self.options(),
+            **kwargs,
+        )
+
+    def attend_packed(self, query, key, value, packed, **kwargs):
+        """Flash attention to padded sources.
+
+        The stock path unpads the queries with the mask of the keys, which is wrong wherever decoder
+        and encoder differ. Here the keys alone are packed, and every query keeps its place.
+        """
+        batch, heads, length, head_dim = query.shape
+        return self.attend(
+            query.transpose(0, 1).reshape(1, heads, batch * length, head_dim),
+            packed.gather(key),
+            packed.gather(value),
+            None,
+            cu_seq_lens_q=torch.arange(
+                0, (batch + 1) * length, length, dtype=torch.int32, device=query.device
+            ),
+            cu_seq_lens_k=packed.cu_seq_lens,
+            max_length_q=length,
+            max_length_k=packed.max_length,
+            **kwargs,
+        )

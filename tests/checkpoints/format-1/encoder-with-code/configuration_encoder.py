@@ -1,0 +1,153 @@
+# Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
+"""Configuration of the encoder-only family.
+
+The defaults give the modern encoder: rotary positions, RMSNorm before each sub-layer, a gated GELU
+MLP, and two layers with a narrow window after each that sees the whole text. Other values give
+BERT, RoBERTa, DistilBERT, ELECTRA, ModernBERT and EuroBERT.
+"""
+
+from transformers.activations import ACT2FN
+from transformers.configuration_utils import strict
+
+from .configuration_base import wrong
+from .layer_types import LAYER_TYPES, LayerTypesConfig
+
+AUTO_MAP = {
+    "AutoConfig": "configuration_encoder.TformerEncoderConfig",
+    "AutoModel": "modeling_encoder.TformerEncoderModel",
+    "AutoModelForMaskedLM": "modeling_encoder.TformerEncoderForMaskedLM",
+    "AutoModelForSequenceClassification": (
+        "modeling_encoder.TformerEncoderForSequenceClassification"
+    ),
+    "AutoModelForTokenClassification": "modeling_encoder.TformerEncoderForTokenClassification",
+    "AutoModelForQuestionAnswering": "modeling_encoder.TformerEncoderForQuestionAnswering",
+}
+CHOICES = {
+    "score_bias": (None, "relative"),
+    "classifier_pooling": ("cls", "mean"),
+    "classifier_act": (None, *ACT2FN),
+    "head_act": (None, *ACT2FN),
+}
+# The base of the angles where windows alternate: far tokens have to be told apart by wide layers.
+THETAS = {"full_attention": 160000.0, "sliding_attention": 10000.0}
+
+
+@strict
+class TformerEncoderConfig(LayerTypesConfig):
+    """Fields of the encoder-only family, besides layer_types and rope_parameters."""
+
+    model_type = "tformer_encoder"
+    base_model_tp_plan = {
+        "layers.*.self_attn.q_proj": "colwise",
+        "layers.*.self_attn.k_proj": "colwise",
+        "layers.*.self_attn.v_proj": "colwise",
+        "layers.*.self_attn.q_norm": "replicated_with_grad_allreduce",
+        "layers.*.self_attn.k_norm": "replicated_with_grad_allreduce",
+        "layers.*.self_attn.o_proj": "rowwise",
+        "layers.*.mlp.gate_proj": "colwise",
+        "layers.*.mlp.up_proj": "colwise",
+        "layers.*.mlp.down_proj": "rowwise",
+    }
+    base_model_pp_plan = {
+        "embed_tokens": (["input_ids"], ["inputs_embeds"]),
+        "layers": (["hidden_states", "attention_mask"], ["hidden_states"]),
+        "norm": (["hidden_states"], ["hidden_states"]),
+    }
+
+    vocab_size: int = 32000
+    type_vocab_size: int = 0  # kinds of segments: 2 in BERT, 0 where there are none
+    hidden_size: int = 512
+    intermediate_size: int = 1376
+    num_hidden_layers: int = 6
+    num_attention_heads: int = 8
+    num_key_value_heads: int | None = None  # None: one per query head
+    head_dim: int | None = None  # None: hidden_size / num_attention_heads
+
+    position_embedding_type: str = "rotary"  # learned (BERT), sinusoidal, none
+    max_position_embeddings: int = 8192  # binding for learned positions only
+    sinusoidal_layout: str = "interleaved"
+    score_bias: str | None = None  # relative (MPNet): each distance adds to the scores
+    sliding_window: int | None = 64  # on both sides, tokens nearer than this; None: all see all
+
+    norm_type: str = "rmsnorm"  # layernorm (BERT), layernorm_unbiased (ModernBERT)
+    rms_norm_eps: float = 1e-6
+    layer_norm_eps: float = 1e-5
+    norm_position: str = "pre"  # post (BERT)
+    final_norm: bool | None = None  # None: where the norms come first
+    embedding_norm: bool = False  # BERT, ModernBERT
+    first_attention_norm: bool = True  # ModernBERT has none: its embeddings are normalised
+    qk_norm: bool = False
+
+    mlp_type: str = "gated"  # plain (BERT)
+    hidden_act: str = "gelu"
+    attention_bias: bool = False  # of q, k and v (BERT)
+    attention_output_bias: bool = False
+    mlp_bias: bool = False
+
+    head_act: str | None = "gelu"  # dense → activation → norm before lm_head; None: lm_head alone
+    lm_head_bias: bool = True
+    classifier_pooling: str = "cls"  # the vector of a text: its first token, or the mean of all
+    classifier_act: str | None = "gelu"  # tanh (BERT): dense → activation before its classes
+    classifier_norm: bool = True  # a norm behind it, and both for tokens too (ModernBERT); not BERT
+    head_bias: bool = False  # of the dense layers in all of these heads
+
+    attention_scale: float | int | None = None  # None: 1 / sqrt(head_dim)
+    attention_dropout: float | int = 0.0
+    dropout: float | int = 0.0  # of the embeddings, each sub-layer's output, and before classes
+    tie_word_embeddings: bool = True
+    label_smoothing: float | int = 0.0
+    z_loss: float | int = 0.0  # weight of the squared log-partition
+    return_logits_in_training: bool = False  # beside the loss; they can be the largest tensor
+    initializer: str = "normal"
+    initializer_range: float = 0.02
+
+    pad_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+    cls_token_id: int | None = None
+    sep_token_id: int | None = None
+    mask_token_id: int | None = None
+
+    def __post_init__(self, rope_parameters=None, **kwargs):
+        if rope_parameters is None and not {"rope_theta", "rope_scaling"} & kwargs.keys():
+            rope_parameters = {kind: {"rope_theta": theta} for kind, theta in THETAS.items()}
+        kwargs |= {"rope_parameters": rope_parameters, "auto_map": dict(AUTO_MAP)}
+        super().__post_init__(**kwargs)
+        self.validate_architecture()
+
+    def take_layer_types(self, layer_types):
+        if layer_types is None and self.sliding_window is not None:
+            layer_types = [LAYER_TYPES[index % 3 > 0] for index in range(self.num_hidden_layers)]
+        super().take_layer_types(layer_types)
+
+    def validate_architecture(self):
+        super().validate_architecture()
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                known = ", ".join(map(str, choices))
+                raise wrong(name, getattr(self, name), f"choose one of {known}")
+        if not 0 <= self.type_vocab_size <= 10**6:
+            raise wrong("type_vocab_size", self.type_vocab_size, "choose 0 or their number")
+        if not (self.first_attention_norm or self.norm_position == "pre"):
+            raise ValueError(
+                "first_attention_norm is False but norm_position is 'post', where no norm comes "
+                "first: leave it True"
+            )
+        if self.classifier_norm and self.classifier_act is None:
+            raise ValueError(
+                "classifier_norm is True but classifier_act is None, and the norm follows it: set "
+                "classifier_norm=False or an activation"
+            )
+
+    def approximate_parameter_count(self):
+        layer = self.attention_parameters() + self.mlp_parameters()
+        tables = self.vocab_size * (1 if self.tie_word_embeddings else 2) + (self.num_labels or 0)
+        tables += self.type_vocab_size + self.hidden_size
+        if self.position_embedding_type == "learned":
+            tables += self.max_position_embeddings
+        return self.num_hidden_layers * layer + tables * self.hidden_size
+
+
+TformerEncoderConfig.register_for_auto_class()
+
+__all__ = ["TformerEncoderConfig"]

@@ -1,0 +1,486 @@
+# Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
+"""The encoder-only family.
+
+    input_ids [batch, seq] → embed_tokens (+ types, positions) → n × layer(mask, (cos, sin)) → norm
+                           → transform → lm_head → logits [batch, seq, vocab]
+                                       → classifier → logits [batch, labels] or [batch, seq, labels]
+
+The model prepares embeddings, positions and masks; a layer adds the residuals; attention attends to
+both sides; a head projects.
+"""
+
+import torch
+from torch import nn
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.masking_utils import (
+    and_masks,
+    create_bidirectional_mask,
+    find_packed_sequence_indices,
+    packed_sequence_mask_function,
+)
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    MaskedLMOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.modeling_utils import PreTrainedModel
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
+from transformers.utils.generic import is_flash_attention_requested, merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .attention import SelfAttention
+from .biases import build_score_bias
+from .configuration_encoder import TformerEncoderConfig
+from .layer_types import layer_type, window_of
+from .layers import Layer, build_activation, build_dropout, initialise_projection, plan_for
+from .losses import Unprojected, language_model_loss, loss_arguments, needs_logits
+from .masks import is_padding_mask, unless_packed
+from .norms import build_norm, optional_norm, unchanged
+from .positions import build_positions, build_rotation, count_positions
+
+
+class TformerEncoderLayer(Layer):
+    """A layer that sees the tokens on both sides: all of them, or those within a window.
+
+    Reads from config: layer_types, sliding_window, first_attention_norm (+ the layer's fields).
+    """
+
+    def __init__(self, config, layer_idx: int):
+        kind = layer_type(config, layer_idx)
+        super().__init__(config, layer_idx, False, window_of(config, kind))
+        self.attention_type = kind
+        # CODEPATH: ModernBERT's first layer finds its input normalised; BERT and EuroBERT have all
+        if layer_idx == 0 and not config.first_attention_norm:
+            self.self_attn_norm = nn.Identity()
+
+    def forward(self, hidden_states, position_bias=None, **kwargs):
+        """Bias without a keyword: reentrant checkpointing loses the gradients of the others."""
+        bias = {} if position_bias is None else {"position_bias": position_bias}
+        return super().forward(hidden_states, **bias, **kwargs)
+
+
+def build_rotations(config):
+    """One rotation for each kind of layer.
+
+    Reads from config: rope_parameters, layer_types (+ the rotation's fields).
+    """
+    kinds = sorted({layer_type(config, index) for index in range(config.num_hidden_layers)})
+    return nn.ModuleDict({kind: build_rotation(one_rope(config, kind)) for kind in kinds})
+
+
+def one_rope(config, kind):
+    """What one rotation reads: transformers' formulas know flat rotary parameters alone."""
+    rope = getattr(config, "rope_parameters", None)
+    # CODEPATH: ModernBERT turns each kind of layer at its own pace; EuroBERT turns all alike
+    if rope is None or kind not in rope:
+        return config
+    return PreTrainedConfig(
+        position_embedding_type=config.position_embedding_type,
+        rope_parameters=dict(rope[kind]),
+        hidden_size=config.hidden_size,
+        num_attention_heads=config.num_attention_heads,
+        head_dim=config.head_dim,
+        max_position_embeddings=config.max_position_embeddings,
+    )
+
+
+def prepare_mask(config, kind, attention_mask, inputs_embeds, documents):
+    """What a layer of this kind may see, finished for the backend; None where it sees everything.
+
+    `documents` [batch, seq] numbers the packed texts. In flash attention the backend itself knows
+    them, and the window.
+    """
+    hidden = []
+    if (window := window_of(config, kind)) is not None:
+        hidden.append(lambda batch, head, query, key: abs(query - key) < window)
+    if documents is not None:
+        hidden.append(packed_sequence_mask_function(documents))
+    return create_bidirectional_mask(
+        config=config,
+        inputs_embeds=inputs_embeds,
+        attention_mask=attention_mask,
+        and_mask_function=and_masks(*hidden) if hidden else None,
+    )
+
+
+def find_documents(config, attention_mask, position_ids):
+    """The number of the packed text of each token [batch, seq], or None where nothing is packed."""
+    if position_ids is None or attention_mask is not None:
+        return None
+    documents = find_packed_sequence_indices(position_ids)
+    if documents is not None and len(documents) > 1 and is_flash_attention_requested(config):
+        raise ValueError(
+            f"packed texts stand in a batch of {len(documents)}, and flash attention keeps them "
+            "apart only in a batch of one: pack them into one row"
+        )
+    return documents
+
+
+def build_types(config):
+    """Reads from config: type_vocab_size, hidden_size."""
+    # CODEPATH: BERT and RoBERTa have segments; DistilBERT, ModernBERT and EuroBERT have none
+    if config.type_vocab_size:
+        return nn.Embedding(config.type_vocab_size, config.hidden_size)
+    return None
+
+
+class TformerEncoderPreTrainedModel(PreTrainedModel):
+    """What transformers needs to know to load, shard, initialise and observe the family."""
+
+    config: TformerEncoderConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["TformerEncoderLayer"]
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
+    _can_record_outputs = {
+        "hidden_states": TformerEncoderLayer,
+        "attentions": OutputRecorder(SelfAttention, index=1),
+    }
+
+    def _init_weights(self, module):
+        super()._init_weights(module)
+        initialise_projection(self.config, module)
+
+
+class TformerEncoderModel(TformerEncoderPreTrainedModel):
+    """Token ids to hidden states."""
+
+    layer_class = TformerEncoderLayer
+
+    def __init__(self, config: TformerEncoderConfig):
+        super().__init__(config)
+        # No padding_idx: a text may use that id for another purpose, and masks hide padding anyway.
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.embed_types = build_types(config)
+        self.positions = build_positions(config)
+        self.rotations = build_rotations(config)
+        self.score_bias = build_score_bias(config)
+        self.embed_norm = optional_norm(config, config.embedding_norm)
+        self.dropout = build_dropout(config)
+        self.layers = nn.ModuleList(
+            [self.layer_class(config, index) for index in range(config.num_hidden_layers)]
+        )
+        self.norm = optional_norm(config, config.final_norm)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def post_init(self):
+        super().post_init()
+        self._tp_plan = plan_for(self, self._tp_plan)
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        position_ids=None,
+        token_type_ids=None,
+        inputs_embeds=None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give exactly one of input_ids and inputs_embeds")
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        attention_mask = unless_packed(attention_mask, position_ids, None)
+        documents = find_documents(self.config, attention_mask, position_ids)
+        if position_ids is None:
+            length, device = inputs_embeds.shape[1], inputs_embeds.device
+            position_ids = count_positions(attention_mask, length, 0, device)
+
+        hidden_states = self.add_types(inputs_embeds, token_type_ids)
+        hidden_states = self.positions(hidden_states, position_ids)
+        hidden_states = self.dropout(self.embed_norm(hidden_states))
+        rotations = {
+            kind: turn(hidden_states, position_ids) for kind, turn in self.rotations.items()
+        }
+        hidden_states = self.run_layers(
+            hidden_states, attention_mask, documents, rotations, position_ids=position_ids, **kwargs
+        )
+        return BaseModelOutput(last_hidden_state=hidden_states)
+
+    def add_types(self, inputs_embeds, token_type_ids):
+        """Adds the embedding of the segment that each token belongs to, the first if not said."""
+        if self.embed_types is None:
+            return inputs_embeds
+        if token_type_ids is None:
+            return inputs_embeds + self.embed_types.weight[0]
+        return inputs_embeds + self.embed_types(token_type_ids)
+
+    def run_layers(self, hidden_states, attention_mask, documents, position_embeddings, **kwargs):
+        """All layers and the final norm, [batch, seq, hidden] → the same shape."""
+        masks = {
+            kind: prepare_mask(self.config, kind, attention_mask, hidden_states, documents)
+            for kind in self.rotations
+        }
+        position_bias = self.score_bias(hidden_states)
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states,
+                position_bias,
+                attention_mask=masks[layer.attention_type],
+                position_embeddings=position_embeddings[layer.attention_type],
+                **kwargs,
+            )
+        return self.norm(hidden_states)
+
+
+class Transform(nn.Module):
+    """dense → activation → norm, between the model and a projection.
+
+    Reads from config: hidden_size, head_bias (+ the norm's fields).
+    """
+
+    def __init__(self, config, activation: str, has_norm: bool):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.head_bias)
+        self.act_fn = build_activation(activation)
+        # CODEPATH: every masked language model and ModernBERT's classes; BERT's classes have none
+        self.norm = build_norm(config, config.hidden_size) if has_norm else unchanged
+
+    def forward(self, hidden_states):
+        return self.norm(self.act_fn(self.dense(hidden_states)))
+
+
+def build_transform(config, activation: str | None, has_norm: bool):
+    # CODEPATH: BERT and ModernBERT; EuroBERT has no dense layer before lm_head
+    return Transform(config, activation, has_norm) if activation else unchanged
+
+
+def build_token_transform(config):
+    # CODEPATH: ModernBERT; the classes of BERT's tokens are projected as they are
+    return build_transform(config, config.classifier_act if config.classifier_norm else None, True)
+
+
+class TformerEncoderForMaskedLM(TformerEncoderPreTrainedModel):
+    """Token ids to the logits of what stands at each place."""
+
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
+    _tp_plan = {"lm_head": "colwise_gather_output"}
+    _pp_plan = {"lm_head": (["hidden_states"], ["logits"])}
+    _fsdp_plan = {"lm_head": "keep_full_weight"}
+
+    def __init__(self, config: TformerEncoderConfig):
+        super().__init__(config)
+        self.model = TformerEncoderModel(config)
+        self.transform = build_transform(config, config.head_act, has_norm=True)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
+        self.loss_function = language_model_loss
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        position_ids=None,
+        token_type_ids=None,
+        inputs_embeds=None,
+        labels=None,
+        return_logits: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> MaskedLMOutput:
+        """Labels are the ids to be found, -100 everywhere else."""
+        outputs = self.model(
+            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds, **kwargs
+        )
+        hidden_states, logits, loss = outputs.last_hidden_state, None, None
+        if needs_logits(self, labels, return_logits):
+            logits = self.lm_head(self.transform(hidden_states))
+        if labels is not None:
+            projected = logits
+            if logits is None:
+                ignore_index = kwargs.get("ignore_index", -100)
+                hidden_states, labels = keep_labelled(hidden_states, labels, ignore_index)
+                projected = Unprojected(self.transform(hidden_states), self.lm_head)
+            loss = self.loss_function(
+                logits=projected, labels=labels, **loss_arguments(self.config, kwargs)
+            )
+        return MaskedLMOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+def keep_labelled(hidden_states, labels, ignore_index):
+    """The tokens that have a label, a seventh of them in training; the others need no head."""
+    if torch.compiler.is_compiling():  # their number would break the graph
+        return hidden_states, labels
+    labels = labels.to(hidden_states.device)
+    counted = labels != ignore_index
+    return hidden_states[counted], labels[counted]
+
+
+# The three task heads. transformers' loss for whole texts takes no num_items_in_batch:
+# accepts_loss_kwargs = False lets Trainer divide by the steps.
+
+
+class TformerEncoderForSequenceClassification(TformerEncoderPreTrainedModel):
+    """Each text to one score for each class."""
+
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: TformerEncoderConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.model = TformerEncoderModel(config)
+        self.pool = POOLINGS[config.classifier_pooling]
+        self.transform = build_transform(config, config.classifier_act, config.classifier_norm)
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        position_ids=None,
+        token_type_ids=None,
+        inputs_embeds=None,
+        labels=None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> SequenceClassifierOutput:
+        outputs = self.model(
+            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds, **kwargs
+        )
+        pooled = self.pool(outputs.last_hidden_state, attention_mask)
+        logits = self.classifier(self.dropout(self.transform(pooled)))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(
+                labels=labels, pooled_logits=logits, config=self.config, **kwargs
+            )
+        return SequenceClassifierOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+def first_token(hidden_states, attention_mask):
+    """[batch, seq, hidden] → [batch, hidden]: of the first token that is no padding."""
+    if not is_padding_mask(attention_mask):
+        return hidden_states[:, 0]
+    first = attention_mask.to(hidden_states.device).int().argmax(-1)
+    return hidden_states[torch.arange(len(first), device=first.device), first]
+
+
+def mean_token(hidden_states, attention_mask):
+    """[batch, seq, hidden] → [batch, hidden]: the mean over the tokens that are no padding."""
+    if not is_padding_mask(attention_mask):
+        return hidden_states.mean(1)
+    real = attention_mask.to(hidden_states)[..., None]
+    return (hidden_states * real).sum(1) / real.sum(1).clamp(min=1)
+
+
+POOLINGS = {"cls": first_token, "mean": mean_token}
+
+
+class TformerEncoderForTokenClassification(TformerEncoderPreTrainedModel):
+    """Each token to one score for each class."""
+
+    def __init__(self, config: TformerEncoderConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.model = TformerEncoderModel(config)
+        self.transform = build_token_transform(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        position_ids=None,
+        token_type_ids=None,
+        inputs_embeds=None,
+        labels=None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> TokenClassifierOutput:
+        outputs = self.model(
+            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds, **kwargs
+        )
+        logits = self.classifier(self.dropout(self.transform(outputs.last_hidden_state)))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
+        return TokenClassifierOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+class TformerEncoderForQuestionAnswering(TformerEncoderPreTrainedModel):
+    """Each token to its scores as the start and as the end of the answer."""
+
+    def __init__(self, config: TformerEncoderConfig):
+        super().__init__(config)
+        self.model = TformerEncoderModel(config)
+        self.transform = build_token_transform(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        position_ids=None,
+        token_type_ids=None,
+        inputs_embeds=None,
+        start_positions=None,
+        end_positions=None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> QuestionAnsweringModelOutput:
+        outputs = self.model(
+            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds, **kwargs
+        )
+        logits = self.qa_outputs(self.dropout(self.transform(outputs.last_hidden_state)))
+        start_logits, end_logits = logits.unbind(-1)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            loss = self.loss_function(
+                start_logits, end_logits, start_positions, end_positions, **kwargs
+            )
+        return QuestionAnsweringModelOutput(
+            loss=loss,
+            start_logits=start_logits.contiguous(),
+            end_logits=end_logits.contiguous(),
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+TformerEncoderModel.register_for_auto_class("AutoModel")
+TformerEncoderForMaskedLM.register_for_auto_class("AutoModelForMaskedLM")
+TformerEncoderForSequenceClassification.register_for_auto_class(
+    "AutoModelForSequenceClassification"
+)
+TformerEncoderForTokenClassification.register_for_auto_class("AutoModelForTokenClassification")
+TformerEncoderForQuestionAnswering.register_for_auto_class("AutoModelForQuestionAnswering")
+
+__all__ = [
+    "TformerEncoderForMaskedLM",
+    "TformerEncoderForQuestionAnswering",
+    "TformerEncoderForSequenceClassification",
+    "TformerEncoderForTokenClassification",
+    "TformerEncoderModel",
+    "TformerEncoderPreTrainedModel",
+]
