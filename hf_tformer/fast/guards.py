@@ -210,6 +210,8 @@ def real_tokens(stack, masks: dict, batch: int, length: int):
             return False, None
         if found is not None and not torch.equal(found, real):
             return False, None
+        if window is not None and window < length and have_gaps(real):
+            return False, None
         found = real
     return True, None if found is None or found.all() else found
 
@@ -227,6 +229,12 @@ def seen_by_place(attention, length):
         return None
     seen = torch.ones(length, length, dtype=torch.bool).tril()
     return seen if attention.sliding_window is None else seen.triu(1 - attention.sliding_window)
+
+
+def have_gaps(real) -> bool:
+    """Whether in some text [batch, length] padding stands between tokens: it widens distances."""
+    begins = real.int().diff(prepend=real.new_zeros(len(real), 1).int()) > 0
+    return bool((begins.sum(-1) > 1).any())
 
 
 def is_next_token(hidden_states, masks) -> bool:

@@ -221,6 +221,16 @@ def test_what_was_read_without_padding_lies_in_the_cache_as_if_it_had_been_there
     torch.testing.assert_close(states[0], states[1], **CLOSE)
 
 
+def test_padding_between_tokens_is_left_to_modules_where_a_window_counts_it():
+    """Left out, it would bring tokens nearer to each other than they stand."""
+    model = DECODER.build(sliding_window=3, layer_types=["sliding_attention"] * 2)
+    mask = torch.tensor(PADDINGS["within"])
+    quick, _, taken = read_at_once(DECODER, model, mask, use_cache=False)
+    slow, _, _ = read_at_once(DECODER, model, mask, plain=True, use_cache=False)
+    assert taken == 0
+    torch.testing.assert_close(quick, slow, **CLOSE)
+
+
 PACKED = {"position_ids": torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]] * 3)}
 FINISHED_MASK = {"attention_mask": torch.ones(9, 9, dtype=torch.bool).tril(-1).expand(3, 1, 9, 9)}
 READINGS = {
