@@ -85,6 +85,7 @@ WAITING = {
     "transformers.models.auto.modeling_auto": register_models,
     "peft.utils.constants": register_adapter_targets,
     "hf_tformer.model.modeling_decoder": make_fast,
+    "hf_tformer.model.modeling_encoder": make_fast,
     "hf_tformer.model.modeling_seq2seq": make_fast,
 }
 

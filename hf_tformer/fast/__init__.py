@@ -24,6 +24,7 @@ TESTED = {"torch": ("2.13", "2.13"), "transformers": ("5.16.1", "5.23")}
 # Module of a family → the function of patches.py that says what is replaced in it.
 FAMILIES = {
     "hf_tformer.model.modeling_decoder": "decoder_patches",
+    "hf_tformer.model.modeling_encoder": "encoder_patches",
     "hf_tformer.model.modeling_seq2seq": "seq2seq_patches",
 }
 

@@ -18,10 +18,12 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.output_capturing import _active_collector
 
 from ..model.attention import SELF_ATTENTION_ONLY, CrossAttention, SelfAttention, eager_attention
+from ..model.biases import NoBias, RelativeBias
 from ..model.layers import MLP, GatedMLP, post_norm, pre_norm
 from ..model.norms import RMSNorm, unchanged
 from ..model.positions import LearnedPositions
 from .caches import own_part
+from .layers import layers_of
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -40,6 +42,8 @@ FORWARDS = {
         CrossAttention,
         MLP,
         GatedMLP,
+        NoBias,
+        RelativeBias,
     )
 }
 # What a model may be given beside its tokens; with anything else, transformers takes the steps.
@@ -148,7 +152,11 @@ def is_known(module: nn.Module) -> bool:
 
 def is_known_stack(stack) -> bool:
     """Whether the layers, and the norm behind them, are what they were made to be."""
-    return is_known(stack.norm) and all(map(is_known_layer, stack.layers_in_use()))
+    return is_known(stack.norm) and all(map(is_known_layer, layers_of(stack)))
+
+
+def is_known_encoder(stack) -> bool:
+    return is_known(stack.score_bias) and is_known_stack(stack)
 
 
 def is_known_layer(layer) -> bool:
@@ -194,7 +202,7 @@ def real_tokens(stack, masks: dict, batch: int, length: int):
     """
     kinds = {
         (getattr(layer, "attention_type", "full_attention"), layer.self_attn.sliding_window): layer
-        for layer in stack.layers_in_use()
+        for layer in layers_of(stack)
     }
     found = None
     for (kind, window), layer in kinds.items():
@@ -225,16 +233,33 @@ def visible_tokens(attention, real):
 
 def seen_by_place(attention, length):
     """[query, key] by their places alone; None if a token sees all others."""
-    if not attention.is_causal:
+    window = attention.sliding_window
+    if window is None and not attention.is_causal:
         return None
-    seen = torch.ones(length, length, dtype=torch.bool).tril()
-    return seen if attention.sliding_window is None else seen.triu(1 - attention.sliding_window)
+    seen = torch.ones(length, length, dtype=torch.bool)
+    seen = seen.tril(0 if attention.is_causal else window - 1)
+    return seen if window is None else seen.triu(1 - window)
 
 
 def have_gaps(real) -> bool:
     """Whether in some text [batch, length] padding stands between tokens: it widens distances."""
     begins = real.int().diff(prepend=real.new_zeros(len(real), 1).int()) > 0
     return bool((begins.sum(-1) > 1).any())
+
+
+def unpadded_tokens(stack, padding_mask, shape):
+    """The same of a mask [batch, length] that marks what is padding."""
+    if padding_mask is None:
+        return True, None
+    if not isinstance(padding_mask, torch.Tensor) or padding_mask.shape != shape:
+        return False, None
+    real = padding_mask.bool()
+    if real.all():
+        return True, None
+    counts_distances = type(stack.score_bias) is not NoBias or any(
+        layer.self_attn.sliding_window is not None for layer in layers_of(stack)
+    )
+    return (False, None) if counts_distances and have_gaps(real) else (True, real)
 
 
 def is_next_token(hidden_states, masks) -> bool:

@@ -18,8 +18,13 @@ from .products import adding_product, linear_function
 def stack_functions(stack, tokens: int) -> list:
     """The layers of a stack and the norm behind them, for so many tokens at once."""
     norm = norm_function(stack.norm)
-    layers = [layer_function(layer, tokens) for layer in stack.layers_in_use()]
+    layers = [layer_function(layer, tokens) for layer in layers_of(stack)]
     return [*layers, lambda hidden_states, run: norm(hidden_states)]
+
+
+def layers_of(stack):
+    """The layers that a pass takes; an encoder always takes all that it has."""
+    return stack.layers_in_use() if hasattr(stack, "layers_in_use") else stack.layers
 
 
 def layer_function(layer, tokens):

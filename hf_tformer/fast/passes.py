@@ -2,7 +2,7 @@
 
     NextTokens   one token for each text, beside a cache
     NextOfBeams  one token for each beam of beam search
-    WholeTexts   all tokens of each text, padding left out
+    WholeTexts   all tokens of each text, padding left out (whole_texts.py)
 
 All know how their tokens attend; the rest of a layer is the same (layers.py). What they compute is
 what the modules compute, up to rounding; where padding was, WholeTexts leaves zeros.
@@ -13,10 +13,12 @@ import weakref
 import torch
 from torch import nn
 
+from ..model.layer_types import LAYER_TYPES
 from . import guards
 from .caches import ROOM, append, select_texts
-from .layers import stack_functions
+from .layers import layers_of, stack_functions
 from .rotations import rotations_of, turn_heads
+from .whole_texts import WholeTexts
 
 
 class NextTokens:
@@ -130,85 +132,16 @@ class NextOfBeams(NextTokens):
         return output.transpose(1, 2).flatten(0, 1)
 
 
-class WholeTexts:
-    """All tokens of each text, [tokens, …] without padding.
-
-    `real` says which of [batch, length] are tokens, None if all are.
-    """
-
-    def __init__(self, shape, real, position_embeddings, cache=None):
-        self.shape, self.cache = shape, cache
-        self.places = None  # of the tokens in what is padded
-        self.groups = [tuple(shape)]  # texts of a length that follow each other, and the length
-        if real is not None:
-            self.places = real.flatten().nonzero().flatten()
-            lengths, texts = real.sum(-1).unique_consecutive(return_counts=True)
-            pairs = zip(texts.tolist(), lengths.tolist(), strict=True)
-            self.groups = [(count, length) for count, length in pairs if length]
-        self.cos_sin = position_embeddings and tuple(map(self.take_table, position_embeddings))
-
-    def take_table(self, table):
-        """[batch or 1, length, dims] → [tokens, 1, dims]"""
-        return self.take(table.expand(*self.shape, -1)).unsqueeze(1)
-
-    def take(self, padded):
-        """[batch, length, …] → [tokens, …]"""
-        tokens = padded.flatten(0, 1)
-        return tokens if self.places is None else tokens.index_select(0, self.places)
-
-    def put_back(self, tokens):
-        """[tokens, …] → [batch, length, …], zeros where there is padding"""
-        if self.places is not None:
-            batch, length = self.shape
-            blank = tokens.new_zeros(batch * length, *tokens.shape[1:])
-            tokens = blank.index_copy_(0, self.places, tokens)
-        return tokens.unflatten(0, self.shape)
-
-    def attend(self, attention, queries, keys, values):
-        if self.cos_sin is not None:
-            queries, keys = self.rotate(queries), self.rotate(keys)
-        if self.cache is not None:
-            padded = (self.put_back(states).transpose(1, 2) for states in (keys, values))
-            self.cache.update(*padded, attention.layer_idx)
-        sizes = [texts * length for texts, length in self.groups]
-        parts = zip(self.groups, *(x.split(sizes) for x in (queries, keys, values)), strict=True)
-        outputs = [self.attend_within(attention, *part) for part in parts]
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-
-    def rotate(self, states):
-        """As attention does, without a copy in which the halves have changed places."""
-        cos, sin = self.cos_sin
-        half, size = sin.shape[-1] // 2, sin.shape[-1]
-        turned = states * nn.functional.pad(cos, (0, states.shape[-1] - size), value=1.0)
-        turned[..., :half].addcmul_(states[..., half:size], sin[..., :half], value=-1)
-        turned[..., half:size].addcmul_(states[..., :half], sin[..., half:])
-        return turned
-
-    def attend_within(self, attention, group, *states):
-        queries, keys, values = (x.unflatten(0, group).transpose(1, 2) for x in states)
-        slides = attention.sliding_window is not None and group[1] > attention.sliding_window
-        output = nn.functional.scaled_dot_product_attention(
-            queries,
-            keys,
-            values,
-            guards.seen_by_place(attention, group[1]) if slides else None,
-            is_causal=attention.is_causal and not slides,
-            scale=attention.scaling,
-            enable_gqa=attention.num_key_value_groups > 1,
-        )
-        return output.transpose(1, 2).flatten(0, 1)
-
-
 # Stack → (layers, number of tokens), their weights when these functions were made, the functions.
 PREPARED = weakref.WeakKeyDictionary()
 
 
 def functions_of(stack, tokens: int) -> list:
     """The layers as functions, made once for as long as no weight changes."""
-    key = (*stack.layers_in_use(), tokens)
+    key = (*layers_of(stack), tokens)
     known = PREPARED.get(stack)
     if known is None or known[0] != key or not known[1].are_unchanged():
-        weights = guards.Weights((*stack.layers_in_use(), stack.norm))
+        weights = guards.Weights((*layers_of(stack), stack.norm))
         PREPARED[stack] = known = key, weights, stack_functions(stack, tokens)
     return known[2]
 
@@ -248,12 +181,35 @@ def run_whole_texts(stack, hidden_states, masks, position_embeddings, cache=None
     # A text that will be continued and ends in padding goes on from there: it has to be computed.
     if not is_possible or (cache is not None and real is not None and not real[:, -1].all()):
         return None
-    run = WholeTexts((batch, length), real, position_embeddings, cache)
-    hidden_states = run.take(hidden_states)
-    if len(hidden_states) < 2:  # of a lone one, functions would be made that want a vector
+    pairs = dict.fromkeys(LAYER_TYPES, position_embeddings)
+    run = WholeTexts((batch, length), real, pairs, cache=cache)
+    return run_through(stack, run, hidden_states)
+
+
+def run_encoded_texts(stack, hidden_states, padding_mask, documents, position_embeddings):
+    """The same for the encoder-only family, which says what is padding, and what is packed.
+
+    `position_embeddings` are given by kind of layer.
+    """
+    if not (guards.may_skip_modules(stack, hidden_states) and guards.is_known_encoder(stack)):
         return None
-    if real is None:  # taken without a copy; for the reason see run_next_tokens
-        hidden_states = hidden_states.clone()
-    for function in stack_functions(stack, len(hidden_states)):
-        hidden_states = function(hidden_states, run)
-    return run.put_back(hidden_states)
+    is_possible, real = guards.unpadded_tokens(stack, padding_mask, hidden_states.shape[:2])
+    if not is_possible:
+        return None
+    score_bias = stack.score_bias(hidden_states).get("position_bias")
+    run = WholeTexts(
+        hidden_states.shape[:2], real, position_embeddings, documents, score_bias=score_bias
+    )
+    return run_through(stack, run, hidden_states)
+
+
+def run_through(stack, run, hidden_states):
+    """The last hidden states of whole texts, or None where they are a lone token."""
+    tokens = run.take(hidden_states)
+    if len(tokens) < 2:  # functions would be made that want a vector
+        return None
+    if run.places is None:  # taken without a copy; for the reason see run_next_tokens
+        tokens = tokens.clone()
+    for function in stack_functions(stack, len(tokens)):
+        tokens = function(tokens, run)
+    return run.put_back(tokens)

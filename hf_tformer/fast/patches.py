@@ -13,7 +13,7 @@ from transformers.generation import GenerationMixin
 
 from . import guards
 from .beams import search_beams
-from .passes import run_next_tokens, run_whole_texts
+from .passes import run_encoded_texts, run_next_tokens, run_whole_texts
 from .texts import write_texts
 
 ORIGINALS: dict[tuple[type, str], Callable | None] = {}  # None: the class only inherits it
@@ -28,6 +28,13 @@ def decoder_patches(modeling) -> list[tuple[type, str, Callable]]:
     )
     stack, head = modeling.TformerDecoderModel, modeling.TformerDecoderForCausalLM
     return [(stack, "run_layers", quick_or_plain(run_text, stack.run_layers)), *head_patches(head)]
+
+
+def encoder_patches(modeling) -> list[tuple[type, str, Callable]]:
+    """(class, method, function) for the encoder-only family."""
+    guards.trust(modeling.TformerEncoderLayer)
+    stack = modeling.TformerEncoderModel
+    return [(stack, "run_layers", quick_or_plain(run_encoded, stack.run_layers))]
 
 
 def seq2seq_patches(modeling) -> list[tuple[type, str, Callable]]:
@@ -89,8 +96,13 @@ def run_text(stack, hidden_states, masks, position_embeddings, cache):
     return last
 
 
+def run_encoded(stack, hidden_states, padding_mask, documents, position_embeddings):
+    """Of the encoder-only family."""
+    return run_encoded_texts(stack, hidden_states, padding_mask, documents, position_embeddings)
+
+
 def run_source(stack, hidden_states, mask, position_embeddings):
-    """Of the encoder."""
+    """Of the encoder that a decoder has."""
     return run_whole_texts(stack, hidden_states, {"full_attention": mask}, position_embeddings)
 
 
