@@ -1,15 +1,18 @@
 """Products of a weight with one token or with many, by the function of torch that is fastest.
 
-torch's linear layers hand float32 to MKL, which is slow on the processors of other makers: a third
-of what oneDNN reads for a lone token, and half of what it computes for many. torch.compile calls
-oneDNN for the same products; so do these. What is not large enough to pay for that call, or cannot
-be given to it:
+torch's linear layers hand float32 to MKL, Intel's own library, which is slow on the processors of
+other makers: a third of what oneDNN reads for a lone token, and half of what it computes for many.
+torch.compile calls oneDNN for the same products; so do these, but not on a processor of Intel's,
+where MKL is faster at every size. What stays with MKL, is not large enough to pay for the other
+call, or cannot be given to it:
 
     float32, float64   one token: matrix times vector; 8 to 63: with the factors exchanged
     bfloat16           as torch's linear layers do, which is oneDNN
     float16            one token: as torch's linear layers do; more: in float32, for torch has no
                        fast product of narrower factors, and its own takes ten times as long
 """
+
+from functools import cache
 
 import torch
 from torch import nn
@@ -24,7 +27,9 @@ def linear_function(linear: nn.Linear, tokens: int):
     weight, bias = linear.weight, linear.bias
     if weight.dtype in (torch.bfloat16, torch.float16):
         return narrow_function(weight, bias, tokens)
-    # A bias is added afterwards: before, it would be written to be read again.
+    if is_left_to_torch(weight, tokens):  # which is quick with the bias of many tokens
+        return lambda states: nn.functional.linear(states, weight, bias)
+    # Otherwise a bias is added afterwards: before, it would be written to be read again.
     multiply = product(weight, tokens)
     return multiply if bias is None else lambda states: multiply(states).add_(bias)
 
@@ -66,6 +71,10 @@ def product_to_add(weight, tokens):
     return lambda total, states: total.addmm_(states, transposed)
 
 
+def is_left_to_torch(weight, tokens) -> bool:
+    return tokens > 1 and tokens not in EXCHANGED and not is_for_onednn(weight)
+
+
 def is_for_onednn(weight) -> bool:
     """In float32, and exactly: whoever asked torch for less precision is left to torch."""
     return (
@@ -75,7 +84,13 @@ def is_for_onednn(weight) -> bool:
         and torch.backends.mkldnn.is_available()
         and torch.backends.mkldnn.enabled
         and torch.get_float32_matmul_precision() == "highest"
+        and not is_made_by_intel()
     )
+
+
+@cache
+def is_made_by_intel() -> bool:
+    return str(torch.cpu.get_capabilities().get("cpu_name", "")).startswith("Intel")
 
 
 def onednn_product(weight, tokens):

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import hf_tformer
 from hf_tformer import fast
+from hf_tformer.fast import layers, products
 from hf_tformer.model.modeling_encoder import TformerEncoderLayer
 
 SIZES = {
@@ -376,3 +377,34 @@ def test_what_a_hook_on_the_embeddings_has_kept_does_not_change():
 def test_autocast_is_left_to_modules():
     with torch.autocast("cpu", torch.bfloat16):
         assert_both_ways_agree(build(), taken=0, **padded([9, 4]))
+
+
+@pytest.mark.parametrize("kind", ["as it is", "BERT", "the first norm is that of the embeddings"])
+def test_a_wide_mlp_takes_a_part_of_the_tokens_at_a_time(kind, monkeypatch):
+    name = next(name for name in KINDS if name.startswith(kind))
+    model = build(**KINDS[name]).double()
+    monkeypatch.setattr(layers, "WIDEST", 7 * SIZES["intermediate_size"])
+    assert_both_ways_agree(model, margins=EXACT, **padded([9, 2, 9, 1, 14, 30]))
+
+
+@pytest.mark.parametrize("name", ["gelu", "silu", "gelu_python", "gelu_new", "relu"])
+def test_an_activation_in_place_is_the_one_that_was_asked_for(name, monkeypatch):
+    model = build(hidden_act=name).double()
+    assert_both_ways_agree(model, margins=EXACT, **padded([9, 4]))
+    before = encoded(model, **padded([9, 4]))[0]
+    kind = type(model.layers[0].mlp.act_fn)
+    monkeypatch.setattr(kind, "forward", lambda module, states: states * 0)
+    assert not torch.equal(before, encoded(model, **padded([9, 4]))[0])
+    assert_both_ways_agree(model, margins=EXACT, **padded([9, 4]))
+
+
+@pytest.mark.parametrize("is_intel", [True, False])
+@pytest.mark.parametrize("tokens", [5, 30, 90])
+def test_large_weights_are_multiplied_alike_by_either_library(is_intel, tokens, monkeypatch):
+    monkeypatch.setattr(products, "is_made_by_intel", lambda: is_intel)
+    for kind in ("as it is", "BERT"):
+        fields = {**KINDS[kind], "hidden_size": 384, "intermediate_size": 512}
+        model = build(num_hidden_layers=2, initializer_range=0.02, **fields)
+        for parameter in model.parameters():
+            parameter.data.mul_(0.2)
+        assert_both_ways_agree(model, **padded([tokens - 3, 3]))
