@@ -9,14 +9,22 @@ import transformers
 
 from conversion import import_checkpoint
 from conversion.registry import FORMATS
-from hf_tformer import TformerDecoderForCausalLM, TformerSeq2SeqForConditionalGeneration
+from hf_tformer import (
+    TformerDecoderForCausalLM,
+    TformerEncoderModel,
+    TformerSeq2SeqForConditionalGeneration,
+)
 
 from .measure import Absent
 
 PAD, BOS, END, FIRST_WORD = 0, 1, 2, 3
 OUR_CLASSES = {
     model_class.__name__: model_class
-    for model_class in (TformerDecoderForCausalLM, TformerSeq2SeqForConditionalGeneration)
+    for model_class in (
+        TformerDecoderForCausalLM,
+        TformerEncoderModel,
+        TformerSeq2SeqForConditionalGeneration,
+    )
 }
 
 
@@ -116,7 +124,7 @@ def last_gain(model):
 
 
 def is_gain(name):
-    return name.endswith(("norm.weight", "layernorm.weight", "ln_f.weight"))
+    return name.lower().endswith(("norm.weight", "ln_f.weight"))
 
 
 def random_ids(vocab_size, rows, length, settings, seed=1):

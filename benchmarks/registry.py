@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import attention, decoding, files, growth, loss, seq2seq, training, travelling
+from . import attention, decoding, encoders, files, growth, loss, seq2seq, training, travelling
 
 
 @dataclass(frozen=True)
@@ -39,5 +39,8 @@ BENCHMARKS = {
         Benchmark("corpus", "Translating a corpus", seq2seq.corpus),
         Benchmark("engine", "Translating, beside an engine in C++", seq2seq.engine),
         Benchmark("encoder", "Encoding, in inference", seq2seq.encoder),
+        Benchmark("encoder-only", "Encoding a padded batch", encoders.encoder_only),
+        Benchmark("sentences", "Vectors of sentences", encoders.sentences),
+        Benchmark("windows", "An encoder's windows, as texts grow", encoders.windows),
     )
 }
