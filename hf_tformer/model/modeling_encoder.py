@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.masking_utils import (
-    and_masks,
     create_bidirectional_mask,
+    create_bidirectional_sliding_window_mask,
     find_packed_sequence_indices,
     packed_sequence_mask_function,
 )
@@ -87,22 +87,28 @@ def one_rope(config, kind):
     )
 
 
+class WindowMask:
+    """What transformers' function for windows reads; there the farthest token is seen, too."""
+
+    def __init__(self, config):
+        self._attn_implementation = config._attn_implementation
+        self.sliding_window = config.sliding_window - 1
+
+
 def prepare_mask(config, kind, attention_mask, inputs_embeds, documents):
     """What a layer of this kind may see, finished for the backend; None where it sees everything.
 
     `documents` [batch, seq] numbers the packed texts. In flash attention the backend itself knows
     them, and the window.
     """
-    hidden = []
-    if (window := window_of(config, kind)) is not None:
-        hidden.append(lambda batch, head, query, key: abs(query - key) < window)
-    if documents is not None:
-        hidden.append(packed_sequence_mask_function(documents))
-    return create_bidirectional_mask(
-        config=config,
+    slides = window_of(config, kind) is not None
+    make = create_bidirectional_sliding_window_mask if slides else create_bidirectional_mask
+    return make(
+        config=WindowMask(config) if slides else config,
         inputs_embeds=inputs_embeds,
         attention_mask=attention_mask,
-        and_mask_function=and_masks(*hidden) if hidden else None,
+        # Functions of our own take milliseconds to become a mask.
+        and_mask_function=None if documents is None else packed_sequence_mask_function(documents),
     )
 
 

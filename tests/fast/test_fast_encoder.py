@@ -223,7 +223,7 @@ def test_an_encoder_in_any_precision_is_as_exact_as_its_modules(kind, dtype):
 
 def drawn_fields(draw):
     """A configuration with every field of the stack drawn."""
-    window = draw.choice([None, 1, 3, 8, 100])
+    window = draw.choice([None, 1, 3, 8, 17, 100])
     layers, norm_position = draw.randint(1, 4), draw.choice(["pre", "post"])
     fields = {
         "num_hidden_layers": layers,
