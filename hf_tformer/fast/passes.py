@@ -196,7 +196,7 @@ def run_encoded_texts(stack, hidden_states, padding_mask, documents, position_em
     is_possible, real = guards.unpadded_tokens(stack, padding_mask, hidden_states.shape[:2])
     if not is_possible:
         return None
-    score_bias = stack.score_bias(hidden_states).get("position_bias")
+    score_bias = stack.score_bias(hidden_states)
     run = WholeTexts(
         hidden_states.shape[:2], real, position_embeddings, documents, score_bias=score_bias
     )

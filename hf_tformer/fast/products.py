@@ -3,7 +3,7 @@
 torch's linear layers hand float32 to MKL, Intel's own library, which is slow on the processors of
 other makers: a third of what oneDNN reads for a lone token, and half of what it computes for many.
 torch.compile calls oneDNN for the same products; so do these, but not on a processor of Intel's,
-where MKL is faster at every size. What stays with MKL, is not large enough to pay for the other
+where MKL is faster at most sizes. What stays with MKL, is not large enough to pay for the other
 call, or cannot be given to it:
 
     float32, float64   one token: matrix times vector; 8 to 63: with the factors exchanged

@@ -7,7 +7,8 @@ sub-layer, a gated SiLU MLP. Other values give GPT-2, Mistral, Qwen2, Qwen3 and 
 
 from transformers.configuration_utils import strict
 
-from .layer_types import LayerTypesConfig
+from .configuration_base import wrong
+from .layer_types import LayerTypesConfig, is_by_kind
 
 if False:  # read, not run: transformers' digest of this file then covers the models' code, too
     from .modeling_decoder import TformerDecoderModel
@@ -102,6 +103,11 @@ class TformerDecoderConfig(LayerTypesConfig):
         if layer_types is None and self.sliding_window is not None:
             layer_types = ["sliding_attention"] * self.num_hidden_layers
         super().take_layer_types(layer_types)
+
+    def ropes_in_use(self, rope):
+        if is_by_kind(rope):
+            raise wrong("rope_parameters", rope, "give one flat dict for every layer")
+        return super().ropes_in_use(rope)
 
     def validate_architecture(self):
         super().validate_architecture()
