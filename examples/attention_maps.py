@@ -3,7 +3,7 @@
     python examples/attention_maps.py my-model "The cat sat" --output heads.png
     python examples/attention_maps.py my-translator "Guten Tag"
 
-Works with a decoder and with an encoder-decoder, which is shown writing its answer. What
+Works with a decoder, an encoder, and an encoder-decoder, which is shown writing its answer. What
 `attention_maps` returns is yours to compute with; to look at single heads, or at numbers, without
 a program of your own: `tformer view --help`.
 """
@@ -19,7 +19,7 @@ from hf_tformer.opening import open_model
 
 def main():
     args = parse_arguments()
-    model, tokenizer = open_model(args.model)
+    model, tokenizer = open_model(args.model, writes=False)
     inputs = dict(tokenizer(args.prompt, return_tensors="pt", return_token_type_ids=False))
     if not inputs["input_ids"].numel():
         raise ProgramError("the prompt is empty: give some text")
@@ -29,7 +29,7 @@ def main():
     for name, one in maps.items():
         layers, heads, rows, columns = one.weights.shape
         print(f"{name}: {layers} layers of {heads} heads, {rows} tokens look at {columns}")
-    picture = maps["cross" if "cross" in maps else "decoder"].draw()
+    picture = maps.get("cross", next(iter(maps.values()))).draw()
     try:
         picture.savefig(args.output, dpi=150)
     except (OSError, ValueError) as error:  # no such folder; no such kind of picture

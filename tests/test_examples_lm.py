@@ -231,7 +231,7 @@ BAD_TRAINING = {
     "two sources": ("--text short.txt --dataset a/b", "not allowed with argument"),
     "no tokenizer": ("--text short.txt --tokenizer ./no", "there is no folder ./no"),
     "sizes": (f"--text words.txt {TRAIN} --hidden_size 33", "hidden_size (33) is not divisible"),
-    "vocabulary": ("--vocab_size 100", "100 is too small: give at least 257"),
+    "vocabulary": ("--vocab_size 100", "100 is too small: give at least 260"),
     "share": ("--validation 2", "give one between 0 and 1"),
     "reporter": (f"--text words.txt {TRAIN} --report_to nobody", "nobody is not supported"),
     "nothing to resume": ("--resume", "has no complete checkpoint to resume from"),
