@@ -128,9 +128,15 @@ class RegisterWhenQuiet(MetaPathFinder):
 
 
 def register_what_is_there() -> None:
-    for name in [name for name in WAITING if name in sys.modules]:
-        if register := WAITING.pop(name, None):  # gone if registering the one before led here again
-            register(sys.modules[name])
+    """One after the other: what registering imports waits until it is done."""
+    imports = RegisterWhenQuiet.imports
+    imports.depth = getattr(imports, "depth", 0) + 1
+    try:
+        while ready := [name for name in WAITING if name in sys.modules]:
+            if register := WAITING.pop(ready[0], None):  # gone if another thread was faster
+                register(sys.modules[ready[0]])
+    finally:
+        imports.depth -= 1
 
 
 def register_when_needed() -> None:

@@ -91,7 +91,7 @@ def test_each_folder_answers_with_its_own_code(family, tmp_path, monkeypatch):
             name = f"user/{order[0].name}"
             commits = [publish(v, name, token=TOKEN, verify=False).commit for v in order]
             cases.append((name, "auto", [(name, commit) for commit in commits]))
-        auto = "AutoModelForCausalLM" if family is DECODER else "AutoModelForSeq2SeqLM"
+        auto = family.auto.__name__
         run = subprocess.run(
             [sys.executable, "-c", READER, auto, json.dumps(cases)],
             capture_output=True,

@@ -45,8 +45,8 @@ def build_theirs(family):
 
 def said_on_use(family, model):
     with listening() as said:
-        model(input_ids=IDS, attention_mask=torch.ones_like(IDS))
         if family is ENCODER:
+            model(input_ids=IDS, attention_mask=torch.ones_like(IDS))
             return said
         for options in WAYS_TO_WRITE.values():
             mask = torch.ones_like(IDS)

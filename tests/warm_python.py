@@ -185,6 +185,7 @@ def become(request, files):
     random.seed()
     if threads := os.environ.get("OMP_NUM_THREADS"):
         importlib.import_module("torch").set_num_threads(int(threads))
+    os.register_at_fork(after_in_child=renew_threads)
     sys.executable = request["executable"]
     isolated = "-I" in request["options"]
     for option, value in zip(request["options"], request["options"][1:], strict=False):
@@ -197,6 +198,13 @@ def become(request, files):
         how = request["arguments"][0]
         script = how not in ("-c", "-m")
         sys.path.insert(0, str(Path(how).resolve().parent) if script else "")
+
+
+def renew_threads():
+    """After a fork torch makes its threads anew when they are first wanted. Two that want them at
+    once, as transformers' loaders do, end in `Invalid thread pool`: here one wants them first."""
+    torch = importlib.import_module("torch")
+    torch.set_num_threads(torch.get_num_threads())
 
 
 def end_with(main, *arguments):
