@@ -76,9 +76,7 @@ ONE_BIAS_FOR_FOUR = ("llama", "qwen3")  # their attention_bias is of q, k, v and
 
 def to_ours(theirs: Config, name: str) -> Fields:
     fields = {**carry(theirs, SAME_FIELDS), **FIXED[name]}
-    fields["head_dim"] = (
-        getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads
-    )
+    fields["head_dim"] = head_size(theirs)
     fields["rope_parameters"] = full_rotation(theirs, name)
     if name == "llama":
         fields["mlp_bias"] = theirs.mlp_bias
@@ -109,6 +107,11 @@ def to_theirs(ours: Config, name: str) -> Fields:
     if name.startswith("qwen"):
         fields.update(windows_of_qwen(ours))
     return fields
+
+
+def head_size(theirs: Config) -> int:
+    """Their models read it from the file, also where their configuration has no such field."""
+    return getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads
 
 
 def full_rotation(config: Config, reader: str) -> Fields:

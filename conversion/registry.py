@@ -20,6 +20,7 @@ from . import (
     meta_llama,
     modernbert,
     nanogpt,
+    phi3,
     roberta,
     torch_transformer,
     tutorial_gpt,
@@ -37,6 +38,7 @@ FORMATS = {
     form.name: form
     for module in (
         llama,
+        phi3,
         gpt2,
         marian,
         bart,

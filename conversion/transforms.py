@@ -52,6 +52,18 @@ class Split:
         return (torch.cat(tensors),)
 
 
+class SplitHeads:
+    """Query, key and value in one tensor; keys and values may have fewer heads than queries."""
+
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        (fused,) = tensors
+        heads, pairs = config.num_attention_heads, config.num_key_value_heads
+        return fused.split([config.head_dim * count for count in (heads, pairs, pairs)])
+
+    def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        return (torch.cat(tensors),)
+
+
 @dataclass(frozen=True)
 class DropRows:
     """Their table begins with rows that no position ever reads; they come back as zeros."""

@@ -37,6 +37,23 @@ def fused_value(tensor):
     return tensor.t().chunk(3)[2]
 
 
+def first_half(tensor):
+    """Gates stand before what they gate; queries before twice fewer keys and values."""
+    return tensor[: len(tensor) // 2]
+
+
+def third_quarter(tensor):
+    return tensor.chunk(4)[2]
+
+
+def last_quarter(tensor):
+    return tensor.chunk(4)[3]
+
+
+def last_half(tensor):
+    return tensor[len(tensor) // 2 :]
+
+
 def flattened(tensor):
     """[1, vocab] → [vocab]"""
     return tensor.squeeze(0)
@@ -59,12 +76,28 @@ def same(*names):
     return {name: name for name in names}
 
 
-LLAMA = Table(
+AROUND_LAYERS = {
+    **same("model.embed_tokens.weight", "model.norm.*", "lm_head.weight"),
+    "model.layers.*.self_attn_norm.*": "model.layers.*.input_layernorm.*",
+    "model.layers.*.mlp_norm.*": "model.layers.*.post_attention_layernorm.*",
+}
+
+LLAMA = Table({**AROUND_LAYERS, **same("model.layers.*.self_attn.*.*", "model.layers.*.mlp.*.*")})
+
+FUSED_GATE = {
+    "model.layers.*.mlp.gate_proj.*": ("model.layers.*.mlp.gate_up_proj.*", first_half),
+    "model.layers.*.mlp.up_proj.*": ("model.layers.*.mlp.gate_up_proj.*", last_half),
+    "model.layers.*.mlp.down_proj.*": "model.layers.*.mlp.down_proj.*",
+}
+
+PHI3 = Table(
     {
-        **same("model.embed_tokens.weight", "model.norm.*", "lm_head.weight"),
-        **same("model.layers.*.self_attn.*.*", "model.layers.*.mlp.*.*"),
-        "model.layers.*.self_attn_norm.*": "model.layers.*.input_layernorm.*",
-        "model.layers.*.mlp_norm.*": "model.layers.*.post_attention_layernorm.*",
+        **AROUND_LAYERS,
+        **FUSED_GATE,
+        "model.layers.*.self_attn.q_proj.*": ("model.layers.*.self_attn.qkv_proj.*", first_half),
+        "model.layers.*.self_attn.k_proj.*": ("model.layers.*.self_attn.qkv_proj.*", third_quarter),
+        "model.layers.*.self_attn.v_proj.*": ("model.layers.*.self_attn.qkv_proj.*", last_quarter),
+        "model.layers.*.self_attn.o_proj.*": "model.layers.*.self_attn.o_proj.*",
     }
 )
 
@@ -119,6 +152,7 @@ BART = Table(
 
 TABLES = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "stablelm"), LLAMA),
+    "phi3": PHI3,
     "gpt2": GPT2,
     "marian": MARIAN,
     **dict.fromkeys(("bart", "mbart"), BART),

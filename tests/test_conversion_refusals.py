@@ -107,6 +107,7 @@ THEIR_REFUSALS = {
     "gpt2 scaled by layer": ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
     "gpt2 cross-attention": ("gpt2", {"add_cross_attention": True}),
     "marian two head counts": ("marian", {"decoder_attention_heads": 5}),
+    "phi3 layers of two kinds": ("phi3 partial rotation", {"layer_types": ["full_attention"] * 3}),
     "bart two widths": ("bart", {"decoder_ffn_dim": 41}),
     "llama part of each head": (
         "llama tied",
@@ -144,6 +145,8 @@ OUR_REFUSALS = [
     ("qwen2", {"attention_output_bias": True, "attention_bias": True}),
     ("qwen3", {"mlp_bias": True, "qk_norm": True}),
     ("qwen3", {"qk_norm": False}),
+    ("phi3", {"attention_bias": True}),
+    ("phi3", {"rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 2.0}}),
     ("gpt2", {"position_embedding_type": "rotary"}),
     ("gpt2", {"norm_type": "rmsnorm", "position_embedding_type": "learned"}),
     ("marian", {"position_embedding_type": "rotary"}),
@@ -167,7 +170,7 @@ def test_what_they_cannot_express_is_refused_by_field_and_value(to, fields, tmp_
         export_checkpoint(src, dst, to=to)
 
     field, value = next(iter(fields.items()))
-    words = [field] if isinstance(value, list) else [field, str(value)]
+    words = [field] if isinstance(value, (list, dict)) else [field, str(value)]
     assert_refused(tmp_path, *words, run=run)
 
 

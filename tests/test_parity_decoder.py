@@ -10,6 +10,8 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -113,6 +115,22 @@ def stablelm(**rope_parameters):
     )
 
 
+EVEN_HEADS = {"hidden_size": 48, "head_dim": 8}  # where a head is a part of the hidden size
+
+
+def phi3(rope_type="default", factor=0.5, **options):
+    rope = {"rope_type": rope_type, "rope_theta": 100.0, "partial_rotary_factor": factor}
+    if rope_type == "longrope":  # the original length is half of the batch, so both sets count
+        rope |= {"short_factor": [1.0, 1.3], "long_factor": [1.2, 5.0]}
+        rope["original_max_position_embeddings"] = 8
+    return Case(
+        (Phi3Config, Phi3ForCausalLM),
+        OURS,
+        {**MODERN, **EVEN_HEADS, "rope_parameters": rope, **options},
+        theirs={"original_max_position_embeddings": 8, "pad_token_id": None},
+    )
+
+
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 SLIDING = {"use_sliding_window": True, "sliding_window": WINDOW}
 
@@ -138,6 +156,9 @@ CASES = {
     ),
     "qwen3": qwen3(),
     "qwen3 biases": qwen3(attention_bias=True, ours={"attention_output_bias": True}),
+    "phi3 partial rotation": phi3(),
+    "phi3 sliding window": phi3(factor=1.0, sliding_window=WINDOW, tie_word_embeddings=True),
+    "phi3 longrope": phi3("longrope", max_position_embeddings=32),
     "gpt2": gpt2(),
     "gpt2 untied": gpt2(tie_word_embeddings=False),
     "gpt2 unscaled scores": gpt2(

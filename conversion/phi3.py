@@ -1,0 +1,83 @@
+"""Phi-3 and Phi-4: Llama with query, key and value in one tensor, gate and up in another.
+
+With the longrope type, generate of theirs reads a text anew when it grows beyond the original
+length, for other frequencies hold from there. Ours goes on with the cache that it has.
+"""
+
+from .formats import DECODER, Format, carry, plain_attention_scale, require
+from .llama import (
+    ALL_OF_THEM,
+    ATTENTION,
+    IGNORED,
+    MLP,
+    RULES,
+    SAME_FIELDS,
+    head_size,
+    require_one_kind_of_layer,
+)
+from .models import Config, Fields
+from .rules import Rule
+from .transforms import Split, SplitHeads
+
+FUSED = (
+    Rule(
+        tuple(f"{ATTENTION}.{x}_proj.weight" for x in "qkv"),
+        f"{ATTENTION}.qkv_proj.weight",
+        SplitHeads(),
+    ),
+    Rule(
+        tuple(f"{MLP}.{x}_proj.weight" for x in ("gate", "up")),
+        f"{MLP}.gate_up_proj.weight",
+        Split(2),
+    ),
+)
+APART = {f"{ATTENTION}.{x}_proj.weight" for x in "qkv"} | {
+    f"{MLP}.{x}_proj.weight" for x in ("gate", "up")
+}
+FIXED = {
+    **ALL_OF_THEM,
+    "qk_norm": False,
+    "attention_bias": False,
+    "attention_output_bias": False,
+    "mlp_bias": False,
+}
+
+
+def to_ours(theirs: Config) -> Fields:
+    require(theirs, "hf_tformer", layer_types=None)  # transformers' Phi-3 does not read them
+    return {
+        **carry(theirs, (*SAME_FIELDS, "sliding_window")),
+        **FIXED,
+        "head_dim": head_size(theirs),
+        "dropout": theirs.resid_pdrop,
+        "rope_parameters": dict(theirs.rope_parameters),
+    }
+
+
+def to_theirs(ours: Config) -> Fields:
+    require(ours, "Phi-3", **FIXED)
+    plain_attention_scale(ours, "Phi-3")
+    require_one_kind_of_layer(ours, "Phi-3")
+    rope = dict(ours.rope_parameters)
+    fields = carry(ours, (*SAME_FIELDS, "sliding_window", "head_dim"))
+    if "original_max_position_embeddings" in rope:  # theirs reads it beside the others
+        fields["original_max_position_embeddings"] = rope["original_max_position_embeddings"]
+    return {
+        **fields,
+        "resid_pdrop": ours.dropout,
+        "embd_pdrop": ours.dropout,
+        "rope_parameters": rope,
+    }
+
+
+FORMATS = (
+    Format(
+        "phi3",
+        (*(rule for rule in RULES if rule.ours not in APART), *FUSED),
+        to_ours,
+        to_theirs,
+        ("Phi3Config", "Phi3ForCausalLM"),
+        DECODER,
+        IGNORED,
+    ),
+)
