@@ -20,6 +20,7 @@ from . import (
     meta_llama,
     modernbert,
     nanogpt,
+    olmo,
     phi3,
     roberta,
     torch_transformer,
@@ -39,6 +40,7 @@ FORMATS = {
     for module in (
         llama,
         phi3,
+        olmo,
         gpt2,
         marian,
         bart,

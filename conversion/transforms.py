@@ -139,14 +139,24 @@ class Zeros:
     """Ours has a vector that theirs lacks, such as the bias of a norm: nothing is added."""
 
     size: str  # the field of our configuration that says how long it is
+    value = 0
+    role = "bias"
 
     def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
-        return (torch.zeros(getattr(config, self.size), dtype=config.dtype),)
+        size = getattr(config, self.size)
+        return (torch.full((size,), float(self.value), dtype=config.dtype),)
 
     def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
-        if any(tensor.any() for tensor in tensors):
+        if any((tensor != self.value).any() for tensor in tensors):
             raise ConversionError(
-                "a norm has a bias other than zero, for which the other format has no place: "
-                "choose one whose norms have a bias"
+                f"a norm has a {self.role} other than {('zero', 'one')[self.value]}, for which "
+                f"the other format has no place: choose one whose norms have a {self.role}"
             )
         return ()
+
+
+class Ones(Zeros):
+    """Theirs has a norm that does not learn: what ours multiplies with is one."""
+
+    value = 1
+    role = "weight"

@@ -66,10 +66,13 @@ def without_offset(tensor):
 
 @dataclass
 class Table:
-    """`rules`: ours → theirs, or ours → (theirs, transform). `ignored`: theirs → why not ours."""
+    """`rules`: ours → theirs, or ours → (theirs, transform). `ignored`: theirs → why not ours.
+    `constant`: ours, which keep the values that they are made with, for theirs have none.
+    """
 
     rules: dict[str, str | tuple[str, Callable]]
     ignored: dict[str, str] = field(default_factory=dict)
+    constant: tuple[str, ...] = ()
 
 
 def same(*names):
@@ -89,6 +92,14 @@ FUSED_GATE = {
     "model.layers.*.mlp.up_proj.*": ("model.layers.*.mlp.gate_up_proj.*", last_half),
     "model.layers.*.mlp.down_proj.*": "model.layers.*.mlp.down_proj.*",
 }
+
+OLMO = Table(
+    {
+        **same("model.embed_tokens.weight", "lm_head.weight"),
+        **same("model.layers.*.self_attn.*.*", "model.layers.*.mlp.*.*"),
+    },
+    constant=("model.norm.*", "model.layers.*.self_attn_norm.*", "model.layers.*.mlp_norm.*"),
+)
 
 PHI3 = Table(
     {
@@ -153,6 +164,7 @@ BART = Table(
 TABLES = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "stablelm"), LLAMA),
     "phi3": PHI3,
+    "olmo": OLMO,
     "gpt2": GPT2,
     "marian": MARIAN,
     **dict.fromkeys(("bart", "mbart"), BART),
@@ -176,6 +188,8 @@ def pair_tensors(ours, theirs):
     """Our names → (our tensor, their tensor, transform); no tensor of either side is forgotten."""
     table = TABLES.get(type(theirs).__name__) or TABLES[theirs.config.model_type]
     our_tensors, their_tensors = saved_tensors(ours), saved_tensors(theirs)
+    for name in [n for n in our_tensors if any(match(pattern, n) for pattern in table.constant)]:
+        del our_tensors[name]
     sources = {name: find_source(table, name) for name in our_tensors}
     assert len(set(sources.values())) == len(sources), "the table reads a tensor of theirs twice"
     read = {id(their_tensors[source]) for source, _ in sources.values()}
@@ -214,7 +228,7 @@ def randomise(model, seed=0):
 def load(ours, theirs):
     pairs = pair_tensors(ours, theirs)
     state = {name: transform(tensor.detach()) for name, (_, tensor, transform) in pairs.items()}
-    ours.load_state_dict(state, strict=True)
+    ours.load_state_dict({**ours.state_dict(), **state})
 
 
 @dataclass

@@ -108,6 +108,7 @@ THEIR_REFUSALS = {
     "gpt2 cross-attention": ("gpt2", {"add_cross_attention": True}),
     "marian two head counts": ("marian", {"decoder_attention_heads": 5}),
     "phi3 layers of two kinds": ("phi3 partial rotation", {"layer_types": ["full_attention"] * 3}),
+    "olmo clipped queries": ("olmo", {"clip_qkv": 8.0}),
     "bart two widths": ("bart", {"decoder_ffn_dim": 41}),
     "llama part of each head": (
         "llama tied",
@@ -147,6 +148,9 @@ OUR_REFUSALS = [
     ("qwen3", {"qk_norm": False}),
     ("phi3", {"attention_bias": True}),
     ("phi3", {"rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 2.0}}),
+    ("olmo", {"norm_type": "rmsnorm"}),
+    ("olmo", {"layer_norm_eps": 1e-3, "norm_type": "layernorm"}),
+    ("olmo", {"attention_output_bias": True, "norm_type": "layernorm_unbiased"}),
     ("gpt2", {"position_embedding_type": "rotary"}),
     ("gpt2", {"norm_type": "rmsnorm", "position_embedding_type": "learned"}),
     ("marian", {"position_embedding_type": "rotary"}),
@@ -181,6 +185,20 @@ def test_a_default_rotation_of_part_of_each_head_is_refused_for_llama(tmp_path):
         export_checkpoint(src, dst, to="llama")
 
     assert_refused(tmp_path, "partial_rotary_factor", "0.5", run=run)
+
+
+@pytest.mark.parametrize(("role", "change"), [("weight", 1.5), ("bias", 0.5)])
+def test_a_norm_that_has_learned_is_refused_where_theirs_do_not_learn(tmp_path, role, change):
+    save_ours(tmp_path / "theirs", norm_type="layernorm")
+    values = torch.full((12,), change)
+    edit_weights(
+        tmp_path / "theirs", lambda tensors: tensors.update({f"model.norm.{role}": values})
+    )
+
+    def run(src, dst):
+        export_checkpoint(src, dst, to="olmo")
+
+    assert_refused(tmp_path, "norm", role, run=run)
 
 
 def test_a_format_of_the_other_family_is_refused(tmp_path):

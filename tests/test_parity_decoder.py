@@ -10,6 +10,8 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    OlmoConfig,
+    OlmoForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
     Qwen2Config,
@@ -131,6 +133,14 @@ def phi3(rope_type="default", factor=0.5, **options):
     )
 
 
+def olmo(ours=None, **options):
+    """Its norms learn nothing; ours have a gain of one, and a bias of zero where they have any."""
+    options = {**MODERN, **EVEN_HEADS, **ROPE, "pad_token_id": None, **options}
+    del options["rms_norm_eps"]
+    ours = {"norm_type": "layernorm_unbiased", **(ours or {})}
+    return Case((OlmoConfig, OlmoForCausalLM), OURS, options, ours=ours)
+
+
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 SLIDING = {"use_sliding_window": True, "sliding_window": WINDOW}
 
@@ -159,6 +169,12 @@ CASES = {
     "phi3 partial rotation": phi3(),
     "phi3 sliding window": phi3(factor=1.0, sliding_window=WINDOW, tie_word_embeddings=True),
     "phi3 longrope": phi3("longrope", max_position_embeddings=32),
+    "olmo": olmo(),
+    "olmo biases": olmo(
+        {"norm_type": "layernorm", "attention_output_bias": True},
+        attention_bias=True,
+        tie_word_embeddings=True,
+    ),
     "gpt2": gpt2(),
     "gpt2 untied": gpt2(tie_word_embeddings=False),
     "gpt2 unscaled scores": gpt2(

@@ -1,0 +1,64 @@
+"""OLMo, Seed-OSS and Arcee: Llama with other norms, other biases or another MLP."""
+
+from collections.abc import Callable
+
+from .formats import DECODER, Format, carry, choose, plain_attention_scale, require
+from .llama import ALL_OF_THEM, IGNORED, RULES, SAME_FIELDS, full_rotation, head_size
+from .models import Config, Fields
+from .rules import Rule
+from .transforms import Ones, Zeros
+
+NORMS = ("model.layers.{i}.self_attn_norm", "model.layers.{i}.mlp_norm", "model.norm")
+GAINS = {f"{norm}.weight" for norm in NORMS}
+# OLMo's norms learn nothing: ours begin with a gain of one and no bias, and export only so.
+OLMO_RULES = (
+    *(rule for rule in RULES if rule.ours not in GAINS),
+    *(Rule(f"{norm}.weight", (), Ones("hidden_size")) for norm in NORMS),
+    *(Rule(f"{norm}.bias", (), Zeros("hidden_size")) for norm in NORMS),
+)
+OLMO_FIELDS = tuple(name for name in SAME_FIELDS if name != "rms_norm_eps")
+UNBIASED = "layernorm_unbiased"
+OLMO_FIXED = {
+    **ALL_OF_THEM,
+    "norm_type": UNBIASED,
+    "layer_norm_eps": 1e-5,
+    "qk_norm": False,
+    "mlp_bias": False,
+    "sliding_window": None,
+}
+
+
+def olmo_to_ours(theirs: Config) -> Fields:
+    require(theirs, "hf_tformer", clip_qkv=None)
+    return {
+        **carry(theirs, (*OLMO_FIELDS, "attention_bias")),
+        **OLMO_FIXED,
+        "head_dim": head_size(theirs),
+        "attention_output_bias": theirs.attention_bias,
+        "rope_parameters": full_rotation(theirs, "OLMo"),
+    }
+
+
+def olmo_to_theirs(ours: Config) -> Fields:
+    choose(ours, "OLMo", norm_type=(UNBIASED, "layernorm"))
+    require(ours, "OLMo", **{**OLMO_FIXED, "norm_type": ours.norm_type})
+    require(ours, "OLMo", attention_output_bias=ours.attention_bias)
+    plain_attention_scale(ours, "OLMo")
+    return {
+        **carry(ours, (*OLMO_FIELDS, "attention_bias", "head_dim")),
+        "rope_parameters": full_rotation(ours, "OLMo"),
+    }
+
+
+def form(
+    name: str,
+    rules: tuple[Rule, ...],
+    to_ours: Callable,
+    to_theirs: Callable,
+    class_name: str,
+) -> Format:
+    classes = (f"{class_name}Config", f"{class_name}ForCausalLM")
+    return Format(name, rules, to_ours, to_theirs, classes, DECODER, IGNORED)
+
+
+FORMATS = (form("olmo", OLMO_RULES, olmo_to_ours, olmo_to_theirs, "Olmo"),)
