@@ -19,21 +19,15 @@ from .models import Config, Fields
 from .rules import Rule
 from .transforms import Split, SplitHeads
 
-FUSED = (
-    Rule(
-        tuple(f"{ATTENTION}.{x}_proj.weight" for x in "qkv"),
-        f"{ATTENTION}.qkv_proj.weight",
-        SplitHeads(),
-    ),
-    Rule(
-        tuple(f"{MLP}.{x}_proj.weight" for x in ("gate", "up")),
-        f"{MLP}.gate_up_proj.weight",
-        Split(2),
-    ),
+QUERY_KEY_VALUE = tuple(f"{ATTENTION}.{x}_proj.weight" for x in "qkv")
+GATE_AND_UP = tuple(f"{MLP}.{x}_proj.weight" for x in ("gate", "up"))
+FUSED_HEADS = Rule(QUERY_KEY_VALUE, f"{ATTENTION}.qkv_proj.weight", SplitHeads())
+FUSED_GATE = Rule(GATE_AND_UP, f"{MLP}.gate_up_proj.weight", Split(2))
+PHI3_RULES = (
+    *(rule for rule in RULES if rule.ours not in (*QUERY_KEY_VALUE, *GATE_AND_UP)),
+    FUSED_HEADS,
+    FUSED_GATE,
 )
-APART = {f"{ATTENTION}.{x}_proj.weight" for x in "qkv"} | {
-    f"{MLP}.{x}_proj.weight" for x in ("gate", "up")
-}
 FIXED = {
     **ALL_OF_THEM,
     "qk_norm": False,
@@ -73,7 +67,7 @@ def to_theirs(ours: Config) -> Fields:
 FORMATS = (
     Format(
         "phi3",
-        (*(rule for rule in RULES if rule.ours not in APART), *FUSED),
+        PHI3_RULES,
         to_ours,
         to_theirs,
         ("Phi3Config", "Phi3ForCausalLM"),

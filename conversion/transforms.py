@@ -117,21 +117,34 @@ class FirstOfTwo:
 class RotaryPairs:
     """Rotary positions turn neighbours (0, 1), (2, 3)... in theirs, halves (i, i + half) in ours.
 
-    Within each head the rows of the first halves come first. `heads` names the field that counts
-    them: keys may have fewer than queries.
+    Within each head the rows of the first halves come first, and what is not turned last. `heads`
+    names the field that counts them: keys may have fewer than queries.
     """
 
     heads: str
 
     def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
-        return tuple(self.regroup(tensor, config, (-1, 2)).flatten(0, 2) for tensor in tensors)
+        return tuple(self.regroup(tensor, config, (-1, 2)) for tensor in tensors)
 
     def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
-        return tuple(self.regroup(tensor, config, (2, -1)).flatten(0, 2) for tensor in tensors)
+        return tuple(self.regroup(tensor, config, (2, -1)) for tensor in tensors)
 
-    def regroup(self, tensor: torch.Tensor, config: PreTrainedConfig, pairs: bool) -> torch.Tensor:
+    def regroup(
+        self, tensor: torch.Tensor, config: PreTrainedConfig, pairs: tuple[int, int]
+    ) -> torch.Tensor:
         heads = tensor.unflatten(0, (getattr(config, self.heads), -1))
-        return heads.unflatten(1, pairs).transpose(1, 2)
+        width = self.width(config)
+        turned, rest = heads[:, :width], heads[:, width:]
+        turned = turned.unflatten(1, pairs).transpose(1, 2).flatten(1, 2)
+        return torch.cat((turned, rest), dim=1).flatten(0, 1)
+
+    @staticmethod
+    def width(config: PreTrainedConfig) -> int:
+        """How much of a head makes pairs; the proportional type pairs all of it."""
+        rope = config.rope_parameters
+        if rope["rope_type"] == "proportional":
+            return config.head_dim
+        return int(config.head_dim * rope.get("partial_rotary_factor", 1.0))
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,20 @@ def fused_value(tensor):
     return tensor.t().chunk(3)[2]
 
 
+def without_pairs(tensor):
+    """In heads of 8 numbers neighbours turn together; in ours the halves do."""
+    return by_heads(tensor, [0, 2, 4, 6, 1, 3, 5, 7])
+
+
+def without_pairs_in_half(tensor):
+    """The same where the last four of eight do not turn."""
+    return by_heads(tensor, [0, 2, 1, 3, 4, 5, 6, 7])
+
+
+def by_heads(tensor, order):
+    return tensor.unflatten(0, (-1, 8))[:, order].flatten(0, 1)
+
+
 def first_half(tensor):
     """Gates stand before what they gate; queries before twice fewer keys and values."""
     return tensor[: len(tensor) // 2]
@@ -92,6 +106,22 @@ FUSED_GATE = {
     "model.layers.*.mlp.up_proj.*": ("model.layers.*.mlp.gate_up_proj.*", last_half),
     "model.layers.*.mlp.down_proj.*": "model.layers.*.mlp.down_proj.*",
 }
+
+GLM = Table(
+    {
+        **AROUND_LAYERS,
+        **FUSED_GATE,
+        **same("model.layers.*.self_attn.v_proj.*", "model.layers.*.self_attn.o_proj.*"),
+        "model.layers.*.self_attn.q_proj.*": (
+            "model.layers.*.self_attn.q_proj.*",
+            without_pairs_in_half,
+        ),
+        "model.layers.*.self_attn.k_proj.*": (
+            "model.layers.*.self_attn.k_proj.*",
+            without_pairs_in_half,
+        ),
+    }
+)
 
 OLMO = Table(
     {
@@ -165,6 +195,7 @@ TABLES = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "stablelm"), LLAMA),
     "phi3": PHI3,
     "olmo": OLMO,
+    "glm": GLM,
     "gpt2": GPT2,
     "marian": MARIAN,
     **dict.fromkeys(("bart", "mbart"), BART),

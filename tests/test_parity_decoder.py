@@ -4,6 +4,8 @@ import pytest
 import torch
 from parity import Case, assert_parity, random_ids
 from transformers import (
+    GlmConfig,
+    GlmForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -41,6 +43,28 @@ MODERN = {
 }
 ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}
 OURS = (TformerDecoderConfig, TformerDecoderForCausalLM)
+
+
+# Each stretches a context of 8 to 32.
+ROPE_TYPES = {
+    "default": {},
+    "linear": {"factor": 4.0},
+    "dynamic": {"factor": 4.0},
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 8},
+    "longrope": {
+        "factor": 4.0,
+        "original_max_position_embeddings": 8,
+        "short_factor": [1.0, 1.1, 1.3, 1.6],
+        "long_factor": [1.2, 2.0, 3.0, 5.0],
+    },
+    "llama3": {
+        "factor": 4.0,
+        "original_max_position_embeddings": 8,
+        "low_freq_factor": 0.5,
+        "high_freq_factor": 2.0,
+    },
+    "proportional": {"factor": 4.0, "partial_rotary_factor": 0.5},
+}
 
 
 def llama(**options):
@@ -141,6 +165,18 @@ def olmo(ours=None, **options):
     return Case((OlmoConfig, OlmoForCausalLM), OURS, options, ours=ours)
 
 
+def glm(rope_type="default", **options):
+    """Rotates neighbours, in half of each head."""
+    rope = {"rope_type": rope_type, "rope_theta": 100.0, "partial_rotary_factor": 0.5}
+    rope |= ROPE_TYPES[rope_type]
+    options = {**MODERN, "rope_parameters": rope, "attention_bias": True, **options}
+    return Case(
+        (GlmConfig, GlmForCausalLM),
+        OURS,
+        {**options, "pad_token_id": None, "eos_token_id": 2},
+    )
+
+
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 SLIDING = {"use_sliding_window": True, "sliding_window": WINDOW}
 
@@ -175,6 +211,8 @@ CASES = {
         attention_bias=True,
         tie_word_embeddings=True,
     ),
+    "glm": glm(),
+    "glm stretched": glm("linear", attention_bias=False, tie_word_embeddings=True),
     "gpt2": gpt2(),
     "gpt2 untied": gpt2(tie_word_embeddings=False),
     "gpt2 unscaled scores": gpt2(
@@ -184,27 +222,6 @@ CASES = {
     "stablelm partial yarn": stablelm(
         rope_type="yarn", factor=4.0, original_max_position_embeddings=8
     ),
-}
-
-# Each stretches a context of 8 to 32.
-ROPE_TYPES = {
-    "default": {},
-    "linear": {"factor": 4.0},
-    "dynamic": {"factor": 4.0},
-    "yarn": {"factor": 4.0, "original_max_position_embeddings": 8},
-    "longrope": {
-        "factor": 4.0,
-        "original_max_position_embeddings": 8,
-        "short_factor": [1.0, 1.1, 1.3, 1.6],
-        "long_factor": [1.2, 2.0, 3.0, 5.0],
-    },
-    "llama3": {
-        "factor": 4.0,
-        "original_max_position_embeddings": 8,
-        "low_freq_factor": 0.5,
-        "high_freq_factor": 2.0,
-    },
-    "proportional": {"factor": 4.0, "partial_rotary_factor": 0.5},
 }
 
 

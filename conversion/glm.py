@@ -1,0 +1,62 @@
+"""GLM-4, Helium and Ernie 4.5: Llama whose rotary positions turn neighbours."""
+
+from collections.abc import Callable
+
+from .formats import DECODER, Format, carry, plain_attention_scale, require
+from .llama import ALL_OF_THEM, ATTENTION, IGNORED, RULES, SAME_FIELDS, head_size
+from .models import Config, Fields
+from .phi3 import FUSED_GATE, GATE_AND_UP
+from .rules import ConversionError, Rule
+from .transforms import RotaryPairs
+
+QUERIES, KEYS = RotaryPairs("num_attention_heads"), RotaryPairs("num_key_value_heads")
+PAIRS = tuple(
+    Rule(f"{ATTENTION}.{x}_proj.{kind}", f"{ATTENTION}.{x}_proj.{kind}", pairs)
+    for x, pairs in (("q", QUERIES), ("k", KEYS))
+    for kind in ("weight", "bias")
+)
+TURNED = {rule.ours for rule in PAIRS}
+LLAMA_RULES = (*(rule for rule in RULES if rule.ours not in TURNED), *PAIRS)
+GLM_RULES = (*(rule for rule in LLAMA_RULES if rule.ours not in GATE_AND_UP), FUSED_GATE)
+
+FIXED = {**ALL_OF_THEM, "qk_norm": False, "sliding_window": None}
+GLM_FIXED = {**FIXED, "attention_output_bias": False, "mlp_bias": False}
+GLM_FIELDS = (*SAME_FIELDS, "attention_bias")
+
+
+def glm_to_ours(theirs: Config) -> Fields:
+    return {
+        **carry(theirs, GLM_FIELDS),
+        **GLM_FIXED,
+        "head_dim": head_size(theirs),
+        "rope_parameters": dict(theirs.rope_parameters),
+    }
+
+
+def glm_to_theirs(ours: Config) -> Fields:
+    require(ours, "GLM", **GLM_FIXED)
+    plain_attention_scale(ours, "GLM")
+    if ours.eos_token_id is None:
+        raise ConversionError(
+            "eos_token_id is None, in whose place GLM puts ids of its own: set the id that ends "
+            "a text"
+        )
+    return {
+        **carry(ours, (*GLM_FIELDS, "head_dim")),
+        # Where it is not said, GLM turns half of each head.
+        "rope_parameters": {"partial_rotary_factor": 1.0, **ours.rope_parameters},
+    }
+
+
+def form(
+    name: str,
+    rules: tuple[Rule, ...],
+    to_ours: Callable,
+    to_theirs: Callable,
+    class_name: str,
+) -> Format:
+    classes = (f"{class_name}Config", f"{class_name}ForCausalLM")
+    return Format(name, rules, to_ours, to_theirs, classes, DECODER, IGNORED)
+
+
+FORMATS = (form("glm", GLM_RULES, glm_to_ours, glm_to_theirs, "Glm"),)
