@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
-from .formats import DECODER, Format, carry, choose, plain_attention_scale, require
+from .formats import DECODER, Format, carry, choose, inverted, plain_attention_scale, require
 from .llama import ALL_OF_THEM, IGNORED, RULES, SAME_FIELDS, full_rotation, head_size
 from .models import Config, Fields
 from .rules import Rule
 from .transforms import Ones, Zeros
+
+FIXED = {**ALL_OF_THEM, "qk_norm": False, "sliding_window": None}
 
 NORMS = ("model.layers.{i}.self_attn_norm", "model.layers.{i}.mlp_norm", "model.norm")
 GAINS = {f"{norm}.weight" for norm in NORMS}
@@ -19,12 +21,10 @@ OLMO_RULES = (
 OLMO_FIELDS = tuple(name for name in SAME_FIELDS if name != "rms_norm_eps")
 UNBIASED = "layernorm_unbiased"
 OLMO_FIXED = {
-    **ALL_OF_THEM,
+    **FIXED,
     "norm_type": UNBIASED,
     "layer_norm_eps": 1e-5,
-    "qk_norm": False,
     "mlp_bias": False,
-    "sliding_window": None,
 }
 
 
@@ -50,6 +50,26 @@ def olmo_to_theirs(ours: Config) -> Fields:
     }
 
 
+# theirs → ours
+SEED_OSS_FIELDS = {
+    **{name: name for name in (*SAME_FIELDS, "attention_bias", "mlp_bias", "head_dim")},
+    "attention_out_bias": "attention_output_bias",
+    "residual_dropout": "dropout",
+}
+
+
+def seed_oss_to_ours(theirs: Config) -> Fields:
+    rope = full_rotation(theirs, "Seed-OSS")
+    return {**carry(theirs, SEED_OSS_FIELDS), **FIXED, "rope_parameters": rope}
+
+
+def seed_oss_to_theirs(ours: Config) -> Fields:
+    require(ours, "Seed-OSS", **FIXED)
+    plain_attention_scale(ours, "Seed-OSS")
+    rope = full_rotation(ours, "Seed-OSS")
+    return {**carry(ours, inverted(SEED_OSS_FIELDS)), "rope_parameters": rope}
+
+
 def form(
     name: str,
     rules: tuple[Rule, ...],
@@ -61,4 +81,7 @@ def form(
     return Format(name, rules, to_ours, to_theirs, classes, DECODER, IGNORED)
 
 
-FORMATS = (form("olmo", OLMO_RULES, olmo_to_ours, olmo_to_theirs, "Olmo"),)
+FORMATS = (
+    form("olmo", OLMO_RULES, olmo_to_ours, olmo_to_theirs, "Olmo"),
+    form("seed_oss", RULES, seed_oss_to_ours, seed_oss_to_theirs, "SeedOss"),
+)

@@ -154,6 +154,8 @@ OUR_REFUSALS = [
     ("glm", {"eos_token_id": None}),
     ("glm", {"attention_output_bias": True}),
     ("glm", {"sliding_window": 4}),
+    ("seed_oss", {"sliding_window": 4}),
+    ("seed_oss", {"qk_norm": True}),
     ("gpt2", {"position_embedding_type": "rotary"}),
     ("gpt2", {"norm_type": "rmsnorm", "position_embedding_type": "learned"}),
     ("marian", {"position_embedding_type": "rotary"}),

@@ -20,6 +20,8 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    SeedOssConfig,
+    SeedOssForCausalLM,
     StableLmConfig,
     StableLmForCausalLM,
 )
@@ -177,6 +179,17 @@ def glm(rope_type="default", **options):
     )
 
 
+def seed_oss(output_bias=False, **options):
+    """Its biases of query, key and value are one option, that of the output another."""
+    return Case(
+        (SeedOssConfig, SeedOssForCausalLM),
+        OURS,
+        {**MODERN, **ROPE, "pad_token_id": None, "attention_bias": True, **options},
+        theirs={"attention_out_bias": output_bias},
+        ours={"attention_output_bias": output_bias},
+    )
+
+
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 SLIDING = {"use_sliding_window": True, "sliding_window": WINDOW}
 
@@ -213,6 +226,10 @@ CASES = {
     ),
     "glm": glm(),
     "glm stretched": glm("linear", attention_bias=False, tie_word_embeddings=True),
+    "seed_oss": seed_oss(),
+    "seed_oss other biases": seed_oss(
+        output_bias=True, attention_bias=False, mlp_bias=True, tie_word_embeddings=True
+    ),
     "gpt2": gpt2(),
     "gpt2 untied": gpt2(tie_word_embeddings=False),
     "gpt2 unscaled scores": gpt2(
