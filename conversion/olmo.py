@@ -70,6 +70,25 @@ def seed_oss_to_theirs(ours: Config) -> Fields:
     return {**carry(ours, inverted(SEED_OSS_FIELDS)), "rope_parameters": rope}
 
 
+ARCEE_FIXED = {**FIXED, "mlp_type": "plain"}
+ARCEE_FIELDS = (*SAME_FIELDS, "head_dim", "attention_bias", "mlp_bias")
+
+
+def arcee_to_ours(theirs: Config) -> Fields:
+    return {
+        **carry(theirs, ARCEE_FIELDS),
+        **ARCEE_FIXED,
+        "attention_output_bias": theirs.attention_bias,
+        "rope_parameters": full_rotation(theirs, "Arcee"),
+    }
+
+
+def arcee_to_theirs(ours: Config) -> Fields:
+    require(ours, "Arcee", **ARCEE_FIXED, attention_output_bias=ours.attention_bias)
+    plain_attention_scale(ours, "Arcee")
+    return {**carry(ours, ARCEE_FIELDS), "rope_parameters": full_rotation(ours, "Arcee")}
+
+
 def form(
     name: str,
     rules: tuple[Rule, ...],
@@ -84,4 +103,5 @@ def form(
 FORMATS = (
     form("olmo", OLMO_RULES, olmo_to_ours, olmo_to_theirs, "Olmo"),
     form("seed_oss", RULES, seed_oss_to_ours, seed_oss_to_theirs, "SeedOss"),
+    form("arcee", RULES, arcee_to_ours, arcee_to_theirs, "Arcee"),
 )

@@ -192,7 +192,7 @@ BART = Table(
 )
 
 TABLES = {
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "stablelm", "seed_oss"), LLAMA),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "stablelm", "seed_oss", "arcee"), LLAMA),
     "phi3": PHI3,
     "olmo": OLMO,
     "glm": GLM,

@@ -156,6 +156,8 @@ OUR_REFUSALS = [
     ("glm", {"sliding_window": 4}),
     ("seed_oss", {"sliding_window": 4}),
     ("seed_oss", {"qk_norm": True}),
+    ("arcee", {"mlp_type": "gated"}),
+    ("arcee", {"attention_output_bias": True, "mlp_type": "plain"}),
     ("gpt2", {"position_embedding_type": "rotary"}),
     ("gpt2", {"norm_type": "rmsnorm", "position_embedding_type": "learned"}),
     ("marian", {"position_embedding_type": "rotary"}),

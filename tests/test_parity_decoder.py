@@ -4,6 +4,8 @@ import pytest
 import torch
 from parity import Case, assert_parity, random_ids
 from transformers import (
+    ArceeConfig,
+    ArceeForCausalLM,
     GlmConfig,
     GlmForCausalLM,
     GPT2Config,
@@ -190,6 +192,12 @@ def seed_oss(output_bias=False, **options):
     )
 
 
+def arcee(attention_bias=False, **options):
+    plain = {"mlp_type": "plain", "attention_output_bias": attention_bias}
+    options = {**MODERN, **ROPE, "hidden_act": "relu2", "attention_bias": attention_bias, **options}
+    return Case((ArceeConfig, ArceeForCausalLM), OURS, options, ours=plain)
+
+
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 SLIDING = {"use_sliding_window": True, "sliding_window": WINDOW}
 
@@ -230,6 +238,8 @@ CASES = {
     "seed_oss other biases": seed_oss(
         output_bias=True, attention_bias=False, mlp_bias=True, tie_word_embeddings=True
     ),
+    "arcee": arcee(),
+    "arcee biases": arcee(attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
     "gpt2": gpt2(),
     "gpt2 untied": gpt2(tie_word_embeddings=False),
     "gpt2 unscaled scores": gpt2(
