@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from .formats import DECODER, Format, carry, plain_attention_scale, require
-from .llama import ALL_OF_THEM, ATTENTION, IGNORED, RULES, SAME_FIELDS, head_size
+from .llama import ALL_OF_THEM, ATTENTION, IGNORED, RULES, SAME_FIELDS, full_rotation, head_size
 from .models import Config, Fields
 from .phi3 import FUSED_GATE, GATE_AND_UP
 from .rules import ConversionError, Rule
@@ -48,6 +48,26 @@ def glm_to_theirs(ours: Config) -> Fields:
     }
 
 
+HELIUM_FIXED = {**FIXED, "attention_output_bias": False}
+HELIUM_FIELDS = (*SAME_FIELDS, "head_dim", "attention_bias", "mlp_bias")
+
+
+def helium_to_ours(theirs: Config) -> Fields:
+    return {
+        **carry(theirs, HELIUM_FIELDS),
+        **HELIUM_FIXED,
+        "rope_parameters": full_rotation(theirs, "Helium"),
+    }
+
+
+def helium_to_theirs(ours: Config) -> Fields:
+    # Its output projection is square.
+    width = ours.hidden_size / ours.num_attention_heads
+    require(ours, "Helium", **HELIUM_FIXED, head_dim=width)
+    plain_attention_scale(ours, "Helium")
+    return {**carry(ours, HELIUM_FIELDS), "rope_parameters": full_rotation(ours, "Helium")}
+
+
 def form(
     name: str,
     rules: tuple[Rule, ...],
@@ -59,4 +79,7 @@ def form(
     return Format(name, rules, to_ours, to_theirs, classes, DECODER, IGNORED)
 
 
-FORMATS = (form("glm", GLM_RULES, glm_to_ours, glm_to_theirs, "Glm"),)
+FORMATS = (
+    form("glm", GLM_RULES, glm_to_ours, glm_to_theirs, "Glm"),
+    form("helium", LLAMA_RULES, helium_to_ours, helium_to_theirs, "Helium"),
+)

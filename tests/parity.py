@@ -107,6 +107,16 @@ FUSED_GATE = {
     "model.layers.*.mlp.down_proj.*": "model.layers.*.mlp.down_proj.*",
 }
 
+HELIUM = Table(
+    {
+        **AROUND_LAYERS,
+        **same("model.layers.*.self_attn.v_proj.*", "model.layers.*.self_attn.o_proj.*"),
+        **same("model.layers.*.mlp.*.*"),
+        "model.layers.*.self_attn.q_proj.*": ("model.layers.*.self_attn.q_proj.*", without_pairs),
+        "model.layers.*.self_attn.k_proj.*": ("model.layers.*.self_attn.k_proj.*", without_pairs),
+    }
+)
+
 GLM = Table(
     {
         **AROUND_LAYERS,
@@ -196,6 +206,7 @@ TABLES = {
     "phi3": PHI3,
     "olmo": OLMO,
     "glm": GLM,
+    "helium": HELIUM,
     "gpt2": GPT2,
     "marian": MARIAN,
     **dict.fromkeys(("bart", "mbart"), BART),

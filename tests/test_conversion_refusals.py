@@ -158,6 +158,8 @@ OUR_REFUSALS = [
     ("seed_oss", {"qk_norm": True}),
     ("arcee", {"mlp_type": "gated"}),
     ("arcee", {"attention_output_bias": True, "mlp_type": "plain"}),
+    ("helium", {"head_dim": 8}),
+    ("helium", {"attention_output_bias": True}),
     ("gpt2", {"position_embedding_type": "rotary"}),
     ("gpt2", {"norm_type": "rmsnorm", "position_embedding_type": "learned"}),
     ("marian", {"position_embedding_type": "rotary"}),

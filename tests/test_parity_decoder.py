@@ -10,6 +10,8 @@ from transformers import (
     GlmForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
+    HeliumConfig,
+    HeliumForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -198,6 +200,12 @@ def arcee(attention_bias=False, **options):
     return Case((ArceeConfig, ArceeForCausalLM), OURS, options, ours=plain)
 
 
+def helium(**options):
+    """Rotates neighbours; its output projection is square."""
+    options = {**MODERN, **EVEN_HEADS, **ROPE, "pad_token_id": None, **options}
+    return Case((HeliumConfig, HeliumForCausalLM), OURS, options)
+
+
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 SLIDING = {"use_sliding_window": True, "sliding_window": WINDOW}
 
@@ -240,6 +248,8 @@ CASES = {
     ),
     "arcee": arcee(),
     "arcee biases": arcee(attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
+    "helium": helium(),
+    "helium biases": helium(attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
     "gpt2": gpt2(),
     "gpt2 untied": gpt2(tie_word_embeddings=False),
     "gpt2 unscaled scores": gpt2(
