@@ -20,6 +20,7 @@ LLAMA_RULES = (*(rule for rule in RULES if rule.ours not in TURNED), *PAIRS)
 GLM_RULES = (*(rule for rule in LLAMA_RULES if rule.ours not in GATE_AND_UP), FUSED_GATE)
 
 FIXED = {**ALL_OF_THEM, "qk_norm": False, "sliding_window": None}
+BIASES = ("attention_bias", "attention_output_bias", "mlp_bias")
 GLM_FIXED = {**FIXED, "attention_output_bias": False, "mlp_bias": False}
 GLM_FIELDS = (*SAME_FIELDS, "attention_bias")
 
@@ -68,6 +69,28 @@ def helium_to_theirs(ours: Config) -> Fields:
     return {**carry(ours, HELIUM_FIELDS), "rope_parameters": full_rotation(ours, "Helium")}
 
 
+ERNIE_FIELDS = (*(name for name in SAME_FIELDS if name != "attention_dropout"), "head_dim")
+
+
+def ernie_to_ours(theirs: Config) -> Fields:
+    return {
+        **carry(theirs, ERNIE_FIELDS),
+        **FIXED,
+        **dict.fromkeys(BIASES, bool(theirs.use_bias)),
+        "rope_parameters": full_rotation(theirs, "Ernie"),
+    }
+
+
+def ernie_to_theirs(ours: Config) -> Fields:
+    require(ours, "Ernie", **FIXED, **dict.fromkeys(BIASES, ours.attention_bias))
+    plain_attention_scale(ours, "Ernie")
+    return {
+        **carry(ours, ERNIE_FIELDS),
+        "use_bias": ours.attention_bias,
+        "rope_parameters": full_rotation(ours, "Ernie"),
+    }
+
+
 def form(
     name: str,
     rules: tuple[Rule, ...],
@@ -82,4 +105,5 @@ def form(
 FORMATS = (
     form("glm", GLM_RULES, glm_to_ours, glm_to_theirs, "Glm"),
     form("helium", LLAMA_RULES, helium_to_ours, helium_to_theirs, "Helium"),
+    form("ernie4_5", LLAMA_RULES, ernie_to_ours, ernie_to_theirs, "Ernie4_5"),
 )

@@ -107,7 +107,7 @@ FUSED_GATE = {
     "model.layers.*.mlp.down_proj.*": "model.layers.*.mlp.down_proj.*",
 }
 
-HELIUM = Table(
+NEIGHBOURS = Table(
     {
         **AROUND_LAYERS,
         **same("model.layers.*.self_attn.v_proj.*", "model.layers.*.self_attn.o_proj.*"),
@@ -206,7 +206,7 @@ TABLES = {
     "phi3": PHI3,
     "olmo": OLMO,
     "glm": GLM,
-    "helium": HELIUM,
+    **dict.fromkeys(("helium", "ernie4_5"), NEIGHBOURS),
     "gpt2": GPT2,
     "marian": MARIAN,
     **dict.fromkeys(("bart", "mbart"), BART),

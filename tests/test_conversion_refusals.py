@@ -160,6 +160,8 @@ OUR_REFUSALS = [
     ("arcee", {"attention_output_bias": True, "mlp_type": "plain"}),
     ("helium", {"head_dim": 8}),
     ("helium", {"attention_output_bias": True}),
+    ("ernie4_5", {"mlp_bias": True}),
+    ("ernie4_5", {"attention_output_bias": False, "attention_bias": True}),
     ("gpt2", {"position_embedding_type": "rotary"}),
     ("gpt2", {"norm_type": "rmsnorm", "position_embedding_type": "learned"}),
     ("marian", {"position_embedding_type": "rotary"}),

@@ -6,6 +6,8 @@ from parity import Case, assert_parity, random_ids
 from transformers import (
     ArceeConfig,
     ArceeForCausalLM,
+    Ernie4_5Config,
+    Ernie4_5ForCausalLM,
     GlmConfig,
     GlmForCausalLM,
     GPT2Config,
@@ -206,6 +208,14 @@ def helium(**options):
     return Case((HeliumConfig, HeliumForCausalLM), OURS, options)
 
 
+def ernie(bias=False, **options):
+    """One option of theirs gives biases to all projections."""
+    ours = dict.fromkeys(("attention_bias", "attention_output_bias", "mlp_bias"), bias)
+    options = {**MODERN, **ROPE, "pad_token_id": None, **options}
+    classes = (Ernie4_5Config, Ernie4_5ForCausalLM)
+    return Case(classes, OURS, options, theirs={"use_bias": bias}, ours=ours)
+
+
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 SLIDING = {"use_sliding_window": True, "sliding_window": WINDOW}
 
@@ -250,6 +260,8 @@ CASES = {
     "arcee biases": arcee(attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
     "helium": helium(),
     "helium biases": helium(attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
+    "ernie": ernie(),
+    "ernie biases": ernie(bias=True, tie_word_embeddings=True),
     "gpt2": gpt2(),
     "gpt2 untied": gpt2(tie_word_embeddings=False),
     "gpt2 unscaled scores": gpt2(
