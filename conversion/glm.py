@@ -1,9 +1,7 @@
 """GLM-4, Helium and Ernie 4.5: Llama whose rotary positions turn neighbours."""
 
-from collections.abc import Callable
-
-from .formats import DECODER, Format, carry, plain_attention_scale, require
-from .llama import ALL_OF_THEM, ATTENTION, IGNORED, RULES, SAME_FIELDS, full_rotation, head_size
+from .formats import carry, plain_attention_scale, require
+from .llama import ATTENTION, LIKE_LLAMA, RULES, SAME_FIELDS, full_rotation, head_size, llama_format
 from .models import Config, Fields
 from .phi3 import FUSED_GATE, GATE_AND_UP
 from .rules import ConversionError, Rule
@@ -19,9 +17,8 @@ TURNED = {rule.ours for rule in PAIRS}
 LLAMA_RULES = (*(rule for rule in RULES if rule.ours not in TURNED), *PAIRS)
 GLM_RULES = (*(rule for rule in LLAMA_RULES if rule.ours not in GATE_AND_UP), FUSED_GATE)
 
-FIXED = {**ALL_OF_THEM, "qk_norm": False, "sliding_window": None}
 BIASES = ("attention_bias", "attention_output_bias", "mlp_bias")
-GLM_FIXED = {**FIXED, "attention_output_bias": False, "mlp_bias": False}
+GLM_FIXED = {**LIKE_LLAMA, "attention_output_bias": False, "mlp_bias": False}
 GLM_FIELDS = (*SAME_FIELDS, "attention_bias")
 
 
@@ -49,7 +46,7 @@ def glm_to_theirs(ours: Config) -> Fields:
     }
 
 
-HELIUM_FIXED = {**FIXED, "attention_output_bias": False}
+HELIUM_FIXED = {**LIKE_LLAMA, "attention_output_bias": False}
 HELIUM_FIELDS = (*SAME_FIELDS, "head_dim", "attention_bias", "mlp_bias")
 
 
@@ -75,14 +72,14 @@ ERNIE_FIELDS = (*(name for name in SAME_FIELDS if name != "attention_dropout"), 
 def ernie_to_ours(theirs: Config) -> Fields:
     return {
         **carry(theirs, ERNIE_FIELDS),
-        **FIXED,
+        **LIKE_LLAMA,
         **dict.fromkeys(BIASES, bool(theirs.use_bias)),
         "rope_parameters": full_rotation(theirs, "Ernie"),
     }
 
 
 def ernie_to_theirs(ours: Config) -> Fields:
-    require(ours, "Ernie", **FIXED, **dict.fromkeys(BIASES, ours.attention_bias))
+    require(ours, "Ernie", **LIKE_LLAMA, **dict.fromkeys(BIASES, ours.attention_bias))
     plain_attention_scale(ours, "Ernie")
     return {
         **carry(ours, ERNIE_FIELDS),
@@ -91,19 +88,8 @@ def ernie_to_theirs(ours: Config) -> Fields:
     }
 
 
-def form(
-    name: str,
-    rules: tuple[Rule, ...],
-    to_ours: Callable,
-    to_theirs: Callable,
-    class_name: str,
-) -> Format:
-    classes = (f"{class_name}Config", f"{class_name}ForCausalLM")
-    return Format(name, rules, to_ours, to_theirs, classes, DECODER, IGNORED)
-
-
 FORMATS = (
-    form("glm", GLM_RULES, glm_to_ours, glm_to_theirs, "Glm"),
-    form("helium", LLAMA_RULES, helium_to_ours, helium_to_theirs, "Helium"),
-    form("ernie4_5", LLAMA_RULES, ernie_to_ours, ernie_to_theirs, "Ernie4_5"),
+    llama_format("glm", "Glm", glm_to_ours, glm_to_theirs, GLM_RULES),
+    llama_format("helium", "Helium", helium_to_ours, helium_to_theirs, LLAMA_RULES),
+    llama_format("ernie4_5", "Ernie4_5", ernie_to_ours, ernie_to_theirs, LLAMA_RULES),
 )

@@ -1,5 +1,6 @@
 """Llama, Mistral, Qwen2 and Qwen3: one table, and what each of them fixes in the configuration."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 
@@ -71,6 +72,8 @@ FIXED = {
     },
     "qwen3": {"qk_norm": True, "mlp_bias": False},
 }
+# What its relatives have in common with Llama, biases aside.
+LIKE_LLAMA = {**ALL_OF_THEM, **FIXED["llama"]}
 ONE_BIAS_FOR_FOUR = ("llama", "qwen3")  # their attention_bias is of q, k, v and o
 
 
@@ -151,15 +154,23 @@ def windows_of_qwen(ours: Config) -> Fields:
     }
 
 
+def llama_format(
+    name: str,
+    class_name: str,
+    to_ours: Callable,
+    to_theirs: Callable,
+    rules: tuple[Rule, ...] = RULES,
+) -> Format:
+    classes = (f"{class_name}Config", f"{class_name}ForCausalLM")
+    return Format(name, rules, to_ours, to_theirs, classes, DECODER, IGNORED)
+
+
 FORMATS = tuple(
-    Format(
+    llama_format(
         name.lower(),
-        RULES,
+        name,
         partial(to_ours, name=name.lower()),
         partial(to_theirs, name=name.lower()),
-        (f"{name}Config", f"{name}ForCausalLM"),
-        DECODER,
-        IGNORED,
     )
     for name in ("Llama", "Mistral", "Qwen2", "Qwen3")
 )

@@ -1,14 +1,10 @@
 """OLMo, Seed-OSS and Arcee: Llama with other norms, other biases or another MLP."""
 
-from collections.abc import Callable
-
-from .formats import DECODER, Format, carry, choose, inverted, plain_attention_scale, require
-from .llama import ALL_OF_THEM, IGNORED, RULES, SAME_FIELDS, full_rotation, head_size
+from .formats import carry, choose, inverted, plain_attention_scale, require
+from .llama import LIKE_LLAMA, RULES, SAME_FIELDS, full_rotation, head_size, llama_format
 from .models import Config, Fields
 from .rules import Rule
 from .transforms import Ones, Zeros
-
-FIXED = {**ALL_OF_THEM, "qk_norm": False, "sliding_window": None}
 
 NORMS = ("model.layers.{i}.self_attn_norm", "model.layers.{i}.mlp_norm", "model.norm")
 GAINS = {f"{norm}.weight" for norm in NORMS}
@@ -21,7 +17,7 @@ OLMO_RULES = (
 OLMO_FIELDS = tuple(name for name in SAME_FIELDS if name != "rms_norm_eps")
 UNBIASED = "layernorm_unbiased"
 OLMO_FIXED = {
-    **FIXED,
+    **LIKE_LLAMA,
     "norm_type": UNBIASED,
     "layer_norm_eps": 1e-5,
     "mlp_bias": False,
@@ -60,17 +56,17 @@ SEED_OSS_FIELDS = {
 
 def seed_oss_to_ours(theirs: Config) -> Fields:
     rope = full_rotation(theirs, "Seed-OSS")
-    return {**carry(theirs, SEED_OSS_FIELDS), **FIXED, "rope_parameters": rope}
+    return {**carry(theirs, SEED_OSS_FIELDS), **LIKE_LLAMA, "rope_parameters": rope}
 
 
 def seed_oss_to_theirs(ours: Config) -> Fields:
-    require(ours, "Seed-OSS", **FIXED)
+    require(ours, "Seed-OSS", **LIKE_LLAMA)
     plain_attention_scale(ours, "Seed-OSS")
     rope = full_rotation(ours, "Seed-OSS")
     return {**carry(ours, inverted(SEED_OSS_FIELDS)), "rope_parameters": rope}
 
 
-ARCEE_FIXED = {**FIXED, "mlp_type": "plain"}
+ARCEE_FIXED = {**LIKE_LLAMA, "mlp_type": "plain"}
 ARCEE_FIELDS = (*SAME_FIELDS, "head_dim", "attention_bias", "mlp_bias")
 
 
@@ -89,19 +85,8 @@ def arcee_to_theirs(ours: Config) -> Fields:
     return {**carry(ours, ARCEE_FIELDS), "rope_parameters": full_rotation(ours, "Arcee")}
 
 
-def form(
-    name: str,
-    rules: tuple[Rule, ...],
-    to_ours: Callable,
-    to_theirs: Callable,
-    class_name: str,
-) -> Format:
-    classes = (f"{class_name}Config", f"{class_name}ForCausalLM")
-    return Format(name, rules, to_ours, to_theirs, classes, DECODER, IGNORED)
-
-
 FORMATS = (
-    form("olmo", OLMO_RULES, olmo_to_ours, olmo_to_theirs, "Olmo"),
-    form("seed_oss", RULES, seed_oss_to_ours, seed_oss_to_theirs, "SeedOss"),
-    form("arcee", RULES, arcee_to_ours, arcee_to_theirs, "Arcee"),
+    llama_format("olmo", "Olmo", olmo_to_ours, olmo_to_theirs, OLMO_RULES),
+    llama_format("seed_oss", "SeedOss", seed_oss_to_ours, seed_oss_to_theirs),
+    llama_format("arcee", "Arcee", arcee_to_ours, arcee_to_theirs),
 )

@@ -4,17 +4,18 @@ With the longrope type, generate of theirs reads a text anew when it grows beyon
 length, for other frequencies hold from there. Ours goes on with the cache that it has.
 """
 
-from .formats import DECODER, Format, carry, plain_attention_scale, require
+from .formats import carry, plain_attention_scale, require
 from .llama import (
     ALL_OF_THEM,
     ATTENTION,
-    IGNORED,
     MLP,
     RULES,
     SAME_FIELDS,
     head_size,
+    llama_format,
     require_one_kind_of_layer,
 )
+from .llama import FIXED as FIXED_OF_NAMES
 from .models import Config, Fields
 from .rules import Rule
 from .transforms import Split, SplitHeads
@@ -28,13 +29,7 @@ PHI3_RULES = (
     FUSED_HEADS,
     FUSED_GATE,
 )
-FIXED = {
-    **ALL_OF_THEM,
-    "qk_norm": False,
-    "attention_bias": False,
-    "attention_output_bias": False,
-    "mlp_bias": False,
-}
+FIXED = {**ALL_OF_THEM, **FIXED_OF_NAMES["mistral"]}  # no biases, perhaps a window
 
 
 def to_ours(theirs: Config) -> Fields:
@@ -64,14 +59,4 @@ def to_theirs(ours: Config) -> Fields:
     }
 
 
-FORMATS = (
-    Format(
-        "phi3",
-        PHI3_RULES,
-        to_ours,
-        to_theirs,
-        ("Phi3Config", "Phi3ForCausalLM"),
-        DECODER,
-        IGNORED,
-    ),
-)
+FORMATS = (llama_format("phi3", "Phi3", to_ours, to_theirs, PHI3_RULES),)
