@@ -6,7 +6,8 @@ from .models import Config, Fields
 from .rules import Rule, linear
 from .transforms import DropRows, FirstOfTwo
 
-RULES = (
+STACKS = ("model.encoder", "model.decoder")
+LAYERS_AND_TABLES = (
     *LAYERS_AND_HEAD,
     # Without tying, their model makes the shared table too and never reads it.
     Rule(
@@ -14,9 +15,12 @@ RULES = (
         ("model.encoder.embed_tokens.weight", "model.shared.weight"),
         FirstOfTwo(),
     ),
+)
+RULES = (
+    *LAYERS_AND_TABLES,
     *(
         rule
-        for stack in ("model.encoder", "model.decoder")
+        for stack in STACKS
         for rule in (
             Rule(f"{stack}.positions.weight", f"{stack}.embed_positions.weight", DropRows(2)),
             *linear(f"{stack}.embed_norm", f"{stack}.layernorm_embedding"),
@@ -30,21 +34,30 @@ IGNORED = {
 EMBEDDINGS = {"position_embedding_type": "learned", "embedding_norm": True}
 
 
-def to_ours(theirs: Config) -> Fields:
+def one_vocabulary_to_ours(theirs: Config, layout: Fields) -> Fields:
+    """What holds for BART's kin: one vocabulary, and one table for all that read it, or none."""
     return {
         **shared_fields_to_ours(theirs),
-        **EMBEDDINGS,
+        **layout,
         "vocab_size": theirs.vocab_size,
         "share_encoder_decoder_embeddings": theirs.tie_word_embeddings,
     }
 
 
-def to_theirs(ours: Config) -> Fields:
-    fields = shared_fields_to_theirs(ours, "BART", **EMBEDDINGS)
-    require(ours, "BART", share_encoder_decoder_embeddings=ours.tie_word_embeddings)
+def one_vocabulary_to_theirs(ours: Config, reader: str, layout: Fields) -> Fields:
+    fields = shared_fields_to_theirs(ours, reader, **layout)
+    require(ours, reader, share_encoder_decoder_embeddings=ours.tie_word_embeddings)
     if ours.source_vocab_size != ours.vocab_size:
-        require(ours, "BART", source_vocab_size=None)
+        require(ours, reader, source_vocab_size=None)
     return {**fields, "vocab_size": ours.vocab_size}
+
+
+def to_ours(theirs: Config) -> Fields:
+    return one_vocabulary_to_ours(theirs, EMBEDDINGS)
+
+
+def to_theirs(ours: Config) -> Fields:
+    return one_vocabulary_to_theirs(ours, "BART", EMBEDDINGS)
 
 
 FORMATS = (

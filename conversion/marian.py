@@ -1,4 +1,4 @@
-"""Marian, and what it has in common with BART: the layers and most of the configuration."""
+"""Marian, and what it has in common with BART and its kin: the layers, most fields."""
 
 from .formats import SEQ2SEQ, Format, carry, inverted, plain_attention_scale, require, whole_heads
 from .models import Config, Fields
@@ -65,10 +65,10 @@ FIELDS = {
     "tie_word_embeddings": "tie_word_embeddings",
     "use_cache": "use_cache",
     "pad_token_id": "pad_token_id",
-    "bos_token_id": "bos_token_id",
     "eos_token_id": "eos_token_id",
-    "decoder_start_token_id": "decoder_start_token_id",
 }
+# PEGASUS knows no beginning and PLBart no start, unless config.json names one.
+MAYBE = ("bos_token_id", "decoder_start_token_id")
 FIXED = {
     "norm_type": "layernorm",
     "layer_norm_eps": 1e-5,
@@ -90,24 +90,26 @@ POSITIONS = {
 
 
 def shared_fields_to_ours(theirs: Config) -> Fields:
-    """What holds for Marian and BART; our two stacks have one width and one number of heads."""
+    """What holds for Marian and BART's kin; our two stacks have one width and number of heads."""
     require(
         theirs,
         "hf_tformer",
         decoder_attention_heads=theirs.encoder_attention_heads,
         decoder_ffn_dim=theirs.encoder_ffn_dim,
     )
-    return {**carry(theirs, FIELDS), **FIXED, "initializer": "normal"}
+    ids = {name: getattr(theirs, name, None) for name in MAYBE}
+    return {**carry(theirs, FIELDS), **ids, **FIXED, "initializer": "normal"}
 
 
 def shared_fields_to_theirs(ours: Config, reader: str, **fixed: object) -> Fields:
-    require(ours, reader, **FIXED, **fixed)
+    require(ours, reader, **{**FIXED, **fixed})
     whole_heads(ours, reader)
     require(ours, reader, value_head_dim=ours.head_dim)
     plain_attention_scale(ours, reader)
     refuse_one_table_of_two(ours, reader)
     return {
         **carry(ours, inverted(FIELDS)),
+        **carry(ours, MAYBE),
         "decoder_attention_heads": ours.num_attention_heads,
         "decoder_ffn_dim": ours.intermediate_size,
         "forced_eos_token_id": None,  # a matter of generation_config.json

@@ -14,7 +14,7 @@ from conversion import ConversionError, import_checkpoint
 CASES = {
     name: case
     for name, case in {**decoders.CASES, **seq2seqs.CASES}.items()
-    if not name.startswith(("stablelm", "mbart"))  # no formats
+    if not name.startswith("stablelm")  # no format
 }
 CLASSES = {
     "tformer_decoder": hf_tformer.TformerDecoderForCausalLM,

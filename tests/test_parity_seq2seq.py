@@ -79,9 +79,10 @@ def bart(classes=(BartConfig, BartForConditionalGeneration), ours=None, **option
     )
 
 
-def mbart(**options):
+def mbart(ours=None, **options):
     """BART with the norms first, and one more at the end of each stack."""
-    return bart((MBartConfig, MBartForConditionalGeneration), {"norm_position": "pre"}, **options)
+    ours = {"norm_position": "pre", **(ours or {})}
+    return bart((MBartConfig, MBartForConditionalGeneration), ours, **options)
 
 
 # Without tying, their three tables and the output projection are four tensors.
@@ -105,6 +106,7 @@ CASES = {
     "bart scaled embeddings": bart(scale_embedding=True),
     "bart untied": bart(ours=UNTIED, tie_word_embeddings=False),
     "mbart": mbart(),
+    "mbart scaled untied": mbart(UNTIED, scale_embedding=True, tie_word_embeddings=False),
 }
 
 

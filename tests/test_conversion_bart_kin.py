@@ -1,0 +1,88 @@
+"""What is peculiar to BART's kin comes along: languages, labels, refusals."""
+
+import pytest
+import test_parity_seq2seq as seq2seqs
+import torch
+from converting import CASES, assert_refused, edit_config, save_ours, save_theirs
+
+from conversion import ConversionError, export_checkpoint, import_checkpoint
+from hf_tformer import TformerSeq2SeqForConditionalGeneration
+
+pytestmark = pytest.mark.usefixtures("warm_python")
+LANGUAGE = 7  # a token of mBART-50 that every text begins with
+
+
+def imported(tmp_path):
+    import_checkpoint(tmp_path / "theirs", tmp_path / "ours", verify=False)
+    return TformerSeq2SeqForConditionalGeneration.from_pretrained(tmp_path / "ours").eval()
+
+
+@pytest.mark.parametrize("place", ["generation_config.json", "config.json"])
+def test_mbart_writes_the_same_texts_in_the_language_that_it_is_forced_to(tmp_path, place):
+    theirs = save_theirs(CASES["mbart"], tmp_path / "theirs")
+    theirs.generation_config.forced_bos_token_id = LANGUAGE
+    if place == "config.json":  # as old folders do
+        (tmp_path / "theirs/generation_config.json").unlink()
+        edit_config(tmp_path / "theirs", forced_bos_token_id=LANGUAGE)
+    else:
+        theirs.generation_config.save_pretrained(tmp_path / "theirs")
+    batch = seq2seqs.right_padded_batch()
+    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    ours, theirs = (
+        model.generate(**source, max_new_tokens=5) for model in (imported(tmp_path), theirs)
+    )
+    assert (ours[:, 1] == LANGUAGE).all()
+    assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["mbart"])
+def test_labels_that_end_with_the_start_token_have_the_same_loss(name, tmp_path):
+    theirs = save_theirs(CASES[name], tmp_path / "theirs")
+    batch = seq2seqs.even_batch()
+    del batch["decoder_input_ids"]
+    batch["labels"][:, -1] = theirs.config.decoder_start_token_id
+    ours = imported(tmp_path)
+    torch.testing.assert_close(ours(**batch).loss, theirs(**batch).loss, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["mbart"])
+def test_stacks_of_two_sizes_are_refused(name, tmp_path):
+    save_theirs(CASES[name], tmp_path / "theirs")
+    edit_config(tmp_path / "theirs", decoder_ffn_dim=38)
+    assert_refused(tmp_path, "decoder_ffn_dim is 38")
+
+
+# Fields that our defaults have to give up to be expressed at all.
+EXPRESSIBLE = {
+    "mbart": {"position_embedding_type": "learned", "embedding_norm": True, "norm_position": "pre"},
+}
+
+
+@pytest.mark.parametrize("to", EXPRESSIBLE)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("norm_position", "post"),
+        ("final_norm", False),
+        ("layer_norm_eps", 1e-6),
+        ("embedding_norm", None),
+        ("position_embedding_type", "none"),
+        ("share_encoder_decoder_embeddings", False),
+        ("logit_scale", 0.5),
+        ("attention_scale", 0.5),
+        ("lm_head_bias", False),
+    ],
+)
+def test_an_export_names_the_field_that_cannot_be_expressed(to, field, value, tmp_path):
+    fields = EXPRESSIBLE[to]
+    value = not fields.get(field, False) if value is None else value
+    save_ours(tmp_path / "ours", "tformer_seq2seq", **{**fields, field: value})
+    with pytest.raises(ConversionError, match=field):
+        export_checkpoint(tmp_path / "ours", tmp_path / "theirs", to=to)
+    assert not (tmp_path / "theirs").exists()
+
+
+@pytest.mark.parametrize("to", EXPRESSIBLE)
+def test_a_model_of_ours_in_their_layout_is_exported_and_proven(to, tmp_path):
+    save_ours(tmp_path / "ours", "tformer_seq2seq", **EXPRESSIBLE[to])
+    assert export_checkpoint(tmp_path / "ours", tmp_path / "theirs", to=to).difference < 1e-4
