@@ -34,6 +34,7 @@ from .rules import (
     plan,
     refuse_names,
 )
+from .transforms import sinusoids
 from .user_rules import read_rules
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -229,7 +230,8 @@ def converted_tensors(
     source_ignored, target_ignored = (ignored, {}) if to_ours else ({}, ignored)
     used = {name for step in steps for name in step.sources(to_ours)}
     places = locate(checkpoint, source_side, source_ignored, used)
-    refuse_names("tensors are missing", used - places.keys() - set(form.zero_if_absent))
+    computed = {*form.zero_if_absent, *form.sinusoids}
+    refuse_names("tensors are missing", used - places.keys() - computed)
     for name, place in places.items():
         check_shape(name, checkpoint.shape(place), source_side)
     check_targets(steps, target_side, target_ignored, to_ours)
@@ -237,6 +239,8 @@ def converted_tensors(
     def read(name):
         if name in places:
             return numbers(name, checkpoint.read(places[name]))
+        if name in form.sinusoids:
+            return sinusoids(*source_side.shapes[name])
         return torch.zeros(source_side.shapes[name], dtype=source.config.dtype)
 
     ours = (target if to_ours else source).config

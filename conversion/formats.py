@@ -23,7 +23,8 @@ class Format:
     The functions take a configuration object of the one side and give the fields of the other.
     `classes` are the names of the configuration and the model in transformers, `our_classes` is our
     family. `dropped` are tensors of theirs that have no place in ours and are named when they are
-    left out, `first_position` how many of their positions are kept for padding.
+    left out, `first_position` how many of their positions are kept for padding. `sinusoids` are
+    frozen tables, which a file may lack or hold rounded: their model computes them.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Format:
     zero_if_absent: tuple[str, ...] = ()  # theirs, which transformers fills with zeros too
     dropped: dict[str, str] = field(default_factory=dict)  # their pattern → what it was for
     first_position: Callable = lambda config: 0
+    sinusoids: tuple[str, ...] = ()  # theirs
 
     @property
     def theirs(self) -> Library:
@@ -45,6 +47,7 @@ class Format:
             self.our_classes.is_encoder,
             tuple(self.dropped),
             self.first_position,
+            self.sinusoids,
         )
 
     @property

@@ -22,6 +22,7 @@ from transformers.utils import logging
 
 from .checkpoints import Checkpoint, open_checkpoint
 from .rules import ConversionError, is_ignored
+from .transforms import sinusoids
 
 if TYPE_CHECKING:
     from .formats import Format
@@ -58,6 +59,7 @@ class Library:
     is_encoder: bool = False
     may_lack: tuple[str, ...] = ()  # patterns of tensors that nothing which is asked reads
     first_position: Callable = lambda config: 0
+    sinusoids: tuple[str, ...] = ()  # tables that a file may lack, or hold rounded
 
     @property
     def config_class(self) -> type[PreTrainedConfig]:
@@ -124,10 +126,15 @@ class Library:
                 output_loading_info=True,
                 **whole,
             )
-        missing = [name for name in report["missing_keys"] if not is_ignored(self.may_lack, name)]
+        may_lack = (*self.may_lack, *self.sinusoids)
+        missing = [name for name in report["missing_keys"] if not is_ignored(may_lack, name)]
         lacking = sorted(map(str, (*missing, *report["mismatched_keys"])))
         if lacking:
             raise ConversionError(f"{folder} lacks or misshapes {lacking[:5]}: fetch it again")
+        with torch.no_grad():
+            for name in self.sinusoids:
+                table = model.get_parameter(name)
+                table.copy_(sinusoids(*table.shape))
         config = model.config
         return Reader(
             model.eval(),

@@ -60,6 +60,7 @@ class PlainFormat:
     hides_padding: bool = False
     opener: Callable | None = None  # None: one file, or a folder of theirs that we wrote
     zero_if_absent = ()
+    sinusoids = ()
     dropped: ClassVar[dict[str, str]] = {}
 
     @property

@@ -173,3 +173,29 @@ class Ones(Zeros):
 
     value = 1
     role = "weight"
+
+
+def sinusoids(positions: int, width: int) -> torch.Tensor:
+    """Sines, then cosines, computed in float64 as transformers does: the same bits."""
+    dims = torch.arange(0, width, 2, dtype=torch.float64)
+    angles = torch.arange(positions, dtype=torch.float64)[:, None] / 10000.0 ** (dims / width)
+    return torch.cat((angles.sin(), angles.cos()), dim=1)[:, :width].float()
+
+
+class WithSinusoids:
+    """Theirs stores the table of positions that ours computes, here beside another tensor."""
+
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        tensor, table = tensors
+        rounding = 1e-4 if table.element_size() >= 4 else 2**-8  # of bfloat16
+        if not torch.allclose(table.float(), sinusoids(*table.shape), rtol=0, atol=rounding):
+            raise ConversionError(
+                "the positions of the file (embed_positions) are no sinusoids, and hf_tformer "
+                "computes those: fetch the file again"
+            )
+        return (tensor,)
+
+    def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        (tensor,) = tensors
+        table = sinusoids(config.max_position_embeddings, config.hidden_size)
+        return tensor, table.to(tensor.dtype)

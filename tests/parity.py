@@ -201,6 +201,8 @@ BART = Table(
     ignored=NEVER_READ,
 )
 
+PEGASUS = Table({**SEQ2SEQ_RULES, "model.*.norm.*": "model.*.layer_norm.*"}, ignored=MARIAN.ignored)
+
 TABLES = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "stablelm", "seed_oss", "arcee"), LLAMA),
     "phi3": PHI3,
@@ -209,6 +211,7 @@ TABLES = {
     **dict.fromkeys(("helium", "ernie4_5"), NEIGHBOURS),
     "gpt2": GPT2,
     "marian": MARIAN,
+    "pegasus": PEGASUS,
     **dict.fromkeys(("bart", "mbart"), BART),
 }
 

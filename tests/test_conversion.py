@@ -74,7 +74,9 @@ def test_every_rotary_type_of_llama_converts_both_ways(rope_type, tmp_path):
     assert back.config.rope_parameters == theirs.config.rope_parameters
 
 
-@pytest.mark.parametrize("name", ["llama grouped-query", "gpt2", "marian", "bart", "mbart"])
+@pytest.mark.parametrize(
+    "name", ["llama grouped-query", "gpt2", "marian", "bart", "mbart", "pegasus"]
+)
 def test_the_configuration_comes_back_as_it_was(name, tmp_path):
     theirs = save_theirs(CASES[name], tmp_path / "theirs").config
     import_checkpoint(tmp_path / "theirs", tmp_path / "ours", verify=False)

@@ -3,12 +3,14 @@
 import pytest
 import test_parity_seq2seq as seq2seqs
 import torch
-from converting import CASES, assert_refused, edit_config, save_ours, save_theirs
+from converting import CASES, assert_refused, edit_config, edit_weights, save_ours, save_theirs
+from safetensors.torch import load_file
 
 from conversion import ConversionError, export_checkpoint, import_checkpoint
 from hf_tformer import TformerSeq2SeqForConditionalGeneration
 
 pytestmark = pytest.mark.usefixtures("warm_python")
+TABLES = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder"))
 LANGUAGE = 7  # a token of mBART-50 that every text begins with
 
 
@@ -45,7 +47,42 @@ def test_labels_that_end_with_the_start_token_have_the_same_loss(name, tmp_path)
     torch.testing.assert_close(ours(**batch).loss, theirs(**batch).loss, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["mbart"])
+def test_pegasus_writes_the_same_texts_though_it_starts_with_padding(tmp_path):
+    theirs = save_theirs(CASES["pegasus"], tmp_path / "theirs")
+    theirs.generation_config.decoder_start_token_id = seq2seqs.PAD
+    theirs.generation_config.save_pretrained(tmp_path / "theirs")
+    batch = seq2seqs.right_padded_batch()
+    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    ours, theirs = (
+        model.generate(**source, max_new_tokens=5) for model in (imported(tmp_path), theirs)
+    )
+    assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_rounded_table_of_sinusoids_is_known_as_one(dtype, tmp_path):
+    model = CASES["pegasus"].build_one(CASES["pegasus"].their_classes, CASES["pegasus"].theirs)
+    model.to(dtype).save_pretrained(tmp_path / "theirs")
+    assert import_checkpoint(tmp_path / "theirs", tmp_path / "ours").difference < 1e-4
+    export_checkpoint(tmp_path / "ours", tmp_path / "back", to="pegasus")
+    theirs, back = (load_file(tmp_path / x / "model.safetensors") for x in ("theirs", "back"))
+    assert all(torch.equal(back[name], theirs[name]) for name in TABLES)
+
+
+def test_a_file_without_the_table_of_sinusoids_is_read(tmp_path):
+    """transformers computes the table, and its older versions did not save it."""
+    save_theirs(CASES["pegasus"], tmp_path / "theirs")
+    edit_weights(tmp_path / "theirs", lambda tensors: [tensors.pop(name) for name in TABLES])
+    assert import_checkpoint(tmp_path / "theirs", tmp_path / "ours").difference < 1e-4
+
+
+def test_positions_other_than_sinusoids_are_refused(tmp_path):
+    save_theirs(CASES["pegasus"], tmp_path / "theirs")
+    edit_weights(tmp_path / "theirs", lambda tensors: tensors[TABLES[1]][3].mul_(1.1))
+    assert_refused(tmp_path, "embed_positions", "no sinusoids")
+
+
+@pytest.mark.parametrize("name", ["mbart", "pegasus"])
 def test_stacks_of_two_sizes_are_refused(name, tmp_path):
     save_theirs(CASES[name], tmp_path / "theirs")
     edit_config(tmp_path / "theirs", decoder_ffn_dim=38)
@@ -55,6 +92,7 @@ def test_stacks_of_two_sizes_are_refused(name, tmp_path):
 # Fields that our defaults have to give up to be expressed at all.
 EXPRESSIBLE = {
     "mbart": {"position_embedding_type": "learned", "embedding_norm": True, "norm_position": "pre"},
+    "pegasus": {"norm_position": "pre"},
 }
 
 

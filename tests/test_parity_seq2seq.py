@@ -1,4 +1,6 @@
-"""The encoder-decoder family computes what Marian and BART compute, given the same weights."""
+"""The encoder-decoder family computes what Marian, BART and its kin compute, given the weights."""
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +12,8 @@ from transformers import (
     MarianMTModel,
     MBartConfig,
     MBartForConditionalGeneration,
+    PegasusConfig,
+    PegasusForConditionalGeneration,
 )
 
 from hf_tformer import TformerSeq2SeqConfig, TformerSeq2SeqForConditionalGeneration
@@ -85,6 +89,13 @@ def mbart(ours=None, **options):
     return bart((MBartConfig, MBartForConditionalGeneration), ours, **options)
 
 
+def pegasus(hidden_size=30, heads=6, ours=None, **options):
+    """Marian with the norms first, and one more at the end of each stack."""
+    case = marian("gelu", hidden_size, heads, ours={"norm_position": "pre", **(ours or {})})
+    classes = (PegasusConfig, PegasusForConditionalGeneration)
+    return replace(case, their_classes=classes, both={**case.both, **options})
+
+
 # Without tying, their three tables and the output projection are four tensors.
 UNTIED = {"share_encoder_decoder_embeddings": False}
 TWO_VOCABULARIES = {
@@ -107,6 +118,8 @@ CASES = {
     "bart untied": bart(ours=UNTIED, tie_word_embeddings=False),
     "mbart": mbart(),
     "mbart scaled untied": mbart(UNTIED, scale_embedding=True, tie_word_embeddings=False),
+    "pegasus": pegasus(),
+    "pegasus odd width untied": pegasus(15, 3, UNTIED, tie_word_embeddings=False),
 }
 
 
