@@ -1,4 +1,7 @@
-"""BART: Marian's layers, learned positions that begin at two, a norm after the embeddings."""
+"""BART: Marian's layers, learned positions that begin at two, a norm after the embeddings.
+
+PLBart is the same. Without decoder inputs it makes them as mBART does (mbart.py).
+"""
 
 from .formats import SEQ2SEQ, Format, require
 from .marian import LAYERS_AND_HEAD, ZERO_IF_ABSENT, shared_fields_to_ours, shared_fields_to_theirs
@@ -60,6 +63,10 @@ def to_theirs(ours: Config) -> Fields:
     return one_vocabulary_to_theirs(ours, "BART", EMBEDDINGS)
 
 
+def plbart_to_theirs(ours: Config) -> Fields:
+    return one_vocabulary_to_theirs(ours, "PLBart", EMBEDDINGS)
+
+
 FORMATS = (
     Format(
         "bart",
@@ -67,6 +74,16 @@ FORMATS = (
         to_ours,
         to_theirs,
         ("BartConfig", "BartForConditionalGeneration"),
+        SEQ2SEQ,
+        IGNORED,
+        ZERO_IF_ABSENT,
+    ),
+    Format(
+        "plbart",
+        RULES,
+        to_ours,
+        plbart_to_theirs,
+        ("PLBartConfig", "PLBartForConditionalGeneration"),
         SEQ2SEQ,
         IGNORED,
         ZERO_IF_ABSENT,

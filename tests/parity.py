@@ -212,7 +212,7 @@ TABLES = {
     "gpt2": GPT2,
     "marian": MARIAN,
     "pegasus": PEGASUS,
-    **dict.fromkeys(("bart", "mbart"), BART),
+    **dict.fromkeys(("bart", "mbart", "plbart"), BART),
 }
 
 

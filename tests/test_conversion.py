@@ -52,7 +52,7 @@ def read_all(folder):
 
 def assert_same_bits(config, theirs, back):
     """All but what no model reads: two rows of BART, a shared table where nothing is tied."""
-    if config.model_type in ("bart", "mbart"):
+    if config.model_type in ("bart", "mbart", "plbart"):
         for stack in ("encoder", "decoder"):
             theirs[f"model.{stack}.embed_positions.weight"][:2] = 0
     if not config.tie_word_embeddings:
@@ -75,7 +75,7 @@ def test_every_rotary_type_of_llama_converts_both_ways(rope_type, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["llama grouped-query", "gpt2", "marian", "bart", "mbart", "pegasus"]
+    "name", ["llama grouped-query", "gpt2", "marian", "bart", "mbart", "pegasus", "plbart"]
 )
 def test_the_configuration_comes_back_as_it_was(name, tmp_path):
     theirs = save_theirs(CASES[name], tmp_path / "theirs").config

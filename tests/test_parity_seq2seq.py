@@ -14,6 +14,8 @@ from transformers import (
     MBartForConditionalGeneration,
     PegasusConfig,
     PegasusForConditionalGeneration,
+    PLBartConfig,
+    PLBartForConditionalGeneration,
 )
 
 from hf_tformer import TformerSeq2SeqConfig, TformerSeq2SeqForConditionalGeneration
@@ -96,6 +98,10 @@ def pegasus(hidden_size=30, heads=6, ours=None, **options):
     return replace(case, their_classes=classes, both={**case.both, **options})
 
 
+def plbart(**options):
+    return bart((PLBartConfig, PLBartForConditionalGeneration), **options)
+
+
 # Without tying, their three tables and the output projection are four tensors.
 UNTIED = {"share_encoder_decoder_embeddings": False}
 TWO_VOCABULARIES = {
@@ -120,6 +126,8 @@ CASES = {
     "mbart scaled untied": mbart(UNTIED, scale_embedding=True, tie_word_embeddings=False),
     "pegasus": pegasus(),
     "pegasus odd width untied": pegasus(15, 3, UNTIED, tie_word_embeddings=False),
+    "plbart": plbart(scale_embedding=True),
+    "plbart untied": plbart(ours=UNTIED, tie_word_embeddings=False),
 }
 
 
