@@ -203,6 +203,11 @@ BART = Table(
 
 PEGASUS = Table({**SEQ2SEQ_RULES, "model.*.norm.*": "model.*.layer_norm.*"}, ignored=MARIAN.ignored)
 
+BLENDERBOT = Table(
+    {**PEGASUS.rules, "model.*.positions.weight": "model.*.embed_positions.weight"},
+    ignored=NEVER_READ,
+)
+
 TABLES = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "stablelm", "seed_oss", "arcee"), LLAMA),
     "phi3": PHI3,
@@ -212,6 +217,7 @@ TABLES = {
     "gpt2": GPT2,
     "marian": MARIAN,
     "pegasus": PEGASUS,
+    "blenderbot": BLENDERBOT,
     **dict.fromkeys(("bart", "mbart", "plbart"), BART),
 }
 

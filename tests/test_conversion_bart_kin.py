@@ -59,6 +59,22 @@ def test_pegasus_writes_the_same_texts_though_it_starts_with_padding(tmp_path):
     assert torch.equal(ours, theirs)
 
 
+@pytest.mark.parametrize("size", [0, 3])
+def test_what_blenderbot_must_not_repeat_goes_there_and_back(size, tmp_path):
+    """Old folders say it in config.json, where transformers has a default for it, too."""
+    model_class = type(save_theirs(CASES["blenderbot"], tmp_path / "theirs"))
+    (tmp_path / "theirs/generation_config.json").unlink()
+    edit_config(tmp_path / "theirs", encoder_no_repeat_ngram_size=size)
+    import_checkpoint(tmp_path / "theirs", tmp_path / "ours", verify=False)
+    export_checkpoint(tmp_path / "ours", tmp_path / "back", "blenderbot", verify=False)
+    habits = [
+        model_class.from_pretrained(tmp_path / folder).generation_config
+        for folder in ("theirs", "back")
+    ]
+    assert habits[0].encoder_no_repeat_ngram_size == size
+    assert habits[1].encoder_no_repeat_ngram_size == size
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_rounded_table_of_sinusoids_is_known_as_one(dtype, tmp_path):
     model = CASES["pegasus"].build_one(CASES["pegasus"].their_classes, CASES["pegasus"].theirs)
@@ -82,7 +98,7 @@ def test_positions_other_than_sinusoids_are_refused(tmp_path):
     assert_refused(tmp_path, "embed_positions", "no sinusoids")
 
 
-@pytest.mark.parametrize("name", ["mbart", "pegasus", "plbart"])
+@pytest.mark.parametrize("name", ["mbart", "pegasus", "plbart", "blenderbot"])
 def test_stacks_of_two_sizes_are_refused(name, tmp_path):
     save_theirs(CASES[name], tmp_path / "theirs")
     edit_config(tmp_path / "theirs", decoder_ffn_dim=38)
@@ -94,6 +110,7 @@ EXPRESSIBLE = {
     "mbart": {**LEARNED, "embedding_norm": True, "norm_position": "pre"},
     "pegasus": {"norm_position": "pre"},
     "plbart": {**LEARNED, "embedding_norm": True},
+    "blenderbot": {**LEARNED, "norm_position": "pre"},
 }
 OTHERS = [
     ("mbart", {"norm_position": "post", "final_norm": True}),
@@ -109,6 +126,9 @@ OTHERS = [
     ("pegasus", {"attention_scale": 0.5}),
     ("plbart", {"norm_position": "pre", "final_norm": False}),
     ("plbart", {"lm_head_bias": False}),
+    ("blenderbot", {"embedding_norm": True}),
+    ("blenderbot", {"position_embedding_type": "sinusoidal"}),
+    ("blenderbot", {"decoder_start_token_id": None}),
 ]
 
 

@@ -8,6 +8,8 @@ from parity import Case, assert_parity, random_ids
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
+    BlenderbotConfig,
+    BlenderbotForConditionalGeneration,
     MarianConfig,
     MarianMTModel,
     MBartConfig,
@@ -102,6 +104,12 @@ def plbart(**options):
     return bart((PLBartConfig, PLBartForConditionalGeneration), **options)
 
 
+def blenderbot(ours=None, **options):
+    """mBART without a norm after the embeddings, its positions from the first row on."""
+    ours = {"norm_position": "pre", "embedding_norm": False, **(ours or {})}
+    return bart((BlenderbotConfig, BlenderbotForConditionalGeneration), ours, **options)
+
+
 # Without tying, their three tables and the output projection are four tensors.
 UNTIED = {"share_encoder_decoder_embeddings": False}
 TWO_VOCABULARIES = {
@@ -128,6 +136,8 @@ CASES = {
     "pegasus odd width untied": pegasus(15, 3, UNTIED, tie_word_embeddings=False),
     "plbart": plbart(scale_embedding=True),
     "plbart untied": plbart(ours=UNTIED, tie_word_embeddings=False),
+    "blenderbot": blenderbot(scale_embedding=True),
+    "blenderbot untied": blenderbot(UNTIED, tie_word_embeddings=False),
 }
 
 
