@@ -42,9 +42,9 @@ RULES = (
     *LAYERS_AND_HEAD,
     Rule("model.encoder.embed_tokens.weight", "model.encoder.embed_tokens.weight"),
 )
+SINUSOIDS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 IGNORED = {
-    "model.encoder.embed_positions.weight": "frozen sinusoids, computed where they are needed",
-    "model.decoder.embed_positions.weight": "frozen sinusoids, computed where they are needed",
+    **dict.fromkeys(SINUSOIDS, "frozen sinusoids, computed where they are needed"),
     "model.shared.weight": "without tying, transformers makes this table and never reads it",
 }
 ZERO_IF_ABSENT = ("final_logits_bias",)  # a checkpoint of the base model, as bart-large is
@@ -158,5 +158,6 @@ FORMATS = (
         SEQ2SEQ,
         IGNORED,
         ZERO_IF_ABSENT,
+        sinusoids=SINUSOIDS,
     ),
 )

@@ -22,7 +22,7 @@ from transformers.utils import logging
 
 from .checkpoints import Checkpoint, open_checkpoint
 from .rules import ConversionError, is_ignored
-from .transforms import sinusoids
+from .transforms import are_sinusoids, sinusoids
 
 if TYPE_CHECKING:
     from .formats import Format
@@ -77,7 +77,8 @@ class Library:
     @property
     def answers(self) -> str:
         """What a model of this class answers with."""
-        return "hidden states" if self.model_name.endswith("Model") else "logits"
+        has_head = not (self.is_encoder and self.model_name.endswith("Model"))  # MarianMTModel has
+        return "logits" if has_head else "hidden states"
 
     def load_config(self, folder: str | Path, settings: Fields | None = None) -> PreTrainedConfig:
         if settings:
@@ -115,7 +116,7 @@ class Library:
 
     def load(self, folder: str | Path, settings: Fields | None = None) -> Reader:
         """The model of a folder in float32, every weight of it from there."""
-        self.load_config(folder, settings)
+        stored = self.load_config(folder, settings).dtype or torch.float32
         # Chunks change no answer, and stop a model where they do not divide the length of a text.
         whole = {"chunk_size_feed_forward": 0} if self.is_encoder else {}
         with unreported():
@@ -132,9 +133,9 @@ class Library:
         if lacking:
             raise ConversionError(f"{folder} lacks or misshapes {lacking[:5]}: fetch it again")
         with torch.no_grad():
-            for name in self.sinusoids:
-                table = model.get_parameter(name)
-                table.copy_(sinusoids(*table.shape))
+            for table in map(model.get_parameter, self.sinusoids):
+                if are_sinusoids(table, stored):  # without the rounding; others show in the logits
+                    table.copy_(sinusoids(*table.shape))
         config = model.config
         return Reader(
             model.eval(),
@@ -145,8 +146,10 @@ class Library:
             ask_encoder if self.is_encoder else ask,
             [
                 tensor
-                for tensor in model.state_dict(keep_vars=True).values()
-                # Frozen parameters are tables of constants, computed and not converted.
+                for name, tensor in model.state_dict(keep_vars=True).items()
+                # Tables of constants are computed, not converted. They are frozen parameters, which
+                # one that was read from a file no longer is.
+                if name not in self.sinusoids
                 if tensor.requires_grad or not isinstance(tensor, nn.Parameter)
             ],
             self.is_encoder,

@@ -182,13 +182,18 @@ def sinusoids(positions: int, width: int) -> torch.Tensor:
     return torch.cat((angles.sin(), angles.cos()), dim=1)[:, :width].float()
 
 
+def are_sinusoids(table: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Whether a table holds them, but for the rounding to a dtype."""
+    rounding = 1e-4 if dtype.itemsize >= 4 else 2**-8  # of bfloat16
+    return torch.allclose(table.float(), sinusoids(*table.shape), rtol=0, atol=rounding)
+
+
 class WithSinusoids:
     """Theirs stores the table of positions that ours computes, here beside another tensor."""
 
     def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         tensor, table = tensors
-        rounding = 1e-4 if table.element_size() >= 4 else 2**-8  # of bfloat16
-        if not torch.allclose(table.float(), sinusoids(*table.shape), rtol=0, atol=rounding):
+        if not are_sinusoids(table, table.dtype):
             raise ConversionError(
                 "the positions of the file (embed_positions) are no sinusoids, and hf_tformer "
                 "computes those: fetch the file again"

@@ -85,6 +85,25 @@ def test_a_rounded_table_of_sinusoids_is_known_as_one(dtype, tmp_path):
     assert all(torch.equal(back[name], theirs[name]) for name in TABLES)
 
 
+def save_with_tables(name, folder, change=lambda table: table):
+    """Old files of Marian hold the tables too."""
+    tables = save_theirs(CASES[name], folder).state_dict()
+    edit_weights(folder, lambda tensors: tensors.update({x: change(tables[x]) for x in TABLES}))
+
+
+@pytest.mark.parametrize("name", ["marian", "pegasus"])
+def test_rounding_leaves_the_sinusoids_that_ours_computes_alone(name, tmp_path):
+    save_with_tables(name, tmp_path / "theirs")
+    done = import_checkpoint(tmp_path / "theirs", tmp_path / "ours", dtype="bfloat16")
+    assert done.difference < 1e-4
+    assert done.compared == "logits"
+
+
+def test_positions_of_marian_other_than_sinusoids_show_in_the_logits(tmp_path):
+    save_with_tables("marian", tmp_path / "theirs", lambda table: table * 1.1)
+    assert_refused(tmp_path, "logits differ")
+
+
 def test_a_file_without_the_table_of_sinusoids_is_read(tmp_path):
     """transformers computes the table, and its older versions did not save it."""
     save_theirs(CASES["pegasus"], tmp_path / "theirs")
