@@ -62,19 +62,26 @@ NO_BIAS = {"attention_bias": False, "attention_output_bias": False, "mlp_bias": 
 BIASES = dict.fromkeys(NO_BIAS, True)
 PLAIN_NORM = {"norm_type": "layernorm", "mlp_type": "plain"}
 SEQ2SEQ = {**PLAIN_NORM, "norm_position": "post", "final_norm": False, **BIASES}
+NORMS_FIRST = {"norm_position": "pre", "final_norm": True}
+MARIAN = {**SEQ2SEQ, "sinusoidal_layout": "halves", "lm_head_bias": True}
+BART = {
+    **SEQ2SEQ,
+    "position_embedding_type": "learned",
+    "embedding_norm": True,
+    "lm_head_bias": True,
+}
 WANTED = {
     "llama": {},
     "mistral": {},
     "qwen2": {"attention_bias": True},
     "qwen3": {"qk_norm": True},
     "gpt2": {"position_embedding_type": "learned", **PLAIN_NORM, **BIASES},
-    "marian": {**SEQ2SEQ, "sinusoidal_layout": "halves", "lm_head_bias": True},
-    "bart": {
-        **SEQ2SEQ,
-        "position_embedding_type": "learned",
-        "embedding_norm": True,
-        "lm_head_bias": True,
-    },
+    "marian": MARIAN,
+    "bart": BART,
+    "plbart": BART,
+    "mbart": {**BART, **NORMS_FIRST},
+    "pegasus": {**MARIAN, **NORMS_FIRST},
+    "blenderbot": {**BART, **NORMS_FIRST, "embedding_norm": False},
     "torch-transformer": {**SEQ2SEQ, "hidden_act": "gelu"},
 }
 # What these leave free, beside sizes, token ids and rotations.
@@ -95,14 +102,15 @@ FREE = (
     "share_encoder_decoder_embeddings",
 )
 KEPT = ("rope_parameters", "sliding_window", "layer_types", "source_vocab_size")
-WHOLE_HEADS = ("gpt2", "marian", "bart", "torch-transformer")
+OF_SEQ2SEQ = ("marian", "bart", "plbart", "mbart", "pegasus", "blenderbot", "torch-transformer")
+WHOLE_HEADS = ("gpt2", *OF_SEQ2SEQ)
 
 
 @st.composite
 def converted_cases(draw):
     """What a format asks for, with at most two fields that it may not know how to say."""
     form = draw(st.sampled_from(sorted(WANTED)))
-    family = "seq2seq" if form in WHOLE_HEADS[1:] else "decoder"
+    family = "seq2seq" if form in OF_SEQ2SEQ else "decoder"
     drawn = draw(configurations(family, steady=True))
     changed = draw(st.lists(st.sampled_from(FREE), max_size=2, unique=True))
     config = {name: value for name, value in drawn.items() if is_kept(name) or name in changed}
