@@ -69,6 +69,9 @@ OURS = {  # by model_type
     "tformer_seq2seq": SEQ2SEQ,
 }
 
+# Ours, where a format has one switch for all of them.
+BIASES = ("attention_bias", "attention_output_bias", "mlp_bias")
+
 
 def require(config: Config, reader: str, **needed: object) -> None:
     """Refuses a configuration whose fields have other values than the other side stands for."""

@@ -64,6 +64,19 @@ class SplitHeads:
         return (torch.cat(tensors),)
 
 
+class InterleavedHeads:
+    """One fused tensor of theirs holds for each head the rows of its query, its key, its value."""
+
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        (fused,) = tensors
+        heads = fused.unflatten(0, (config.num_attention_heads, 3, -1))
+        return tuple(heads[:, part].flatten(0, 1) for part in range(3))
+
+    def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        heads = [tensor.unflatten(0, (config.num_attention_heads, -1)) for tensor in tensors]
+        return (torch.stack(heads, dim=1).flatten(0, 2),)
+
+
 @dataclass(frozen=True)
 class DropRows:
     """Their table begins with rows that no position ever reads; they come back as zeros."""

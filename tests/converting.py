@@ -11,11 +11,7 @@ from safetensors.torch import load_file, save_file
 import hf_tformer
 from conversion import ConversionError, import_checkpoint
 
-CASES = {
-    name: case
-    for name, case in {**decoders.CASES, **seq2seqs.CASES}.items()
-    if not name.startswith("stablelm")  # no format
-}
+CASES = {**decoders.CASES, **seq2seqs.CASES}
 CLASSES = {
     "tformer_decoder": hf_tformer.TformerDecoderForCausalLM,
     "tformer_seq2seq": hf_tformer.TformerSeq2SeqForConditionalGeneration,

@@ -68,13 +68,28 @@ def last_half(tensor):
     return tensor[len(tensor) // 2 :]
 
 
+def query_key_or_value(part):
+    """Of GPT-BigCode's fused tensor, with six heads of five: 90 rows hold the query, the key and
+    the value of each head in turn, 40 rows six queries, then one key and one value for all."""
+
+    def rows(tensor):
+        if len(tensor) == 40:
+            return tensor.split((30, 5, 5))[part]
+        return torch.cat([head.chunk(3)[part] for head in tensor.chunk(6)])
+
+    return rows
+
+
+FUSED_QUERY, FUSED_KEY, FUSED_VALUE = map(query_key_or_value, range(3))
+
+
 def flattened(tensor):
     """[1, vocab] → [vocab]"""
     return tensor.squeeze(0)
 
 
 def without_offset(tensor):
-    """BART never reads the first two rows: it looks up position + 2."""
+    """BART and OPT never read the first two rows: they look up position + 2."""
     return tensor[2:]
 
 
@@ -208,6 +223,83 @@ BLENDERBOT = Table(
     ignored=NEVER_READ,
 )
 
+
+def opt_rules(stack):
+    return {
+        "model.embed_tokens.weight": f"{stack}.embed_tokens.weight",
+        "model.positions.weight": (f"{stack}.embed_positions.weight", without_offset),
+        "model.layers.*.self_attn_norm.*": f"{stack}.layers.*.self_attn_layer_norm.*",
+        "model.layers.*.self_attn.q_proj.*": f"{stack}.layers.*.self_attn.q_proj.*",
+        "model.layers.*.self_attn.k_proj.*": f"{stack}.layers.*.self_attn.k_proj.*",
+        "model.layers.*.self_attn.v_proj.*": f"{stack}.layers.*.self_attn.v_proj.*",
+        "model.layers.*.self_attn.o_proj.*": f"{stack}.layers.*.self_attn.out_proj.*",
+        "model.layers.*.mlp_norm.*": f"{stack}.layers.*.final_layer_norm.*",
+        "model.layers.*.mlp.up_proj.*": f"{stack}.layers.*.fc1.*",
+        "model.layers.*.mlp.down_proj.*": f"{stack}.layers.*.fc2.*",
+    }
+
+
+GPT_NEO = Table(
+    {
+        **same("lm_head.weight"),
+        "model.embed_tokens.weight": "transformer.wte.weight",
+        "model.positions.weight": "transformer.wpe.weight",
+        "model.layers.*.self_attn_norm.*": "transformer.h.*.ln_1.*",
+        "model.layers.*.self_attn.q_proj.weight": "transformer.h.*.attn.attention.q_proj.weight",
+        "model.layers.*.self_attn.k_proj.weight": "transformer.h.*.attn.attention.k_proj.weight",
+        "model.layers.*.self_attn.v_proj.weight": "transformer.h.*.attn.attention.v_proj.weight",
+        "model.layers.*.self_attn.o_proj.*": "transformer.h.*.attn.attention.out_proj.*",
+        "model.layers.*.mlp_norm.*": "transformer.h.*.ln_2.*",
+        "model.layers.*.mlp.up_proj.*": "transformer.h.*.mlp.c_fc.*",
+        "model.layers.*.mlp.down_proj.*": "transformer.h.*.mlp.c_proj.*",
+        "model.norm.*": "transformer.ln_f.*",
+    }
+)
+
+GPT_BIGCODE = Table(
+    {
+        **same("lm_head.weight"),
+        "model.embed_tokens.weight": "transformer.wte.weight",
+        "model.positions.weight": "transformer.wpe.weight",
+        "model.layers.*.self_attn_norm.*": "transformer.h.*.ln_1.*",
+        "model.layers.*.self_attn.q_proj.*": ("transformer.h.*.attn.c_attn.*", FUSED_QUERY),
+        "model.layers.*.self_attn.k_proj.*": ("transformer.h.*.attn.c_attn.*", FUSED_KEY),
+        "model.layers.*.self_attn.v_proj.*": ("transformer.h.*.attn.c_attn.*", FUSED_VALUE),
+        "model.layers.*.self_attn.o_proj.*": "transformer.h.*.attn.c_proj.*",
+        "model.layers.*.mlp_norm.*": "transformer.h.*.ln_2.*",
+        "model.layers.*.mlp.up_proj.*": "transformer.h.*.mlp.c_fc.*",
+        "model.layers.*.mlp.down_proj.*": "transformer.h.*.mlp.c_proj.*",
+        "model.norm.*": "transformer.ln_f.*",
+    }
+)
+
+OPT = Table(
+    {
+        **opt_rules("model.decoder"),
+        **same("lm_head.weight"),
+        "model.norm.*": "model.decoder.final_layer_norm.*",
+    }
+)
+
+STARCODER2 = Table(
+    {
+        **same("model.embed_tokens.weight", "model.norm.*", "lm_head.weight"),
+        **same("model.layers.*.self_attn.*.*"),
+        "model.layers.*.self_attn_norm.*": "model.layers.*.input_layernorm.*",
+        "model.layers.*.mlp_norm.*": "model.layers.*.post_attention_layernorm.*",
+        "model.layers.*.mlp.up_proj.*": "model.layers.*.mlp.c_fc.*",
+        "model.layers.*.mlp.down_proj.*": "model.layers.*.mlp.c_proj.*",
+    }
+)
+
+BIOGPT = Table(
+    {
+        **opt_rules("biogpt"),
+        "lm_head.weight": "output_projection.weight",
+        "model.norm.*": "biogpt.layer_norm.*",
+    }
+)
+
 TABLES = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "stablelm", "seed_oss", "arcee"), LLAMA),
     "phi3": PHI3,
@@ -215,6 +307,11 @@ TABLES = {
     "glm": GLM,
     **dict.fromkeys(("helium", "ernie4_5"), NEIGHBOURS),
     "gpt2": GPT2,
+    "gpt_neo": GPT_NEO,
+    "gpt_bigcode": GPT_BIGCODE,
+    "opt": OPT,
+    "biogpt": BIOGPT,
+    "starcoder2": STARCODER2,
     "marian": MARIAN,
     "pegasus": PEGASUS,
     "blenderbot": BLENDERBOT,
@@ -298,7 +395,7 @@ class Case:
         ours = self.build_one(self.our_classes, self.ours)
         load(ours, theirs)
         for model in (ours, theirs):
-            # MPNet knows no other.
+            # MPNet and GPT-Neo know no other.
             model.eval().set_attn_implementation(backend if model._supports_sdpa else "eager")
         return ours, theirs
 

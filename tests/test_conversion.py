@@ -9,7 +9,7 @@ import pytest
 import test_parity_decoder as decoders
 import test_parity_seq2seq as seq2seqs
 import torch
-from converting import CASES, CLASSES, save_theirs
+from converting import CASES, CLASSES, save_ours, save_theirs
 from safetensors.torch import load_file
 
 from conversion import ConversionError, export_checkpoint, import_checkpoint, verify
@@ -51,10 +51,10 @@ def read_all(folder):
 
 
 def assert_same_bits(config, theirs, back):
-    """All but what no model reads: two rows of BART, a shared table where nothing is tied."""
-    if config.model_type in ("bart", "mbart", "plbart"):
-        for stack in ("encoder", "decoder"):
-            theirs[f"model.{stack}.embed_positions.weight"][:2] = 0
+    """All but what no model reads: two rows of positions, a shared table where nothing is tied."""
+    if config.model_type in ("bart", "mbart", "plbart", "opt", "biogpt"):
+        for name in (name for name in theirs if name.endswith("embed_positions.weight")):
+            theirs[name][:2] = 0
     if not config.tie_word_embeddings:
         for tensors in (theirs, back):
             tensors.pop("model.shared.weight", None)
@@ -76,7 +76,18 @@ def test_every_rotary_type_of_llama_converts_both_ways(rope_type, tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["llama grouped-query", "gpt2", "marian", "bart", "mbart", "pegasus", "plbart", "blenderbot"],
+    [
+        "llama grouped-query",
+        "gpt2",
+        "opt",
+        "gpt_neo",
+        "marian",
+        "bart",
+        "mbart",
+        "pegasus",
+        "plbart",
+        "blenderbot",
+    ],
 )
 def test_the_configuration_comes_back_as_it_was(name, tmp_path):
     theirs = save_theirs(CASES[name], tmp_path / "theirs").config
@@ -93,6 +104,18 @@ def test_the_configuration_comes_back_as_it_was(name, tmp_path):
     assert {k: v for k, v in left.items() if k not in named_elsewhere} == {
         k: v for k, v in right.items() if k in left and k not in named_elsewhere
     }
+
+
+def test_stablelm_is_told_that_whole_heads_turn(tmp_path):
+    """It would turn a quarter of them where nothing is said."""
+    save_ours(tmp_path / "ours", norm_type="layernorm", hidden_size=16)
+    assert export_checkpoint(tmp_path / "ours", tmp_path / "theirs", "stablelm").difference < 1e-4
+    assert (
+        json.loads((tmp_path / "theirs/config.json").read_text())["rope_parameters"][
+            "partial_rotary_factor"
+        ]
+        == 1.0
+    )
 
 
 def test_rounding_to_another_dtype_is_proven_too(tmp_path, llama):

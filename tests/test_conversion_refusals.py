@@ -110,6 +110,16 @@ THEIR_REFUSALS = {
     "phi3 layers of two kinds": ("phi3 partial rotation", {"layer_types": ["full_attention"] * 3}),
     "olmo clipped queries": ("olmo", {"clip_qkv": 8.0}),
     "bart two widths": ("bart", {"decoder_ffn_dim": 41}),
+    "gpt_bigcode cross-attention": ("gpt_bigcode head by head", {"add_cross_attention": True}),
+    "stablelm parallel": ("stablelm partial rotation", {"use_parallel_residual": True}),
+    "stablelm norms of heads": ("stablelm partial rotation", {"qk_layernorm": True}),
+    "stablelm two head sizes": ("stablelm partial rotation", {"head_dim": 6}),
+    "opt narrower embeddings": ("opt", {"word_embed_proj_dim": 15}),
+    "opt bare norms": ("opt", {"layer_norm_elementwise_affine": False}),
+    "starcoder2 kinds of layers": (
+        "starcoder2 sliding window",
+        {"layer_types": ["full_attention"] * 3},
+    ),
     "llama part of each head": (
         "llama tied",
         {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}},
@@ -127,6 +137,10 @@ def test_what_we_cannot_express_is_refused_by_field_and_value(case, tmp_path):
 
 
 HALF = {"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5}
+PLAIN = {"norm_type": "layernorm", "mlp_type": "plain"}
+LEARNED = {"position_embedding_type": "learned", **PLAIN}
+GPT_NEO = {"attention_output_bias": True, **LEARNED}
+GPT_BIGCODE = {"attention_bias": True, "mlp_bias": True, **GPT_NEO}
 OUR_REFUSALS = [
     ("llama", {"qk_norm": True}),
     ("llama", {"norm_position": "post"}),
@@ -164,6 +178,47 @@ OUR_REFUSALS = [
     ("ernie4_5", {"attention_output_bias": False, "attention_bias": True}),
     ("gpt2", {"position_embedding_type": "rotary"}),
     ("gpt2", {"norm_type": "rmsnorm", "position_embedding_type": "learned"}),
+    ("opt", {"position_embedding_type": "rotary"}),
+    ("opt", {"layer_norm_eps": 1e-3, **LEARNED}),
+    ("opt", {"mlp_bias": True, **LEARNED}),
+    ("opt", {"scale_embedding": True, **LEARNED}),
+    ("opt", {"final_norm": True, "norm_position": "post", **LEARNED}),
+    ("opt", {"num_key_value_heads": 1, **LEARNED}),
+    ("biogpt", {"attention_bias": False, **LEARNED}),
+    ("biogpt", {"layer_norm_eps": 1e-3, **LEARNED}),
+    ("biogpt", {"norm_position": "post", **LEARNED}),
+    ("starcoder2", {"norm_type": "rmsnorm"}),
+    ("starcoder2", {"attention_output_bias": True, **PLAIN}),
+    ("starcoder2", {"attention_scale": 1.0, **PLAIN}),
+    ("starcoder2", {"mlp_type": "gated", "norm_type": "layernorm"}),
+    (
+        "starcoder2",
+        {
+            "layer_types": ["full_attention", "sliding_attention"],
+            "sliding_window": 4,
+            **PLAIN,
+        },
+    ),
+    ("gpt_neo", {"attention_bias": True, **GPT_NEO}),
+    ("gpt_neo", {"attention_scale": 0.5, "mlp_bias": True, **GPT_NEO}),
+    ("gpt_neo", {"mlp_bias": False, **GPT_NEO}),
+    ("gpt_neo", {"num_key_value_heads": 1, "mlp_bias": True, "attention_scale": 1.0, **GPT_NEO}),
+    ("gpt_bigcode", {"scale_embedding": True, **GPT_BIGCODE}),
+    ("gpt_bigcode", {"attention_scale": 0.5, **GPT_BIGCODE}),
+    ("gpt_bigcode", {"head_dim": 4, **GPT_BIGCODE}),
+    (
+        "gpt_bigcode",
+        {
+            "num_key_value_heads": 2,
+            "num_attention_heads": 4,
+            **GPT_BIGCODE,
+        },
+    ),
+    ("stablelm", {"norm_type": "rmsnorm"}),
+    ("stablelm", {"head_dim": 4, "norm_type": "layernorm"}),
+    ("stablelm", {"sliding_window": 4, "norm_type": "layernorm"}),
+    ("stablelm", {"attention_output_bias": True, "norm_type": "layernorm"}),
+    ("stablelm", {"attention_scale": 1.0, "norm_type": "layernorm"}),
     ("marian", {"position_embedding_type": "rotary"}),
     ("marian", {"sinusoidal_layout": "interleaved"}),
     ("marian", {"norm_position": "pre", "final_norm": True}),
@@ -210,6 +265,16 @@ def test_a_norm_that_has_learned_is_refused_where_theirs_do_not_learn(tmp_path, 
         export_checkpoint(src, dst, to="olmo")
 
     assert_refused(tmp_path, "norm", role, run=run)
+
+
+def test_a_rotation_spread_over_whole_heads_is_refused_for_stablelm(tmp_path):
+    rope = {"rope_type": "proportional", "partial_rotary_factor": 0.5, "factor": 2.0}
+    save_ours(tmp_path / "theirs", norm_type="layernorm", rope_parameters=rope)
+
+    def run(src, dst):
+        export_checkpoint(src, dst, to="stablelm")
+
+    assert_refused(tmp_path, "partial_rotary_factor", "proportional", run=run)
 
 
 def test_a_format_of_the_other_family_is_refused(tmp_path):

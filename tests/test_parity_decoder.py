@@ -6,12 +6,18 @@ from parity import Case, assert_parity, random_ids
 from transformers import (
     ArceeConfig,
     ArceeForCausalLM,
+    BioGptConfig,
+    BioGptForCausalLM,
     Ernie4_5Config,
     Ernie4_5ForCausalLM,
     GlmConfig,
     GlmForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
+    GPTBigCodeConfig,
+    GPTBigCodeForCausalLM,
+    GPTNeoConfig,
+    GPTNeoForCausalLM,
     HeliumConfig,
     HeliumForCausalLM,
     LlamaConfig,
@@ -20,6 +26,8 @@ from transformers import (
     MistralForCausalLM,
     OlmoConfig,
     OlmoForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
     Qwen2Config,
@@ -30,6 +38,8 @@ from transformers import (
     SeedOssForCausalLM,
     StableLmConfig,
     StableLmForCausalLM,
+    Starcoder2Config,
+    Starcoder2ForCausalLM,
 )
 from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -184,6 +194,73 @@ def ernie(bias=False, **options):
     return Case(classes, OURS, options, theirs={"use_bias": bias}, ours=ours)
 
 
+GPT_NEO_OURS = {"attention_bias": False, "attention_scale": 1.0, "layer_norm_eps": 1e-5}
+
+
+def gpt_neo(*kinds, **options):
+    names = {"global": "full_attention", "local": "sliding_attention"}
+    windows = {"layer_types": [names[kind] for kind in kinds], "sliding_window": WINDOW}
+    return Case(
+        (GPTNeoConfig, GPTNeoForCausalLM),
+        OURS,
+        {**COMMON, **GPT2_SIZES, "intermediate_size": 37, **options},
+        theirs={"attention_types": [[[*kinds], 1]], "window_size": WINDOW},
+        ours={**GPT2_OURS, **GPT_NEO_OURS, **windows},
+    )
+
+
+def gpt_bigcode(ours=None, **theirs):
+    return Case(
+        (GPTBigCodeConfig, GPTBigCodeForCausalLM),
+        OURS,
+        {**COMMON, **GPT2_SIZES},
+        theirs={**GPT2_THEIRS, **theirs},
+        ours={**GPT2_OURS, **(ours or {})},
+    )
+
+
+LEARNED_THEIRS = {"ffn_dim": 37, "activation_function": "relu"}
+LEARNED_OURS = {**GPT2_OURS, "layer_norm_eps": 1e-5, "hidden_act": "relu"}
+
+
+def opt(theirs=None, ours=None, **options):
+    return Case(
+        (OPTConfig, OPTForCausalLM),
+        OURS,
+        {**COMMON, **GPT2_SIZES, **options},
+        theirs={**LEARNED_THEIRS, "dropout": 0.0, **(theirs or {})},
+        ours={**LEARNED_OURS, **(ours or {})},
+    )
+
+
+def biogpt(**options):
+    """Its norms do not read the layer_norm_eps of its configuration."""
+    return Case(
+        (BioGptConfig, BioGptForCausalLM),
+        OURS,
+        {**COMMON, **GPT2_SIZES, "intermediate_size": 37, "hidden_act": "gelu", **options},
+        theirs={"layer_norm_eps": 1e-2},
+        ours={
+            k: v for k, v in LEARNED_OURS.items() if k not in ("intermediate_size", "hidden_act")
+        },
+    )
+
+
+BIASES = ("attention_bias", "attention_output_bias", "mlp_bias")
+NO_BIASES = dict.fromkeys(BIASES, False)
+
+
+def starcoder2(use_bias=True, **options):
+    ours = {"norm_type": "layernorm", "layer_norm_eps": 1e-3, "mlp_type": "plain"}
+    return Case(
+        (Starcoder2Config, Starcoder2ForCausalLM),
+        OURS,
+        {**MODERN, **ROPE, "hidden_act": "gelu_pytorch_tanh", **options},
+        theirs={"norm_epsilon": 1e-3, "use_bias": use_bias},
+        ours={**ours, **dict.fromkeys(BIASES, use_bias)},
+    )
+
+
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 SLIDING = {"use_sliding_window": True, "sliding_window": WINDOW}
 
@@ -229,6 +306,24 @@ CASES = {
     "gpt2 unscaled scores": gpt2(
         theirs={"scale_attn_weights": False}, ours={"attention_scale": 1.0}
     ),
+    "opt": opt(),
+    "opt norms behind": opt(
+        theirs={"do_layer_norm_before": False},
+        ours={"norm_position": "post"},
+        tie_word_embeddings=False,
+    ),
+    "opt without biases and last norm": opt(
+        theirs={"enable_bias": False, "_remove_final_layer_norm": True},
+        ours={**NO_BIASES, "final_norm": False},
+    ),
+    "starcoder2 sliding window": starcoder2(sliding_window=WINDOW),
+    "starcoder2 without biases": starcoder2(False, tie_word_embeddings=True),
+    "gpt_neo": gpt_neo("global", "local", "global"),
+    "gpt_neo without windows": gpt_neo(*["global"] * 3, tie_word_embeddings=False),
+    "gpt_bigcode one key head": gpt_bigcode(ours={"num_key_value_heads": 1}),
+    "gpt_bigcode head by head": gpt_bigcode(multi_query=False),
+    "biogpt": biogpt(scale_embedding=True),
+    "biogpt untied": biogpt(scale_embedding=False, tie_word_embeddings=False),
     "stablelm partial rotation": stablelm(rope_type="default"),
     "stablelm partial yarn": stablelm(
         rope_type="yarn", factor=4.0, original_max_position_embeddings=8

@@ -61,6 +61,7 @@ def check_equal(actual, expected, what):
 NO_BIAS = {"attention_bias": False, "attention_output_bias": False, "mlp_bias": False}
 BIASES = dict.fromkeys(NO_BIAS, True)
 PLAIN_NORM = {"norm_type": "layernorm", "mlp_type": "plain"}
+LEARNED = {**PLAIN_NORM, "position_embedding_type": "learned"}
 SEQ2SEQ = {**PLAIN_NORM, "norm_position": "post", "final_norm": False, **BIASES}
 NORMS_FIRST = {"norm_position": "pre", "final_norm": True}
 MARIAN = {**SEQ2SEQ, "sinusoidal_layout": "halves", "lm_head_bias": True}
@@ -75,7 +76,13 @@ WANTED = {
     "mistral": {},
     "qwen2": {"attention_bias": True},
     "qwen3": {"qk_norm": True},
-    "gpt2": {"position_embedding_type": "learned", **PLAIN_NORM, **BIASES},
+    "gpt2": {**LEARNED, **BIASES},
+    "opt": {**LEARNED, **BIASES, "layer_norm_eps": 1e-5},
+    "biogpt": {**LEARNED, **BIASES, "layer_norm_eps": 1e-5},
+    "gpt_neo": {**LEARNED, **BIASES, "attention_bias": False, "attention_scale": 1.0},
+    "gpt_bigcode": {**LEARNED, **BIASES},
+    "starcoder2": PLAIN_NORM,
+    "stablelm": {"norm_type": "layernorm"},
     "marian": MARIAN,
     "bart": BART,
     "plbart": BART,
@@ -103,7 +110,7 @@ FREE = (
 )
 KEPT = ("rope_parameters", "sliding_window", "layer_types", "source_vocab_size")
 OF_SEQ2SEQ = ("marian", "bart", "plbart", "mbart", "pegasus", "blenderbot", "torch-transformer")
-WHOLE_HEADS = ("gpt2", *OF_SEQ2SEQ)
+WHOLE_HEADS = (*OF_SEQ2SEQ, "gpt2", "opt", "biogpt", "gpt_neo", "gpt_bigcode")
 
 
 @st.composite
