@@ -65,8 +65,7 @@ REFUSED = [
     ({"dtype": "int8"}, ["dtype is 'int8'", "bfloat16"]),
     ({"torch_dtype": 3}, ["torch_dtype is 3", "bfloat16"]),
     ({"return_dict": 7}, ["return_dict is 7", "give a bool"]),
-    ({"return_dict": False}, ["return_dict is False", "to a call"]),
-    ({"return_dict": None}, ["return_dict is None", "to a call"]),
+    ({"return_dict": None}, ["return_dict is None", "True or False"]),
     ({"output_hidden_states": "x"}, ["output_hidden_states is 'x'", "give a bool"]),
     ({"is_encoder_decoder": 0}, ["is_encoder_decoder", "0", "bool"]),
     ({"chunk_size_feed_forward": False}, ["chunk_size_feed_forward is False", "give"]),
@@ -297,7 +296,7 @@ def test_a_value_made_wrong_later_is_refused_on_saving(family, tmp_path):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("return_dict", False), ("id2label", {1: "a", 2: "b"}), ("quantization_config", "x")],
+    [("return_dict", None), ("id2label", {1: "a", 2: "b"}), ("quantization_config", "x")],
 )
 def test_what_could_not_be_read_again_is_not_saved(family, field, value, tmp_path):
     config = family.config()
@@ -457,3 +456,13 @@ def test_a_huge_configuration_is_refused_before_anything_is_allocated(tmp_path):
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout.startswith("refused: num_hidden_layers is 1000000000"), run.stderr
+
+
+@torch.no_grad()
+def test_a_configuration_that_asks_for_tuples_gives_them(family):
+    model = family.build(return_dict=False)
+    batch = family.training_batch([[5, 6, 7], [8, 9]])
+    as_tuple, as_output = model(**batch), model(**batch, return_dict=True)
+    assert type(as_tuple) is tuple
+    assert torch.equal(as_tuple[0], as_output.loss)
+    assert torch.equal(as_tuple[1], as_output.logits)

@@ -155,8 +155,8 @@ class TformerConfig(PreTrainedConfig):
         for name in ("dtype", "torch_dtype"):
             if values.get(name) not in (None, *DTYPES, *(getattr(torch, name) for name in DTYPES)):
                 raise wrong(name, values[name], f"choose one of {', '.join(DTYPES)}")
-        if not self.return_dict:  # transformers' own models fail with it
-            raise wrong("return_dict", self.return_dict, "leave it, or pass it to a call instead")
+        if self.return_dict is None:
+            raise wrong("return_dict", None, "choose True or False")
         quantized = values.get("quantization_config")
         names = quantized if isinstance(quantized, dict) else dir(quantized)
         if quantized is not None and "quant_method" not in names:

@@ -215,6 +215,7 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
             past_key_values=past_key_values,
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
+            return_dict=True,
             **kwargs,
         )
         # There are fewer hidden values than logits. A bias of lm_head is not scaled.

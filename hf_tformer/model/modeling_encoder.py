@@ -295,9 +295,8 @@ class TformerEncoderForMaskedLM(TformerEncoderPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput:
         """Labels are the ids to be found, -100 everywhere else."""
-        outputs = self.model(
-            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds, **kwargs
-        )
+        inputs = input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
+        outputs = self.model(*inputs, return_dict=True, **kwargs)
         hidden_states, logits, loss = outputs.last_hidden_state, None, None
         if needs_logits(self, labels, return_logits):
             logits = self.lm_head(self.transform(hidden_states))
@@ -357,9 +356,8 @@ class TformerEncoderForSequenceClassification(TformerEncoderPreTrainedModel):
         labels=None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput:
-        outputs = self.model(
-            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds, **kwargs
-        )
+        inputs = input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
+        outputs = self.model(*inputs, return_dict=True, **kwargs)
         pooled = self.pool(outputs.last_hidden_state, attention_mask)
         logits = self.classifier(self.dropout(self.transform(pooled)))
         loss = None
@@ -417,9 +415,8 @@ class TformerEncoderForTokenClassification(TformerEncoderPreTrainedModel):
         labels=None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> TokenClassifierOutput:
-        outputs = self.model(
-            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds, **kwargs
-        )
+        inputs = input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
+        outputs = self.model(*inputs, return_dict=True, **kwargs)
         logits = self.classifier(self.dropout(self.transform(outputs.last_hidden_state)))
         loss = None
         if labels is not None:
@@ -455,9 +452,8 @@ class TformerEncoderForQuestionAnswering(TformerEncoderPreTrainedModel):
         end_positions=None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> QuestionAnsweringModelOutput:
-        outputs = self.model(
-            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds, **kwargs
-        )
+        inputs = input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
+        outputs = self.model(*inputs, return_dict=True, **kwargs)
         logits = self.qa_outputs(self.dropout(self.transform(outputs.last_hidden_state)))
         start_logits, end_logits = logits.unbind(-1)
         loss = None

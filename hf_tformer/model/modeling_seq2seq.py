@@ -108,6 +108,7 @@ class TformerSeq2SeqModel(TformerSeq2SeqPreTrainedModel):
                 attention_mask=attention_mask,
                 inputs_embeds=inputs_embeds,
                 use_cache=False,  # there is none, and checkpointed activations would warn of it
+                return_dict=True,
                 **kwargs,
             )
         elif isinstance(encoder_outputs, (tuple, list)):
@@ -120,6 +121,7 @@ class TformerSeq2SeqModel(TformerSeq2SeqPreTrainedModel):
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
+            return_dict=True,
             **kwargs,
         )
         return Seq2SeqModelOutput(
@@ -198,6 +200,7 @@ class TformerSeq2SeqForConditionalGeneration(TformerSeq2SeqPreTrainedModel, Gene
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
+            return_dict=True,
             **kwargs,
         )
         # There are fewer hidden values than logits. A bias of lm_head is not scaled.
