@@ -46,7 +46,7 @@ NUMBERS = {
     **dict.fromkeys(("attention_dropout", "dropout", "label_smoothing"), (0, 0.999999)),
     **dict.fromkeys(("rms_norm_eps", "layer_norm_eps"), (1e-30, 1)),
     **dict.fromkeys(("attention_scale", "logit_scale"), (1e-6, 1e6)),
-    **{"initializer_range": (1e-9, 1e3), "z_loss": (0, 1e6)},
+    **{"initializer_range": (1e-30, 1e3), "z_loss": (0, 1e6)},
 }
 ROPE_NUMBERS = {
     "rope_theta": (1.01, 1e15),
