@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from families import DECODER, SEQ2SEQ, random_rows, until_end
+from families import DECODER, ENCODER, SEQ2SEQ, random_rows, until_end
 from parity import randomise
 from parity_encoder import CASES
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -43,16 +43,20 @@ def serve(tmp_path):
     return partial(continued_by_vllm, tmp_path)
 
 
-def export_for_ctranslate2(ctranslate2, model, to, folder):
-    """The way a user goes: our folder with a tokenizer, theirs, CTranslate2's; where that lies."""
-    model.save_pretrained(folder / "ours")
+def save_words(folder):
     PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)})),
         unk_token="<unk>",
         bos_token="<s>",
         eos_token="</s>",
         pad_token="<pad>",
-    ).save_pretrained(folder / "ours")
+    ).save_pretrained(folder)
+
+
+def export_for_ctranslate2(ctranslate2, model, to, folder):
+    """The way a user goes: our folder with a tokenizer, theirs, CTranslate2's; where that lies."""
+    model.save_pretrained(folder / "ours")
+    save_words(folder / "ours")
     export_checkpoint(folder / "ours", folder / "theirs", to=to)
     ctranslate2.converters.TransformersConverter(str(folder / "theirs")).convert(folder / "ct2")
     return str(folder / "ct2")
@@ -241,6 +245,55 @@ def test_vllm_serves_our_folder_with_the_code_it_brings(serve, tmp_path, name):
     model.save_pretrained(tmp_path / "ours")
     found = serve(tmp_path / "ours", model_impl="transformers", trust_remote_code=True)
     assert found == DECODER.generate(model, ROWS, **GREEDY)
+
+
+# Encoders: a vector for each token.
+VECTORS = """
+import json, sys
+from pathlib import Path
+
+sys.modules["hf_tformer"] = None
+
+if __name__ == "__main__":
+    from vllm import LLM
+    from vllm.config import PoolerConfig
+
+    rows, options = json.loads(sys.argv[1])
+    task = PoolerConfig(task="token_embed", use_activation=False)
+    results = LLM(runner="pooling", pooler_config=task, **options).encode(
+        [{"prompt_token_ids": row} for row in rows], pooling_task="token_embed", use_tqdm=False
+    )
+    Path("vectors.json").write_text(json.dumps([r.outputs.data.tolist() for r in results]))
+"""
+
+
+@torch.no_grad()
+def test_vllm_makes_the_vectors_of_an_encoder_with_the_code_it_brings(tmp_path):
+    if find_spec("vllm") is None:
+        pytest.skip("vllm is not installed")
+    sizes = {"head_dim": 32, "num_hidden_layers": 3, "sliding_window": 3}
+    model = ENCODER.build(model_class=ENCODER.base_class, **sizes)
+    model.save_pretrained(tmp_path / "ours")
+    save_words(tmp_path / "ours")
+    options = {"model": str(tmp_path / "ours"), **EXACT, "trust_remote_code": True}
+    (tmp_path / "vectors.py").write_text(VECTORS)
+    run = subprocess.run(
+        [
+            sys.executable,
+            "vectors.py",
+            json.dumps([ROWS, {**options, "model_impl": "transformers"}]),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "HF_MODULES_CACHE": str(tmp_path / "modules"), **SETTINGS},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert run.returncode == 0, run.stderr[-5000:]
+    found = json.loads((tmp_path / "vectors.json").read_text())
+    for row, vectors in zip(ROWS, found, strict=True):
+        expected = model(torch.tensor([row])).last_hidden_state[0]
+        torch.testing.assert_close(torch.tensor(vectors), expected, rtol=1e-4, atol=1e-4)
 
 
 # Sentences, by the code that a folder brings.
