@@ -65,6 +65,7 @@ REFUSED = [
     ({"dtype": "int8"}, ["dtype is 'int8'", "bfloat16"]),
     ({"torch_dtype": 3}, ["torch_dtype is 3", "bfloat16"]),
     ({"return_dict": 7}, ["return_dict is 7", "give a bool"]),
+    ({"sep_token_id": ""}, ["sep_token_id"]),
     ({"return_dict": None}, ["return_dict is None", "True or False"]),
     ({"output_hidden_states": "x"}, ["output_hidden_states is 'x'", "give a bool"]),
     ({"is_encoder_decoder": 0}, ["is_encoder_decoder", "0", "bool"]),

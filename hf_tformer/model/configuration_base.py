@@ -213,7 +213,8 @@ class TformerConfig(PreTrainedConfig):
         for name in TOKEN_IDS:
             value = getattr(self, name, None)
             for token_id in value if isinstance(value, list) else [value]:
-                if token_id is not None and not 0 <= token_id < self.vocab_size:
+                is_id = type(token_id) is int and 0 <= token_id < self.vocab_size
+                if not (is_id or token_id is None):
                     remedy = f"choose an id from 0 to {self.vocab_size - 1}, or None"
                     raise wrong(name, value, f"{remedy}, as vocab_size is {self.vocab_size}")
         if self.is_encoder_decoder != type(self).is_encoder_decoder:
