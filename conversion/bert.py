@@ -4,7 +4,6 @@ from functools import partial
 
 from .encoders import (
     BERT_FIELDS,
-    CLASSIFIER,
     ENCODERS_ALONE,
     LIKE_BERT,
     dropped,
@@ -13,6 +12,7 @@ from .encoders import (
     more_ids,
     refuse_other_positions,
     require_types,
+    text_classifier,
     transform,
     unread_fields,
 )
@@ -116,7 +116,7 @@ BERT_HEADS = heads_of(
         f"{PREDICTIONS}.decoder",
         f"{PREDICTIONS}.bias",
     ),
-    texts=(*linear("transform.dense", "bert.pooler.dense"), *CLASSIFIER),
+    texts=text_classifier("bert.pooler.dense", "classifier"),
 )
 # Pretraining foretells words and, by the pooler, whether two sentences belong together.
 BERT_HEADS["BertForPreTraining"] = BERT_HEADS["BertForMaskedLM"]
@@ -126,10 +126,7 @@ ELECTRA_HEADS = heads_of(
         *transform("generator_predictions.dense", "generator_predictions.LayerNorm"),
         *linear("lm_head", "generator_lm_head"),
     ),
-    texts=(
-        *linear("transform.dense", "classifier.dense"),
-        *linear("classifier", "classifier.out_proj"),
-    ),
+    texts=text_classifier("classifier.dense", "classifier.out_proj"),
 )
 # A discriminator as it was pretrained: what its own head tells, no task asks.
 ELECTRA_HEADS["ElectraForPreTraining"] = ELECTRA_HEADS["ElectraModel"]

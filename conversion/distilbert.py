@@ -2,12 +2,12 @@
 
 from .bert import buffers, embeddings, layers
 from .encoders import (
-    CLASSIFIER,
     LIKE_BERT,
     SHARED,
     heads_of,
     more_ids,
     refuse_other_positions,
+    text_classifier,
     transform,
     unread_fields,
 )
@@ -68,7 +68,7 @@ FORMATS = (
                 *transform("vocab_transform", "vocab_layer_norm"),
                 *linear("lm_head", "vocab_projector"),
             ),
-            texts=(*linear("transform.dense", "pre_classifier"), *CLASSIFIER),
+            texts=text_classifier("pre_classifier", "classifier"),
         ),
         unread_fields=unread_fields,
     ),

@@ -111,7 +111,7 @@ def unread_fields(ours: Config, class_name: str) -> set[str]:
     return HEAD_FIELDS - read
 
 
-CLASSIFIER = linear("classifier", "classifier")
+CLASSIFIER = linear("classifier.out_proj", "classifier")
 
 
 def heads_of(
@@ -119,16 +119,20 @@ def heads_of(
     masked: tuple[Rule, ...] | Callable,
     texts: tuple[Rule, ...],
     tokens: tuple[Rule, ...] = CLASSIFIER,
-    answers: tuple[Rule, ...] = linear("qa_outputs", "qa_outputs"),
+    answers: tuple[Rule, ...] = linear("qa_outputs.out_proj", "qa_outputs"),
 ) -> dict[str, Head]:
     """The heads of a format by transformers' usual names, and what each adds to the table."""
+    # Who reads these fields to classify texts, as vLLM does, has to find the head of this folder.
+    bare = {"classifier_act": None} if tokens is CLASSIFIER else {}
     heads = {
         "Model": Head(f"{name}Model", BASE),
         "ForMaskedLM": Head(f"{name}ForMaskedLM", MASKED, masked),
         "ForSequenceClassification": Head(f"{name}ForSequenceClassification", TEXTS, texts),
-        "ForTokenClassification": Head(f"{name}ForTokenClassification", TOKENS, tokens),
+        "ForTokenClassification": Head(
+            f"{name}ForTokenClassification", TOKENS, tokens, fields=bare
+        ),
         "ForQuestionAnswering": Head(
-            f"{name}ForQuestionAnswering", ANSWERS, answers, {"num_labels": (2,)}
+            f"{name}ForQuestionAnswering", ANSWERS, answers, {"num_labels": (2,)}, bare
         ),
     }
     return {f"{name}{task}": head for task, head in heads.items()}
@@ -139,9 +143,18 @@ def dropped(what: str, *modules: str) -> dict[str, str]:
     return {f"{name}.{kind}": what for name in modules for kind in ("weight", "bias")}
 
 
-def transform(dense: str, norm: str) -> tuple[Rule, ...]:
-    """dense → activation → norm, before a projection."""
-    return (*linear("transform.dense", dense), *linear("transform.norm", norm))
+def transform(dense: str, norm: str, within: str = "") -> tuple[Rule, ...]:
+    """dense → activation → norm, before a projection: of the model, or within a classifier."""
+    ours = f"{within}.transform" if within else "transform"
+    return (*linear(f"{ours}.dense", dense), *linear(f"{ours}.norm", norm))
+
+
+def text_classifier(dense: str, projection: str) -> tuple[Rule, ...]:
+    """dense → activation → projection, as all but ModernBERT's classes of texts."""
+    return (
+        *linear("classifier.transform.dense", dense),
+        *linear("classifier.out_proj", projection),
+    )
 
 
 def masked(dense: str, norm: str, projection: str, bias: str) -> Callable:

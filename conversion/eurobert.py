@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from .encoders import CLASSIFIER, SHARED, TEXTS, heads_of, more_ids, unread_fields
+from .encoders import SHARED, TEXTS, heads_of, more_ids, text_classifier, unread_fields
 from .formats import ENCODER, carry, require
 from .heads import FormatWithHeads
 from .llama import IGNORED, RULES, full_rotation
@@ -63,7 +63,7 @@ def to_theirs(ours: Config) -> Fields:
 
 def heads():
     """transformers has none for questions, and two ways of pooling that ours has too."""
-    texts = (*linear("transform.dense", "dense"), *CLASSIFIER)
+    texts = text_classifier("dense", "classifier")
     found = heads_of("EuroBert", linear("lm_head", "lm_head"), texts)
     del found["EuroBertForQuestionAnswering"]
     return {

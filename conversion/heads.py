@@ -19,13 +19,14 @@ class Head:
 
     The class that reads it is another than the one that config.json names where a part of that has
     no place in ours: that part is among what the format drops. `choices` are what a field of their
-    configuration has to be, if this head is there.
+    configuration has to be, if this head is there; `fields` are what ours says of this head alone.
     """
 
     theirs: str
     ours: str
     rules: tuple[Rule, ...] | Callable = ()  # or what gives them for a configuration of theirs
     choices: dict[str, tuple] = field(default_factory=dict)
+    fields: Fields = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class FormatWithHeads(Format):
     def of_head(self, head: Head) -> Format:
         def to_ours(theirs: Config) -> Fields:
             choose(theirs, "hf_tformer", **head.choices)
-            fields = self.config_to_ours(theirs)
+            fields = {**self.config_to_ours(theirs), **head.fields}
             refuse_learned_activations(fields)
             return fields
 

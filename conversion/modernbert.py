@@ -26,7 +26,8 @@ BODY = (
     *linear(f"{OURS}.mlp.down_proj", f"{THEIRS}.mlp.Wo"),
     *linear("model.norm", "model.final_norm"),
 )
-HEAD = transform("head.dense", "head.norm")
+HEAD = ("head.dense", "head.norm")
+CLASSES = (*transform(*HEAD, within="classifier"), *CLASSIFIER)
 FIELDS = {
     **{name: name for name in (*SHARED, "intermediate_size", "attention_bias", "mlp_bias")},
     **{name: name for name in ("cls_token_id", "sep_token_id")},
@@ -96,10 +97,13 @@ FORMATS = (
         prefix="model",
         heads=heads_of(
             "ModernBert",
-            (*HEAD, *linear("lm_head", "decoder")),
-            texts=(*HEAD, *CLASSIFIER),
-            tokens=(*HEAD, *CLASSIFIER),
-            answers=(*HEAD, *linear("qa_outputs", "classifier")),
+            (*transform(*HEAD), *linear("lm_head", "decoder")),
+            texts=CLASSES,
+            tokens=CLASSES,
+            answers=(
+                *transform(*HEAD, within="qa_outputs"),
+                *linear("qa_outputs.out_proj", "classifier"),
+            ),
         ),
         unread_fields=unread_fields,
     ),

@@ -9,12 +9,13 @@ from .encoders import (
     heads_of,
     masked,
     more_ids,
+    text_classifier,
     unread_fields,
 )
 from .formats import ENCODER, carry, inverted, require
 from .heads import FormatWithHeads
 from .models import Config, Fields
-from .rules import ConversionError, Rule, linear
+from .rules import ConversionError, Rule
 from .transforms import DropPadding
 
 MPNET_LAYER = {
@@ -89,10 +90,7 @@ def heads(name: str):
     return heads_of(
         name,
         masked("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias"),
-        texts=(
-            *linear("transform.dense", "classifier.dense"),
-            *linear("classifier", "classifier.out_proj"),
-        ),
+        texts=text_classifier("classifier.dense", "classifier.out_proj"),
     )
 
 

@@ -108,19 +108,25 @@ EUROBERT_BODY = {
     "model.layers.*.mlp_norm.weight": "model.layers.*.post_attention_layernorm.weight",
 }
 
-CLASSIFIER = same("classifier.*")
-ANSWERS = same("qa_outputs.*")
+CLASSIFIER = {"classifier.out_proj.*": "classifier.*"}
+ANSWERS = {"qa_outputs.out_proj.*": "qa_outputs.*"}
 BERT_HEADS = {
     "ForMaskedLM": {
         "transform.dense.*": "cls.predictions.transform.dense.*",
         "transform.norm.*": "cls.predictions.transform.LayerNorm.*",
         "lm_head.*": "cls.predictions.decoder.*",
     },
-    "ForSequenceClassification": {**CLASSIFIER, "transform.dense.*": "bert.pooler.dense.*"},
+    "ForSequenceClassification": {
+        **CLASSIFIER,
+        "classifier.transform.dense.*": "bert.pooler.dense.*",
+    },
     "ForTokenClassification": CLASSIFIER,
     "ForQuestionAnswering": ANSWERS,
 }
-DENSE_AND_OUT = {"transform.dense.*": "classifier.dense.*", "classifier.*": "classifier.out_proj.*"}
+DENSE_AND_OUT = {
+    "classifier.transform.dense.*": "classifier.dense.*",
+    **same("classifier.out_proj.*"),
+}
 ROBERTA_HEADS = {
     "ForMaskedLM": {
         "transform.dense.*": "lm_head.dense.*",
@@ -145,20 +151,27 @@ DISTILBERT_HEADS = {
         "transform.norm.*": "vocab_layer_norm.*",
         "lm_head.*": "vocab_projector.*",
     },
-    "ForSequenceClassification": {**CLASSIFIER, "transform.dense.*": "pre_classifier.*"},
+    "ForSequenceClassification": {**CLASSIFIER, "classifier.transform.dense.*": "pre_classifier.*"},
     "ForTokenClassification": CLASSIFIER,
     "ForQuestionAnswering": ANSWERS,
 }
 MODERNBERT_TRANSFORM = {"transform.dense.*": "head.dense.*", "transform.norm.*": "head.norm.*"}
+MODERNBERT_CLASSIFIER = {
+    **{f"classifier.{ours}": theirs for ours, theirs in MODERNBERT_TRANSFORM.items()},
+    **CLASSIFIER,
+}
 MODERNBERT_HEADS = {
     "ForMaskedLM": {**MODERNBERT_TRANSFORM, "lm_head.*": "decoder.*"},
-    "ForSequenceClassification": {**MODERNBERT_TRANSFORM, **CLASSIFIER},
-    "ForTokenClassification": {**MODERNBERT_TRANSFORM, **CLASSIFIER},
-    "ForQuestionAnswering": {**MODERNBERT_TRANSFORM, "qa_outputs.*": "classifier.*"},
+    "ForSequenceClassification": MODERNBERT_CLASSIFIER,
+    "ForTokenClassification": MODERNBERT_CLASSIFIER,
+    "ForQuestionAnswering": {
+        ours.replace("classifier", "qa_outputs"): theirs
+        for ours, theirs in MODERNBERT_CLASSIFIER.items()
+    },
 }
 EUROBERT_HEADS = {
     "ForMaskedLM": same("lm_head.*"),
-    "ForSequenceClassification": {**CLASSIFIER, "transform.dense.*": "dense.*"},
+    "ForSequenceClassification": {**CLASSIFIER, "classifier.transform.dense.*": "dense.*"},
     "ForTokenClassification": CLASSIFIER,
 }
 UNREAD = {"pooler.dense.*": "of the first token, which the hidden states leave out"}

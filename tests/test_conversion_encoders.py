@@ -50,6 +50,19 @@ def test_an_encoder_answers_the_same_and_comes_back_as_the_same_bits(name, tmp_p
     assert_same_bits(name, *(read_all(tmp_path / folder) for folder in ("theirs", "back")))
 
 
+@pytest.mark.parametrize("head", ["ForTokenClassification", "ForQuestionAnswering"])
+def test_a_head_of_one_projection_says_so_to_whoever_builds_it_from_the_fields(head, tmp_path):
+    """vLLM builds what classifies texts, and fills it with what the folder holds."""
+    save_theirs(f"bert {head}", tmp_path / "theirs")
+    import_checkpoint(tmp_path / "theirs", tmp_path / "ours")
+    config = hf_tformer.TformerEncoderConfig.from_pretrained(tmp_path / "ours")
+    built = hf_tformer.TformerEncoderForSequenceClassification(config).classifier
+    held = read_all(tmp_path / "ours")
+    assert {name.split(".", 1)[1] for name in held if not name.startswith("model.")} == set(
+        built.state_dict()
+    )
+
+
 def assert_same_answers(ours, theirs):
     batch = padded_batch(theirs.config, "Model")
     mask = batch["attention_mask"].bool()
@@ -181,7 +194,7 @@ def test_two_folders_of_an_encoder_are_compared_by_command(tmp_path, capsys):
     import_checkpoint(tmp_path / "theirs", tmp_path / "ours", verify=False)
     assert main(["verify", str(tmp_path / "theirs"), str(tmp_path / "ours")]) == 0
     assert "largest difference" in capsys.readouterr().out
-    edit_weights(tmp_path / "ours", lambda tensors: tensors["qa_outputs.bias"].add_(1))
+    edit_weights(tmp_path / "ours", lambda tensors: tensors["qa_outputs.out_proj.bias"].add_(1))
     with pytest.raises(ConversionError, match="differ by"):
         verify(tmp_path / "theirs", tmp_path / "ours")
 

@@ -246,8 +246,7 @@ def test_heads_load_from_a_masked_language_model_and_keep_its_body(tmp_path):
         randomise(head).save_pretrained(tmp_path / task)
         again = head_class.from_pretrained(tmp_path / task)
         ids = torch.tensor(random_rows([7]))
-        for ours, theirs in zip(head.eval()(ids).to_tuple(), again(ids).to_tuple(), strict=True):
-            assert torch.equal(ours, theirs)
+        torch.testing.assert_close(again(ids).to_tuple(), head.eval()(ids).to_tuple())
 
 
 def test_attention_and_hidden_states_of_every_layer_can_be_seen():

@@ -19,6 +19,7 @@ from parity_encoder import CASES
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+import hf_tformer
 from conversion import export_checkpoint, import_checkpoint
 
 pytestmark = pytest.mark.engine
@@ -248,7 +249,7 @@ def test_vllm_serves_our_folder_with_the_code_it_brings(serve, tmp_path, name):
 
 
 # Encoders: a vector for each token.
-VECTORS = """
+POOL = """
 import json, sys
 from pathlib import Path
 
@@ -258,42 +259,72 @@ if __name__ == "__main__":
     from vllm import LLM
     from vllm.config import PoolerConfig
 
-    rows, options = json.loads(sys.argv[1])
-    task = PoolerConfig(task="token_embed", use_activation=False)
-    results = LLM(runner="pooling", pooler_config=task, **options).encode(
-        [{"prompt_token_ids": row} for row in rows], pooling_task="token_embed", use_tqdm=False
+    task, rows, options = json.loads(sys.argv[1])
+    pooler = PoolerConfig(task=task, use_activation=False)
+    results = LLM(runner="pooling", pooler_config=pooler, **options).encode(
+        [{"prompt_token_ids": row} for row in rows], pooling_task=task, use_tqdm=False
     )
-    Path("vectors.json").write_text(json.dumps([r.outputs.data.tolist() for r in results]))
+    Path("pooled.json").write_text(json.dumps([r.outputs.data.tolist() for r in results]))
 """
 
 
-@torch.no_grad()
-def test_vllm_makes_the_vectors_of_an_encoder_with_the_code_it_brings(tmp_path):
+def pooled_by_vllm(folder, model, task):
+    """What vLLM makes of each row: a vector or scores, of all of it or of each token."""
     if find_spec("vllm") is None:
         pytest.skip("vllm is not installed")
-    sizes = {"head_dim": 32, "num_hidden_layers": 3, "sliding_window": 3}
-    model = ENCODER.build(model_class=ENCODER.base_class, **sizes)
-    model.save_pretrained(tmp_path / "ours")
-    save_words(tmp_path / "ours")
-    options = {"model": str(tmp_path / "ours"), **EXACT, "trust_remote_code": True}
-    (tmp_path / "vectors.py").write_text(VECTORS)
+    model.save_pretrained(folder / "ours")
+    save_words(folder / "ours")
+    options = {"model": str(folder / "ours"), **EXACT, "trust_remote_code": True}
+    (folder / "pool.py").write_text(POOL)
+    command = [task, ROWS, {**options, "model_impl": "transformers"}]
     run = subprocess.run(
-        [
-            sys.executable,
-            "vectors.py",
-            json.dumps([ROWS, {**options, "model_impl": "transformers"}]),
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "HF_MODULES_CACHE": str(tmp_path / "modules"), **SETTINGS},
+        [sys.executable, "pool.py", json.dumps(command)],
+        cwd=folder,
+        env={**os.environ, "HF_MODULES_CACHE": str(folder / "modules"), **SETTINGS},
         capture_output=True,
         text=True,
         timeout=600,
     )
     assert run.returncode == 0, run.stderr[-5000:]
-    found = json.loads((tmp_path / "vectors.json").read_text())
+    return json.loads((folder / "pooled.json").read_text())
+
+
+HEAD_DIM = {"head_dim": 32}  # the least that vLLM's kernels take
+BERT_CLASSES = {"classifier_act": "tanh", "classifier_norm": False, "head_bias": True}
+
+
+@torch.no_grad()
+def test_vllm_makes_the_vectors_of_an_encoder_with_the_code_it_brings(tmp_path):
+    sizes = {**HEAD_DIM, "num_hidden_layers": 3, "sliding_window": 3}
+    model = ENCODER.build(model_class=ENCODER.base_class, **sizes)
+    found = pooled_by_vllm(tmp_path, model, "token_embed")
     for row, vectors in zip(ROWS, found, strict=True):
         expected = model(torch.tensor([row])).last_hidden_state[0]
         torch.testing.assert_close(torch.tensor(vectors), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("fields", [{}, BERT_CLASSES], ids=["default", "bert"])
+@torch.no_grad()
+def test_vllm_classifies_texts_with_the_code_an_encoder_brings(tmp_path, fields):
+    texts = hf_tformer.TformerEncoderForSequenceClassification
+    model = ENCODER.build(model_class=texts, num_labels=5, **HEAD_DIM, **fields)
+    found = pooled_by_vllm(tmp_path, model, "classify")
+    for row, scores in zip(ROWS, found, strict=True):
+        expected = model(torch.tensor([row])).logits[0]
+        torch.testing.assert_close(torch.tensor(scores), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {**BERT_CLASSES, "classifier_act": None}], ids=["default", "bert"]
+)
+@torch.no_grad()
+def test_vllm_classifies_tokens_with_the_code_an_encoder_brings(tmp_path, fields):
+    tokens = hf_tformer.TformerEncoderForTokenClassification
+    model = ENCODER.build(model_class=tokens, num_labels=5, **HEAD_DIM, **fields)
+    found = pooled_by_vllm(tmp_path, model, "token_classify")
+    for row, scores in zip(ROWS, found, strict=True):
+        expected = model(torch.tensor([row])).logits[0]
+        torch.testing.assert_close(torch.tensor(scores), expected, rtol=1e-4, atol=1e-4)
 
 
 # Sentences, by the code that a folder brings.

@@ -3,7 +3,7 @@
 
     input_ids [batch, seq] → embed_tokens (+ types, positions) → n × layer(mask, (cos, sin)) → norm
                            → transform → lm_head → logits [batch, seq, vocab]
-                                       → classifier → logits [batch, labels] or [batch, seq, labels]
+                           → classifier → logits [batch, labels] or [batch, seq, labels]
 
 The model prepares embeddings, positions and masks; a layer adds the residuals; attention attends to
 both sides; a head projects.
@@ -261,11 +261,6 @@ def build_transform(config, activation: str | None, has_norm: bool):
     return Transform(config, activation, has_norm) if activation else unchanged
 
 
-def build_token_transform(config):
-    # CODEPATH: ModernBERT; the classes of BERT's tokens are projected as they are
-    return build_transform(config, config.classifier_act if config.classifier_norm else None, True)
-
-
 class TformerEncoderForMaskedLM(TformerEncoderPreTrainedModel):
     """Token ids to the logits of what stands at each place."""
 
@@ -330,47 +325,36 @@ def keep_labelled(hidden_states, labels, ignore_index):
 # accepts_loss_kwargs = False lets Trainer divide by the steps.
 
 
-class TformerEncoderForSequenceClassification(TformerEncoderPreTrainedModel):
-    """Each text to one score for each class."""
+class Classifier(nn.Module):
+    """Hidden states [..., hidden] to one score for each class [..., labels].
 
-    accepts_loss_kwargs = False
+    Reads from config: dropout, hidden_size (+ the transform's fields).
+    """
 
-    def __init__(self, config: TformerEncoderConfig):
-        super().__init__(config)
-        self.num_labels = config.num_labels
-        self.model = TformerEncoderModel(config)
-        self.pool = POOLINGS[config.classifier_pooling]
-        self.transform = build_transform(config, config.classifier_act, config.classifier_norm)
+    def __init__(self, config, activation: str | None, has_norm: bool, num_labels: int):
+        super().__init__()
+        self.transform = build_transform(config, activation, has_norm)
         self.dropout = nn.Dropout(config.dropout)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.post_init()
+        self.out_proj = nn.Linear(config.hidden_size, num_labels)
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids=None,
-        attention_mask=None,
-        position_ids=None,
-        token_type_ids=None,
-        inputs_embeds=None,
-        labels=None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> SequenceClassifierOutput:
-        inputs = input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
-        outputs = self.model(*inputs, return_dict=True, **kwargs)
-        pooled = self.pool(outputs.last_hidden_state, attention_mask)
-        logits = self.classifier(self.dropout(self.transform(pooled)))
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(
-                labels=labels, pooled_logits=logits, config=self.config, **kwargs
-            )
-        return SequenceClassifierOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+    def forward(self, hidden_states):
+        return self.out_proj(self.dropout(self.transform(hidden_states)))
+
+
+class TextClassifier(Classifier):
+    """All of a text [batch, seq, hidden] to its classes [batch, labels].
+
+    vLLM calls this module alone, with what it has pooled as a text of one token.
+
+    Reads from config: classifier_pooling, classifier_act, classifier_norm, num_labels.
+    """
+
+    def __init__(self, config):
+        super().__init__(config, config.classifier_act, config.classifier_norm, config.num_labels)
+        self.pool = POOLINGS[config.classifier_pooling]
+
+    def forward(self, hidden_states, attention_mask=None):
+        return super().forward(self.pool(hidden_states, attention_mask))
 
 
 def first_token(hidden_states, attention_mask):
@@ -392,6 +376,52 @@ def mean_token(hidden_states, attention_mask):
 POOLINGS = {"cls": first_token, "mean": mean_token}
 
 
+def build_token_classifier(config, num_labels: int):
+    """Reads from config: classifier_act, classifier_norm."""
+    # CODEPATH: ModernBERT; the classes of BERT's tokens are projected as they are
+    activation = config.classifier_act if config.classifier_norm else None
+    return Classifier(config, activation, True, num_labels)
+
+
+class TformerEncoderForSequenceClassification(TformerEncoderPreTrainedModel):
+    """Each text to one score for each class."""
+
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: TformerEncoderConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.model = TformerEncoderModel(config)
+        self.classifier = TextClassifier(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        position_ids=None,
+        token_type_ids=None,
+        inputs_embeds=None,
+        labels=None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> SequenceClassifierOutput:
+        inputs = input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
+        outputs = self.model(*inputs, return_dict=True, **kwargs)
+        logits = self.classifier(outputs.last_hidden_state, attention_mask)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(
+                labels=labels, pooled_logits=logits, config=self.config, **kwargs
+            )
+        return SequenceClassifierOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
 class TformerEncoderForTokenClassification(TformerEncoderPreTrainedModel):
     """Each token to one score for each class."""
 
@@ -399,9 +429,7 @@ class TformerEncoderForTokenClassification(TformerEncoderPreTrainedModel):
         super().__init__(config)
         self.num_labels = config.num_labels
         self.model = TformerEncoderModel(config)
-        self.transform = build_token_transform(config)
-        self.dropout = nn.Dropout(config.dropout)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.classifier = build_token_classifier(config, config.num_labels)
         self.post_init()
 
     @can_return_tuple
@@ -417,7 +445,7 @@ class TformerEncoderForTokenClassification(TformerEncoderPreTrainedModel):
     ) -> TokenClassifierOutput:
         inputs = input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         outputs = self.model(*inputs, return_dict=True, **kwargs)
-        logits = self.classifier(self.dropout(self.transform(outputs.last_hidden_state)))
+        logits = self.classifier(outputs.last_hidden_state)
         loss = None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
@@ -435,9 +463,7 @@ class TformerEncoderForQuestionAnswering(TformerEncoderPreTrainedModel):
     def __init__(self, config: TformerEncoderConfig):
         super().__init__(config)
         self.model = TformerEncoderModel(config)
-        self.transform = build_token_transform(config)
-        self.dropout = nn.Dropout(config.dropout)
-        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.qa_outputs = build_token_classifier(config, 2)
         self.post_init()
 
     @can_return_tuple
@@ -454,7 +480,7 @@ class TformerEncoderForQuestionAnswering(TformerEncoderPreTrainedModel):
     ) -> QuestionAnsweringModelOutput:
         inputs = input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         outputs = self.model(*inputs, return_dict=True, **kwargs)
-        logits = self.qa_outputs(self.dropout(self.transform(outputs.last_hidden_state)))
+        logits = self.qa_outputs(outputs.last_hidden_state)
         start_logits, end_logits = logits.unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
