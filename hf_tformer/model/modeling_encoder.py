@@ -328,12 +328,12 @@ def keep_labelled(hidden_states, labels, ignore_index):
 class Classifier(nn.Module):
     """Hidden states [..., hidden] to one score for each class [..., labels].
 
-    Reads from config: dropout, hidden_size (+ the transform's fields).
+    Reads from config: dropout, hidden_size, classifier_norm (+ the transform's fields).
     """
 
-    def __init__(self, config, activation: str | None, has_norm: bool, num_labels: int):
+    def __init__(self, config, activation: str | None, num_labels: int):
         super().__init__()
-        self.transform = build_transform(config, activation, has_norm)
+        self.transform = build_transform(config, activation, config.classifier_norm)
         self.dropout = nn.Dropout(config.dropout)
         self.out_proj = nn.Linear(config.hidden_size, num_labels)
 
@@ -346,11 +346,11 @@ class TextClassifier(Classifier):
 
     vLLM calls this module alone, with what it has pooled as a text of one token.
 
-    Reads from config: classifier_pooling, classifier_act, classifier_norm, num_labels.
+    Reads from config: classifier_pooling, classifier_act, num_labels (+ the classifier's fields).
     """
 
     def __init__(self, config):
-        super().__init__(config, config.classifier_act, config.classifier_norm, config.num_labels)
+        super().__init__(config, config.classifier_act, config.num_labels)
         self.pool = POOLINGS[config.classifier_pooling]
 
     def forward(self, hidden_states, attention_mask=None):
@@ -377,10 +377,8 @@ POOLINGS = {"cls": first_token, "mean": mean_token}
 
 
 def build_token_classifier(config, num_labels: int):
-    """Reads from config: classifier_act, classifier_norm."""
     # CODEPATH: ModernBERT; the classes of BERT's tokens are projected as they are
-    activation = config.classifier_act if config.classifier_norm else None
-    return Classifier(config, activation, True, num_labels)
+    return Classifier(config, config.classifier_act if config.classifier_norm else None, num_labels)
 
 
 class TformerEncoderForSequenceClassification(TformerEncoderPreTrainedModel):
