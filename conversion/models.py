@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 # Of a configuration; and the configurations themselves, of a library or of a plain layout.
 Fields = dict[str, object]
 Config = PreTrainedConfig | SimpleNamespace
+ATTENTION = "eager"  # which all models know
+LONGEST = 512  # tokens, for models that name no limit
 WRONG_VALUES = (ValueError, TypeError, KeyError, ArithmeticError, StrictDataclassError)
 
 
@@ -70,11 +72,6 @@ class Library:
         return getattr(self.library, self.model_name)
 
     @property
-    def attention(self) -> str:
-        """What is asked with; MPNet knows one alone."""
-        return "sdpa" if self.model_class._supports_sdpa else "eager"
-
-    @property
     def answers(self) -> str:
         """What a model of this class answers with."""
         has_head = not (self.is_encoder and self.model_name.endswith("Model"))  # MarianMTModel has
@@ -87,7 +84,7 @@ class Library:
             )
         try:
             # A configuration may name attention code on the Hub; what is stated is not looked up.
-            return self.config_class.from_pretrained(folder, attn_implementation=self.attention)
+            return self.config_class.from_pretrained(folder, attn_implementation=ATTENTION)
         except WRONG_VALUES as error:
             raise ConversionError(f"{folder}/config.json: {first_cause(error)}") from error
 
@@ -123,7 +120,7 @@ class Library:
             model, report = self.model_class.from_pretrained(
                 folder,
                 dtype=torch.float32,
-                attn_implementation=self.attention,
+                attn_implementation=ATTENTION,
                 output_loading_info=True,
                 **whole,
             )
@@ -141,7 +138,7 @@ class Library:
             model.eval(),
             model.get_input_embeddings().num_embeddings,
             model.get_output_embeddings().out_features if config.is_encoder_decoder else None,
-            config.max_position_embeddings - self.first_position(config),
+            getattr(config, "max_position_embeddings", LONGEST) - self.first_position(config),
             config.pad_token_id,
             ask_encoder if self.is_encoder else ask,
             [
@@ -195,7 +192,27 @@ def translate(
     except WRONG_VALUES as error:
         raise ConversionError(f"the sizes do not fit: {first_cause(error)}") from error
     side = form.our_classes if to_ours else form.theirs
-    return side.make_config(fields, dtype or config.dtype)
+    made = side.make_config(fields, dtype or config.dtype)
+    if not to_ours:
+        refuse_what_is_lost(config, made, form)
+    return made
+
+
+# Of our fields, those that few formats have a word for.
+RARE = ("score_bias", "scale_embedding", "qk_norm", "no_rope_layers", "parallel_residual")
+RARE += ("residual_multiplier", "attn_logit_softcapping", "final_logit_softcapping")
+
+
+def refuse_what_is_lost(ours: Config, theirs: Config, form: "Format | PlainFormat") -> None:
+    """Imported again, their configuration has to say what ours says."""
+    back = translate(theirs, form, to_ours=True, dtype=ours.dtype)
+    for name in RARE:
+        actual, expected = getattr(ours, name, None), getattr(back, name, None)
+        if actual != expected:
+            raise ConversionError(
+                f"{name} is {actual!r}, which {form.name} cannot express: only {expected!r} "
+                "converts"
+            )
 
 
 def first_cause(error: BaseException) -> str:

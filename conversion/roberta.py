@@ -120,7 +120,7 @@ FORMATS = (
         "mpnet",
         (
             *body("mpnet", MPNET_LAYER),
-            Rule("model.score_bias.weight", "mpnet.encoder.relative_attention_bias.weight"),
+            Rule("model.score_bias.table.weight", "mpnet.encoder.relative_attention_bias.weight"),
         ),
         mpnet_to_ours,
         mpnet_to_theirs,

@@ -66,7 +66,7 @@ MPNET_LAYER = "mpnet.encoder.layer.*"
 MPNET_BODY = {
     **bert_body("mpnet"),
     "model.positions.weight": ("mpnet.embeddings.position_embeddings.weight", without_first_two),
-    "model.score_bias.weight": "mpnet.encoder.relative_attention_bias.weight",
+    "model.score_bias.table.weight": "mpnet.encoder.relative_attention_bias.weight",
     "model.layers.*.self_attn.q_proj.*": f"{MPNET_LAYER}.attention.attn.q.*",
     "model.layers.*.self_attn.k_proj.*": f"{MPNET_LAYER}.attention.attn.k.*",
     "model.layers.*.self_attn.v_proj.*": f"{MPNET_LAYER}.attention.attn.v.*",

@@ -12,7 +12,8 @@ from transformers import AttentionInterface, AttentionMaskInterface, DynamicCach
 from transformers.masking_utils import eager_mask
 from transformers.utils.output_capturing import OutputRecorder
 
-from hf_tformer.model.attention import CrossAttention, PackedKeys, SelfAttention, eager_attention
+from hf_tformer.model.attention import SelfAttention, eager_attention
+from hf_tformer.model.cross_attention import CrossAttention, PackedKeys
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 

@@ -175,7 +175,7 @@ ROPE = {"rope_type": "default"}
 REFUSED_ENCODER = [
     ({"type_vocab_size": -1}, ["type_vocab_size is -1", "0 or their number"]),
     ({"type_vocab_size": 10**9}, ["type_vocab_size is 1000000000", "0 or their number"]),
-    ({"score_bias": "alibi"}, ["score_bias is 'alibi'", "relative"]),
+    ({"score_bias": "loud"}, ["score_bias is 'loud'", "relative"]),
     ({"classifier_pooling": "max"}, ["classifier_pooling is 'max'", "cls, mean"]),
     ({"classifier_act": "loud"}, ["classifier_act is 'loud'", "tanh"]),
     ({"classifier_act": None}, ["classifier_norm is True", "classifier_norm=False"]),

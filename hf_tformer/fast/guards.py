@@ -17,11 +17,14 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.output_capturing import _active_collector
 
-from ..model.attention import SELF_ATTENTION_ONLY, CrossAttention, SelfAttention, eager_attention
-from ..model.biases import NoBias, RelativeBias
-from ..model.layers import MLP, GatedMLP, post_norm, pre_norm
+from ..model.attention import SelfAttention, eager_attention
+from ..model.biases import NoBias
+from ..model.cross_attention import SELF_ATTENTION_ONLY, CrossAttention
+from ..model.layers import MLP, GatedMLP, one_after_the_other, post_norm, pre_norm
+from ..model.linear_bias import LinearBias
 from ..model.norms import RMSNorm, unchanged
 from ..model.positions import LearnedPositions
+from ..model.relative_bias import RelativeBias, RelativeBiasPerLayer
 from .caches import own_part
 from .layers import layers_of
 
@@ -44,6 +47,8 @@ FORWARDS = {
         GatedMLP,
         NoBias,
         RelativeBias,
+        RelativeBiasPerLayer,
+        LinearBias,
     )
 }
 # What a model may be given beside its tokens; with anything else, transformers takes the steps.
@@ -151,16 +156,24 @@ def is_known(module: nn.Module) -> bool:
 
 
 def is_known_stack(stack) -> bool:
-    """Whether the layers, and the norm behind them, are what they were made to be."""
-    return is_known(stack.norm) and all(map(is_known_layer, layers_of(stack)))
+    """Whether the layers, and what stands beside them, are what they were made to be."""
+    beside = (stack.norm, *stack.score_bias.modules())
+    return all(map(is_known, beside)) and all(map(is_known_layer, layers_of(stack)))
 
 
-def is_known_encoder(stack) -> bool:
-    return is_known(stack.score_bias) and is_known_stack(stack)
+def adds_nothing(stack) -> bool:
+    """Whether distances leave the scores of attention as they are."""
+    return type(stack.score_bias) is NoBias
 
 
 def is_known_layer(layer) -> bool:
     if not is_known(layer) or layer.residual not in (pre_norm, post_norm):
+        return False
+    if layer.arrange is not one_after_the_other or layer.self_attn.cap:
+        return False
+    # Norms behind a branch, and layers that turn otherwise than the others.
+    rare = ("self_attn_output", "cross_attn_output", "mlp_output", "own_rotation")
+    if any(getattr(layer, name, unchanged) is not unchanged for name in rare):
         return False
     parts = (part for name, part in layer.named_modules() if name and not name.endswith(".act_fn"))
     return all(map(is_known, parts)) and is_plain(layer.mlp.act_fn)
@@ -256,7 +269,7 @@ def unpadded_tokens(stack, padding_mask, shape):
     real = padding_mask.bool()
     if real.all():
         return True, None
-    counts_distances = type(stack.score_bias) is not NoBias or any(
+    counts_distances = not adds_nothing(stack) or any(
         layer.self_attn.sliding_window is not None for layer in layers_of(stack)
     )
     return (False, None) if counts_distances and have_gaps(real) else (True, real)
@@ -323,6 +336,8 @@ def reads_what_it_knows(model) -> bool:
     if not calls_its_own_class(model):
         return False
     if not all(map(is_known, (model.base_model, stack, model.lm_head))):
+        return False
+    if not adds_nothing(stack) or getattr(model, "cap", unchanged) is not unchanged:
         return False
     read = (stack.embed_tokens, stack.embed_norm)
     called = (model, stack.positions, stack.rotary_emb)

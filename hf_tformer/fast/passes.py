@@ -155,6 +155,8 @@ def run_next_tokens(
     is_next = guards.is_next_token(hidden_states, (*masks, source_mask))
     if not (is_next and cache.layers and guards.is_known_stack(stack)):
         return None
+    if not guards.adds_nothing(stack):
+        return None
     run = NextTokens(len(hidden_states), cache, masks, source_cache, source_mask)
     if position_embeddings is not None:
         run.rotation = rotations_of(position_embeddings, stack.config.head_dim)[0]
@@ -175,7 +177,7 @@ def run_whole_texts(stack, hidden_states, masks, position_embeddings, cache=None
     if not guards.may_skip_modules(stack, hidden_states):
         return None
     is_new = cache is None or (guards.grows_plainly(cache) and cache.get_seq_length() == 0)
-    if not (is_new and guards.is_known_stack(stack)):
+    if not (is_new and guards.is_known_stack(stack) and guards.adds_nothing(stack)):
         return None
     is_possible, real = guards.real_tokens(stack, masks, batch, length)
     # A text that will be continued and ends in padding goes on from there: it has to be computed.
@@ -191,15 +193,13 @@ def run_encoded_texts(stack, hidden_states, padding_mask, documents, position_em
 
     `position_embeddings` are given by kind of layer.
     """
-    if not (guards.may_skip_modules(stack, hidden_states) and guards.is_known_encoder(stack)):
+    if not (guards.may_skip_modules(stack, hidden_states) and guards.is_known_stack(stack)):
         return None
     is_possible, real = guards.unpadded_tokens(stack, padding_mask, hidden_states.shape[:2])
     if not is_possible:
         return None
-    score_bias = stack.score_bias(hidden_states)
-    run = WholeTexts(
-        hidden_states.shape[:2], real, position_embeddings, documents, score_bias=score_bias
-    )
+    biases = stack.score_bias(hidden_states)
+    run = WholeTexts(hidden_states.shape[:2], real, position_embeddings, documents, biases=biases)
     return run_through(stack, run, hidden_states)
 
 

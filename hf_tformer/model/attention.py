@@ -15,15 +15,20 @@ from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.generic import is_flash_attention_requested
 
-from .norms import build_norm, unchanged
-
-# Arguments that describe the decoder's own tokens: wrong for the encoder's keys.
-SELF_ATTENTION_ONLY = ("position_ids", "is_causal", "cu_seq_lens_q", "cu_seq_lens_k")
-SELF_ATTENTION_ONLY += ("max_length_q", "max_length_k")
+from .norms import build_head_norm
 
 
 def eager_attention(
-    module, query, key, value, attention_mask, scaling, dropout=0.0, position_bias=None, **kwargs
+    module,
+    query,
+    key,
+    value,
+    attention_mask,
+    scaling,
+    dropout=0.0,
+    position_bias=None,
+    softcap=None,
+    **kwargs,
 ):
     """softmax(query keyᵀ · scaling + mask) value, spelled out: the reference, and the one that
     shows its weights.
@@ -35,6 +40,8 @@ def eager_attention(
     kv_heads = key.shape[1]
     scores = query.reshape(batch, kv_heads, -1, query.shape[-1]) @ key.transpose(-1, -2) * scaling
     scores = scores.view(batch, heads, length, -1)
+    if softcap is not None:
+        scores = (scores / softcap).tanh() * softcap
     if position_bias is not None:
         scores = scores + position_bias
     if attention_mask is not None:
@@ -82,7 +89,8 @@ class Attention(nn.Module):
 
     Reads from config: hidden_size, num_attention_heads, num_key_value_heads, head_dim,
     value_head_dim (where the family has it), attention_bias, attention_output_bias,
-    attention_scale, attention_dropout, qk_norm (+ the norm's fields), _attn_implementation.
+    attention_scale, attention_dropout, attn_logit_softcapping (where the family has it), qk_norm
+    (+ the norm's fields), _attn_implementation.
     """
 
     def __init__(self, config, layer_idx: int, is_causal: bool, sliding_window: int | None = None):
@@ -105,10 +113,11 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(
             heads * self.value_head_dim, hidden, bias=config.attention_output_bias
         )
-        # CODEPATH: Qwen3 normalises each head; Llama, GPT-2, BART and the others do not
-        self.q_norm = build_norm(config, self.head_dim) if config.qk_norm else unchanged
-        # CODEPATH: as q_norm
-        self.k_norm = build_norm(config, self.head_dim) if config.qk_norm else unchanged
+        self.q_norm = build_head_norm(config, heads)
+        self.k_norm = build_head_norm(config, kv_heads)
+        # CODEPATH: Gemma 2 bounds its scores; backends that cannot refuse the word
+        cap = getattr(config, "attn_logit_softcapping", None)
+        self.cap = {} if cap is None else {"softcap": cap}
 
     def project_query(self, hidden_states):
         return self.q_norm(split_heads(self.q_proj(hidden_states), self.head_dim)).transpose(1, 2)
@@ -126,7 +135,7 @@ class Attention(nn.Module):
                 " which flash attention cannot serve: load with attn_implementation='sdpa'"
             )
         dropout = self.attention_dropout if self.training else 0.0
-        return {"dropout": dropout, "sliding_window": self.sliding_window}
+        return {"dropout": dropout, "sliding_window": self.sliding_window, **self.cap}
 
     def project_output(self, output, batch_and_length):
         """Joins the heads; some backends did so already: vLLM returns [tokens, heads · dim]."""
@@ -170,95 +179,3 @@ class SelfAttention(Attention):
             **kwargs,
         )
         return self.project_output(output, hidden_states.shape[:-1]), weights
-
-
-class PackedKeys:
-    """A padding mask [batch, source] as indices and lengths, in flash attention's form."""
-
-    def __init__(self, mask):
-        mask = mask.bool()
-        self.indices = mask.flatten().nonzero().flatten()  # [total], into batch · source
-        self.cu_seq_lens = nn.functional.pad(mask.sum(-1).cumsum(0), (1, 0)).to(torch.int32)
-        self.max_length = mask.shape[-1]  # an upper bound: the exact one would stall the device
-
-    def to(self, device, non_blocking=False):
-        """A copy on another device: by this name accelerate moves what a layer is given."""
-        moved = object.__new__(PackedKeys)
-        moved.max_length = self.max_length
-        moved.indices = self.indices.to(device, non_blocking=non_blocking)
-        moved.cu_seq_lens = self.cu_seq_lens.to(device, non_blocking=non_blocking)
-        return moved
-
-    def gather(self, states):
-        """[batch, kv_heads, source, dim] → [1, kv_heads, total, dim]"""
-        tokens = states[:, :, : self.max_length]  # a static cache may have room for more
-        tokens = tokens.transpose(1, 2).flatten(0, 1).index_select(0, self.indices)
-        return tokens.transpose(0, 1).unsqueeze(0)
-
-
-class CrossAttention(Attention):
-    """Attention to the encoder, whose keys and values are computed once and cached."""
-
-    def __init__(self, config, layer_idx: int):
-        super().__init__(config, layer_idx, is_causal=False)
-
-    def forward(
-        self,
-        hidden_states,
-        encoder_hidden_states,
-        attention_mask=None,
-        past_key_values=None,
-        **kwargs,
-    ):
-        kwargs = {name: value for name, value in kwargs.items() if name not in SELF_ATTENTION_ONLY}
-        query = self.project_query(hidden_states)
-        key, value = self.encoder_key_value(encoder_hidden_states, past_key_values)
-        attend = self.attend_packed if isinstance(attention_mask, PackedKeys) else self.attend
-        output, weights = attend(query, key, value, attention_mask, **kwargs)
-        return self.project_output(output, hidden_states.shape[:-1]), weights
-
-    def encoder_key_value(self, encoder_hidden_states, past_key_values):
-        if past_key_values is None:
-            return self.project_key_value(encoder_hidden_states)
-        cache = past_key_values.cross_attention_cache
-        if past_key_values.is_updated.get(self.layer_idx):
-            return cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
-        past_key_values.is_updated[self.layer_idx] = True
-        return cache.update(*self.project_key_value(encoder_hidden_states), self.layer_idx)
-
-    def attend(self, query, key, value, attention_mask, **kwargs):
-        """Calls the backend: the output, and the weights where the backend has them."""
-        backend = ALL_ATTENTION_FUNCTIONS.get_interface(
-            self.config._attn_implementation, eager_attention
-        )
-        return backend(
-            self,
-            query,
-            key,
-            value,
-            attention_mask,
-            scaling=self.scaling,
-            **self.options(),
-            **kwargs,
-        )
-
-    def attend_packed(self, query, key, value, packed, **kwargs):
-        """Flash attention to padded sources.
-
-        The stock path unpads the queries with the mask of the keys, which is wrong wherever decoder
-        and encoder differ. Here the keys alone are packed, and every query keeps its place.
-        """
-        batch, heads, length, head_dim = query.shape
-        return self.attend(
-            query.transpose(0, 1).reshape(1, heads, batch * length, head_dim),
-            packed.gather(key),
-            packed.gather(value),
-            None,
-            cu_seq_lens_q=torch.arange(
-                0, (batch + 1) * length, length, dtype=torch.int32, device=query.device
-            ),
-            cu_seq_lens_k=packed.cu_seq_lens,
-            max_length_q=length,
-            max_length_k=packed.max_length,
-            **kwargs,
-        )

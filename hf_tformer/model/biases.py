@@ -1,13 +1,13 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
-"""What the distance between two tokens adds to the scores of attention.
+"""What the distance between two tokens adds to the scores of attention: what all kinds share.
 
-Each leaf gives the backend's `position_bias` [batch, heads, query, key], or None.
+Each leaf gives the backend's `position_bias` [batch, heads, query, key] for each layer, or None.
+Distances are counted in places of the cache: padding moves both tokens alike.
 """
 
 import torch
 from torch import nn
 
-BUCKETS, FAR = 32, 128  # of every released model
 # The others would drop the bias without a word.
 BACKENDS = ("eager", "sdpa", "flex_attention")
 
@@ -15,17 +15,22 @@ BACKENDS = ("eager", "sdpa", "flex_attention")
 class NoBias(nn.Module):
     """Models whose positions are elsewhere."""
 
-    def forward(self, hidden_states):
-        return None
+    def __init__(self, layers: int):
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, *states_and_cache):
+        return [None] * self.layers
 
 
-class RelativeBias(nn.Embedding):
-    """One number for each head and range of distances (Raffel 2019): near ones have a range each,
-    the others share ranges that widen with the distance, and all beyond FAR the last."""
+class ScoreBias(nn.Module):
+    """What the leaves below have in common: the distances, and backends that can add."""
 
-    def __init__(self, config):
-        super().__init__(BUCKETS, config.num_attention_heads)
+    def __init__(self, config, layers: int, is_causal: bool):
+        super().__init__()
         self.config = config
+        self.layers = layers
+        self.is_causal = is_causal
         self.check_backend()
 
     def check_backend(self):
@@ -36,24 +41,20 @@ class RelativeBias(nn.Embedding):
                 f"load with attn_implementation={' or '.join(map(repr, BACKENDS))}"
             )
 
-    def forward(self, hidden_states):
+    def forward(self, hidden_states, past_key_values=None):
         self.check_backend()
-        batch, length = hidden_states.shape[:2]
-        places = torch.arange(length, device=hidden_states.device)
-        bias = super().forward(bucket_of(places - places[:, None]))  # [query, key, heads]
-        return bias.permute(2, 0, 1).expand(batch, -1, -1, -1)
+        distance = distances(hidden_states, past_key_values)
+        # A view for each text: flex attention looks up in all of them.
+        dtype, shape = hidden_states.dtype, (len(hidden_states), -1, -1, -1)
+        return [bias.to(dtype).expand(shape) for bias in self.of(distance)]
 
 
-def bucket_of(distance):
-    """The range of each distance (key - query); the second half is for keys that come later."""
-    half = BUCKETS // 2
-    exact, far = half // 2, distance.abs()
-    steps = (far.float() / exact).log() / torch.tensor(FAR / exact).double().log().item()
-    wide = (exact + (steps * (half - exact)).long()).clamp(max=half - 1)
-    return (distance > 0) * half + far.where(far < exact, wide)
-
-
-def build_score_bias(config):
-    """Reads from config: score_bias, num_attention_heads."""
-    # CODEPATH: MPNet; BERT, ModernBERT and the others have none
-    return RelativeBias(config) if config.score_bias == "relative" else NoBias()
+def distances(hidden_states, past_key_values):
+    """The place of each key less that of each query, [query, key]."""
+    length, device = hidden_states.shape[1], hidden_states.device
+    past, keys, first = 0, length, 0
+    if past_key_values is not None:
+        past = past_key_values.get_seq_length()
+        keys, first = past_key_values.get_mask_sizes(length, 0)
+    queries = torch.arange(length, device=device) + past
+    return torch.arange(keys, device=device) + first - queries[:, None]

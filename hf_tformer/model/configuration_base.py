@@ -19,11 +19,13 @@ FORMAT_VERSION = 1
 
 CHOICES = {
     "position_embedding_type": ("rotary", "learned", "sinusoidal", "none"),
-    "norm_type": ("rmsnorm", "layernorm", "layernorm_unbiased"),
-    "norm_position": ("pre", "post"),
+    "norm_type": ("rmsnorm", "rmsnorm_offset", "layernorm", "layernorm_unbiased"),
+    "norm_position": ("pre", "post", "inside", "both"),
+    "parallel_residual": ("own", "shared"),
+    "qk_norm": (True, False, "all"),
     "mlp_type": ("gated", "plain"),
     "initializer": ("normal", "xavier_uniform"),
-    "sinusoidal_layout": ("interleaved", "halves"),
+    "sinusoidal_layout": ("interleaved", "halves", "fairseq"),
     "hidden_act": tuple(ACT2FN),
     "problem_type": ("regression", "single_label_classification", "multi_label_classification"),
 }
@@ -45,7 +47,9 @@ LARGEST_PARAMETER_COUNT = 10**13
 NUMBERS = {
     **dict.fromkeys(("attention_dropout", "dropout", "label_smoothing"), (0, 0.999999)),
     **dict.fromkeys(("rms_norm_eps", "layer_norm_eps"), (1e-30, 1)),
-    **dict.fromkeys(("attention_scale", "logit_scale"), (1e-6, 1e6)),
+    **dict.fromkeys(("attention_scale", "logit_scale", "residual_multiplier"), (1e-6, 1e6)),
+    **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping"), (1e-3, 1e6)),
+    "scale_embedding": (1e-6, 1e6),
     **{"initializer_range": (1e-30, 1e3), "z_loss": (0, 1e6)},
 }
 ROPE_NUMBERS = {
@@ -86,6 +90,8 @@ class TformerConfig(PreTrainedConfig):
     keys_to_ignore_at_inference = ["past_key_values"]
     ignore_keys_at_rope_validation = {"partial_rotary_factor"}
 
+    own_choices = {}  # as CHOICES, of one family
+
     format_version: int = FORMAT_VERSION
 
     @classmethod
@@ -121,7 +127,7 @@ class TformerConfig(PreTrainedConfig):
         if self.head_dim is None:
             self.head_dim = self.hidden_size // heads
         if self.final_norm is None:
-            self.final_norm = self.norm_position == "pre"
+            self.final_norm = self.norm_position != "post"
         self.take_layer_types(layer_types)
         if self.position_embedding_type != "rotary":
             for name in ("rope_theta", "rope_scaling", "partial_rotary_factor"):
@@ -195,11 +201,12 @@ class TformerConfig(PreTrainedConfig):
         super().validate_architecture()
         self.check_kinds(vars(self))
         self.check_sizes()
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in (*choices, None):  # None: where @strict lets it be
-                raise wrong(name, getattr(self, name), f"choose one of {', '.join(choices)}")
+        for name, choices in {**CHOICES, **self.own_choices}.items():
+            if getattr(self, name, None) not in (*choices, None):  # None: where @strict lets it be
+                known = ", ".join(map(str, choices))
+                raise wrong(name, getattr(self, name), f"choose one of {known}")
         for name, limits in NUMBERS.items():
-            if getattr(self, name, None) is not None:
+            if not isinstance(getattr(self, name, None), (bool, type(None))):
                 check_number(name, getattr(self, name), *limits)
         for rope in self.ropes():
             self.check_rotary(rope)
@@ -217,6 +224,14 @@ class TformerConfig(PreTrainedConfig):
                 if not (is_id or token_id is None):
                     remedy = f"choose an id from 0 to {self.vocab_size - 1}, or None"
                     raise wrong(name, value, f"{remedy}, as vocab_size is {self.vocab_size}")
+        layout = (self.position_embedding_type, self.sinusoidal_layout)
+        is_countable = self.pad_token_id is not None and self.hidden_size % 2 == 0
+        if layout == ("sinusoidal", "fairseq") and not is_countable:
+            raise ValueError(
+                "sinusoidal_layout is 'fairseq', which counts from pad_token_id "
+                f"({self.pad_token_id}) and pairs hidden_size ({self.hidden_size}): set the first "
+                "and make the second even"
+            )
         if self.is_encoder_decoder != type(self).is_encoder_decoder:
             raise wrong("is_encoder_decoder", self.is_encoder_decoder, "leave it unset")
         if self.num_attention_heads % self.num_key_value_heads:

@@ -8,7 +8,7 @@ sub-layer, a gated SiLU MLP. Other values give GPT-2, Mistral, Qwen2, Qwen3 and 
 from transformers.configuration_utils import strict
 
 from .configuration_base import wrong
-from .layer_types import LayerTypesConfig, is_by_kind
+from .layer_types import LayerTypesConfig
 
 if False:  # read, not run: transformers' digest of this file then covers the models' code, too
     from .modeling_decoder import TformerDecoderModel
@@ -30,6 +30,7 @@ class TformerDecoderConfig(LayerTypesConfig):
     """Fields of the decoder-only family, besides layer_types and rope_parameters."""
 
     model_type = "tformer_decoder"
+    own_choices = {"score_bias": ("alibi",)}
     base_model_tp_plan = {
         "layers.*.self_attn.q_proj": "colwise",
         "layers.*.self_attn.k_proj": "colwise",
@@ -57,15 +58,21 @@ class TformerDecoderConfig(LayerTypesConfig):
 
     position_embedding_type: str = "rotary"  # learned (GPT-2), sinusoidal, none
     max_position_embeddings: int = 2048  # binding for learned positions only
-    sinusoidal_layout: str = "interleaved"  # halves: sines first, then cosines (Marian)
+    sinusoidal_layout: str = "interleaved"  # halves: sines first (Marian), fairseq (XGLM)
+    no_rope_layers: list[int] | None = None  # 0 for each layer that does not turn (SmolLM3)
+    score_bias: str | None = None  # alibi (BLOOM): distances lower the scores
 
-    norm_type: str = "rmsnorm"  # layernorm (GPT-2)
+    norm_type: str = (
+        "rmsnorm"  # layernorm (GPT-2), layernorm_unbiased (Cohere), rmsnorm_offset (Gemma)
+    )
     rms_norm_eps: float = 1e-6
     layer_norm_eps: float = 1e-5
-    norm_position: str = "pre"  # post (GPT-1)
+    norm_position: str = "pre"  # post (GPT-1), inside (OLMo-2), both (Gemma 2)
+    parallel_residual: str | None = None  # own (NeoX), shared (Phi-2): attention beside the MLP
+    residual_multiplier: float | int = 1.0  # of what each sub-layer adds (Granite)
     final_norm: bool | None = None  # None: where the norms come first
     embedding_norm: bool = False
-    qk_norm: bool = False  # Qwen3
+    qk_norm: bool | str = False  # True: of each head (Qwen3); all: of all together (OLMo-2)
 
     mlp_type: str = "gated"  # plain (GPT-2)
     hidden_act: str = "silu"
@@ -76,7 +83,9 @@ class TformerDecoderConfig(LayerTypesConfig):
 
     attention_scale: float | int | None = None  # None: 1 / sqrt(head_dim)
     logit_scale: float | int | None = None  # None: 1
-    scale_embedding: bool = False  # by sqrt(hidden_size)
+    attn_logit_softcapping: float | int | None = None  # bounds the scores (Gemma 2)
+    final_logit_softcapping: float | int | None = None  # bounds the logits (Gemma 2)
+    scale_embedding: bool | float | int = False  # True: by sqrt(hidden_size); or a number
     sliding_window: int | None = None  # Mistral
 
     attention_dropout: float | int = 0.0
@@ -104,15 +113,33 @@ class TformerDecoderConfig(LayerTypesConfig):
             layer_types = ["sliding_attention"] * self.num_hidden_layers
         super().take_layer_types(layer_types)
 
-    def ropes_in_use(self, rope):
-        if is_by_kind(rope):
-            raise wrong("rope_parameters", rope, "give one flat dict for every layer")
-        return super().ropes_in_use(rope)
-
     def validate_architecture(self):
         super().validate_architecture()
         if self.sliding_window == 1:  # transformers' cache keeps one less, and for none: all
             raise ValueError("sliding_window is 1, so tokens see nothing: choose at least 2")
+        turns = self.no_rope_layers
+        if turns is not None and [*map(type, turns)] != [int] * self.num_hidden_layers:
+            raise wrong("no_rope_layers", turns, "give 0 or 1 for each layer")
+        if self.score_bias and self.sliding_window is not None:
+            raise ValueError(
+                f"score_bias is {self.score_bias!r} beside sliding_window "
+                f"({self.sliding_window}), whose cache forgets places: set one of them to None"
+            )
+        if self.parallel_residual and self.norm_position != "pre":
+            raise ValueError(
+                f"parallel_residual is {self.parallel_residual!r} beside norm_position "
+                f"{self.norm_position!r}: side by side, norms come first: choose 'pre'"
+            )
+        if self.residual_multiplier != 1 and self.norm_position in ("inside", "both"):
+            raise ValueError(
+                f"residual_multiplier is {self.residual_multiplier}, but norm_position "
+                f"{self.norm_position!r} puts a norm in its place: set it to 1.0"
+            )
+        if self.final_logit_softcapping is not None and self.logit_scale != 1:
+            raise ValueError(
+                f"final_logit_softcapping is {self.final_logit_softcapping} beside logit_scale "
+                f"({self.logit_scale}), and engines differ in which comes first: choose one"
+            )
 
     def approximate_parameter_count(self):
         layer = self.attention_parameters() + self.mlp_parameters()

@@ -26,10 +26,10 @@ AUTO_MAP = {
     "AutoModelForQuestionAnswering": "modeling_encoder.TformerEncoderForQuestionAnswering",
 }
 CHOICES = {
-    "score_bias": (None, "relative"),
+    "score_bias": ("relative",),
     "classifier_pooling": ("cls", "mean"),
-    "classifier_act": (None, *ACT2FN),
-    "head_act": (None, *ACT2FN),
+    "classifier_act": tuple(ACT2FN),
+    "head_act": tuple(ACT2FN),
 }
 # The base of the angles where windows alternate: far tokens have to be told apart by wide layers.
 THETAS = {"full_attention": 160000.0, "sliding_attention": 10000.0}
@@ -40,6 +40,7 @@ class TformerEncoderConfig(LayerTypesConfig):
     """Fields of the encoder-only family, besides layer_types and rope_parameters."""
 
     model_type = "tformer_encoder"
+    own_choices = CHOICES
     base_model_tp_plan = {
         "layers.*.self_attn.q_proj": "colwise",
         "layers.*.self_attn.k_proj": "colwise",
@@ -68,7 +69,7 @@ class TformerEncoderConfig(LayerTypesConfig):
 
     position_embedding_type: str = "rotary"  # learned (BERT), sinusoidal, none
     max_position_embeddings: int = 8192  # binding for learned positions only
-    sinusoidal_layout: str = "interleaved"
+    sinusoidal_layout: str = "interleaved"  # halves, fairseq
     score_bias: str | None = None  # relative (MPNet): each distance adds to the scores
     sliding_window: int | None = 64  # on both sides, tokens nearer than this; None: all see all
 
@@ -79,7 +80,8 @@ class TformerEncoderConfig(LayerTypesConfig):
     final_norm: bool | None = None  # None: where the norms come first
     embedding_norm: bool = False  # BERT, ModernBERT
     first_attention_norm: bool = True  # ModernBERT has none: its embeddings are normalised
-    qk_norm: bool = False
+    qk_norm: bool | str = False  # True: of each head; all: of all together
+    scale_embedding: bool | float | int = False  # True: by sqrt(hidden_size) (EmbeddingGemma)
 
     mlp_type: str = "gated"  # plain (BERT)
     hidden_act: str = "gelu"
@@ -125,16 +127,12 @@ class TformerEncoderConfig(LayerTypesConfig):
 
     def validate_architecture(self):
         super().validate_architecture()
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                known = ", ".join(map(str, choices))
-                raise wrong(name, getattr(self, name), f"choose one of {known}")
         if not 0 <= self.type_vocab_size <= 10**6:
             raise wrong("type_vocab_size", self.type_vocab_size, "choose 0 or their number")
         if not (self.first_attention_norm or self.norm_position == "pre"):
             raise ValueError(
-                "first_attention_norm is False but norm_position is 'post', where no norm comes "
-                "first: leave it True"
+                f"first_attention_norm is False but norm_position is {self.norm_position!r}: only "
+                "where one norm comes first ('pre') can the first be left out"
             )
         if self.classifier_norm and self.classifier_act is None:
             raise ValueError(

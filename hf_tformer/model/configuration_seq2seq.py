@@ -27,6 +27,7 @@ class TformerSeq2SeqConfig(TformerConfig):
     """
 
     model_type = "tformer_seq2seq"
+    own_choices = {"score_bias": ("relative", "relative_per_layer")}
     keys_to_ignore_at_inference = ["past_key_values", "encoder_last_hidden_state"]
     attribute_map = {"num_hidden_layers": "encoder_layers"}
     base_model_fsdp_plan = {}  # TformerSeq2SeqModel has one; this would hold for each stack too
@@ -44,7 +45,8 @@ class TformerSeq2SeqConfig(TformerConfig):
 
     position_embedding_type: str = "sinusoidal"  # learned (BART), rotary, none
     max_position_embeddings: int = 1024  # binding for learned positions only
-    sinusoidal_layout: str = "interleaved"  # halves: sines first, then cosines (Marian)
+    sinusoidal_layout: str = "interleaved"  # halves: sines first (Marian), fairseq (M2M100)
+    score_bias: str | None = None  # relative (T5), relative_per_layer (UMT5)
 
     norm_type: str = "layernorm"
     rms_norm_eps: float = 1e-6
@@ -52,7 +54,7 @@ class TformerSeq2SeqConfig(TformerConfig):
     norm_position: str = "post"
     final_norm: bool | None = None  # None: where the norms come first
     embedding_norm: bool = False  # BART, attention-is-all-you-need-pytorch
-    qk_norm: bool = False
+    qk_norm: bool | str = False  # True: of each head; all: of all together
 
     mlp_type: str = "plain"
     hidden_act: str = "relu"
@@ -63,7 +65,7 @@ class TformerSeq2SeqConfig(TformerConfig):
 
     attention_scale: float | int | None = None  # None: 1 / sqrt(head_dim)
     logit_scale: float | int | None = None  # None: 1
-    scale_embedding: bool = True  # by sqrt(hidden_size)
+    scale_embedding: bool | float | int = True  # by sqrt(hidden_size), or by a number
 
     attention_dropout: float | int = 0.0
     dropout: float | int = 0.1  # of the embeddings and of each sub-layer's output

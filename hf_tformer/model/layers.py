@@ -6,6 +6,9 @@
 Attention is in attention.py. A CODEPATH comment names the checkpoints on each side of a choice.
 """
 
+from functools import partial
+from operator import mul
+
 import torch
 from torch import nn
 from transformers import initialization as init
@@ -13,7 +16,7 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .attention import SelfAttention
-from .norms import build_norm, unchanged
+from .norms import OffsetNorm, build_norm, optional_norm, unchanged
 
 # transformers computes these step by step; torch has one operation for the same formula.
 SPELLED_OUT = ("gelu_accurate", "gelu_fast", "gelu_new")
@@ -24,6 +27,15 @@ def build_activation(name: str) -> nn.Module:
     # CODEPATH: gelu_new in GPT-2
     name = "gelu_pytorch_tanh" if name in SPELLED_OUT else name
     return ACT2FN[name].to(torch.get_default_dtype())
+
+
+def embedding_scale(config) -> float:
+    """Reads from config: scale_embedding, hidden_size."""
+    # CODEPATH: a number in Granite; the 2017 paper, Marian and Gemma scale by the root of the size;
+    # Llama, GPT-2 and BART-large do not
+    if config.scale_embedding is True:
+        return config.hidden_size**0.5
+    return float(config.scale_embedding or 1.0)
 
 
 def build_dropout(config):
@@ -66,49 +78,104 @@ class GatedMLP(MLP):
 MLPS = {"gated": GatedMLP, "plain": MLP}
 
 
-def pre_norm(hidden_states, norm, sublayer, dropout):
+def pre_norm(hidden_states, norm, sublayer, output, dropout):
     """The hidden states that are passed on are never normalised: gradients reach every layer."""
-    return hidden_states + dropout(sublayer(norm(hidden_states)))
+    return hidden_states + dropout(output(sublayer(norm(hidden_states))))
 
 
-def post_norm(hidden_states, norm, sublayer, dropout):
+def post_norm(hidden_states, norm, sublayer, output, dropout):
     """The order of the 2017 paper, BART and Marian."""
-    return norm(hidden_states + dropout(sublayer(hidden_states)))
+    return norm(hidden_states + dropout(output(sublayer(hidden_states))))
 
 
-RESIDUALS = {"pre": pre_norm, "post": post_norm}
+# Inside a residual connection stands no norm before the sub-layer, and one behind it.
+RESIDUALS = {"pre": pre_norm, "inside": pre_norm, "both": pre_norm, "post": post_norm}
+
+
+def build_output(config):
+    """What is made of the output of a sub-layer before it is added.
+
+    Reads from config: norm_position, residual_multiplier (where the family has it), hidden_size
+    (+ the norm's fields).
+    """
+    # CODEPATH: OLMo-2 and Gemma 2 normalise it
+    if config.norm_position in ("inside", "both"):
+        return build_norm(config, config.hidden_size)
+    # CODEPATH: Granite multiplies it; Llama and the others add it as it is
+    factor = getattr(config, "residual_multiplier", 1.0)
+    return unchanged if factor == 1.0 else partial(mul, factor)
+
+
+def one_after_the_other(layer, hidden_states, attend):
+    """The MLP reads what attention has added."""
+    attended = layer.residual(
+        hidden_states, layer.self_attn_norm, attend, layer.self_attn_output, layer.dropout
+    )
+    return layer.residual(attended, layer.mlp_norm, layer.mlp, layer.mlp_output, layer.dropout)
+
+
+def side_by_side(layer, hidden_states, attend):
+    """Both read the same hidden states, each through a norm of its own."""
+    attended = layer.self_attn_output(attend(layer.self_attn_norm(hidden_states)))
+    changed = layer.mlp_output(layer.mlp(layer.mlp_norm(hidden_states)))
+    return hidden_states + layer.dropout(attended) + layer.dropout(changed)
+
+
+def side_by_side_after_one_norm(layer, hidden_states, attend):
+    """The same where both read through one norm."""
+    normalised = layer.self_attn_norm(hidden_states)
+    attended = layer.self_attn_output(attend(normalised))
+    changed = layer.mlp_output(layer.mlp(normalised))
+    return hidden_states + layer.dropout(attended) + layer.dropout(changed)
+
+
+# CODEPATH: own in NeoX and Falcon-40B; shared in Phi-2, GPT-J, Cohere and Falcon-7B; else None
+ARRANGEMENTS = {
+    None: one_after_the_other,
+    "own": side_by_side,
+    "shared": side_by_side_after_one_norm,
+}
 
 
 class Layer(GradientCheckpointingLayer):
     """Self-attention, then an MLP. Each family has a subclass with a name of its own.
 
-    Reads from config: norm_position, mlp_type, dropout (+ the fields of attention, norm and MLP).
+    Reads from config: norm_position, parallel_residual (where the family has it), mlp_type,
+    hidden_size, dropout (+ the fields of attention, norm, output and MLP).
     """
 
     def __init__(self, config, layer_idx: int, is_causal: bool, sliding_window: int | None = None):
         super().__init__()
         self.self_attn = SelfAttention(config, layer_idx, is_causal, sliding_window)
         self.mlp = MLPS[config.mlp_type](config)
-        self.self_attn_norm = build_norm(config, config.hidden_size)
-        self.mlp_norm = build_norm(config, config.hidden_size)
+        parallel = getattr(config, "parallel_residual", None)
+        reads_norm = config.norm_position != "inside"
+        self.self_attn_norm = optional_norm(config, reads_norm)
+        self.mlp_norm = optional_norm(config, reads_norm and parallel != "shared")
+        self.self_attn_output, self.mlp_output = build_output(config), build_output(config)
         self.dropout = build_dropout(config)
         self.residual = RESIDUALS[config.norm_position]
+        self.arrange = ARRANGEMENTS[parallel]
 
     def forward(
         self,
         hidden_states,
+        position_bias=None,
         attention_mask=None,
         position_embeddings=None,
         past_key_values=None,
         **kwargs,
     ):
+        """Bias without a keyword: reentrant checkpointing loses the gradients of the others."""
+        if position_bias is not None:
+            kwargs["position_bias"] = position_bias
+
         def attend(states):
             return self.self_attn(
                 states, attention_mask, position_embeddings, past_key_values, **kwargs
             )[0]
 
-        hidden_states = self.residual(hidden_states, self.self_attn_norm, attend, self.dropout)
-        return self.residual(hidden_states, self.mlp_norm, self.mlp, self.dropout)
+        return self.arrange(self, hidden_states, attend)
 
 
 def keep_positions(hidden_states, logits_to_keep):
@@ -118,15 +185,24 @@ def keep_positions(hidden_states, logits_to_keep):
     return hidden_states[:, logits_to_keep]
 
 
-def initialise_projection(config, module: nn.Module) -> None:
-    """Replaces transformers' normal initialisation of linear layers, where config says so."""
+def initialise(config, module: nn.Module) -> None:
+    """What transformers does not know: other linear layers where config says so, our norms."""
     # CODEPATH: Glorot-uniform in the code of the 2017 paper; normal in Llama and BART
     if config.initializer == "xavier_uniform" and isinstance(module, nn.Linear):
         init.xavier_uniform_(module.weight)
+    if isinstance(module, OffsetNorm):
+        init.zeros_(module.weight)
 
 
 def plan_for(model: nn.Module, plan: dict) -> dict:
-    """The entries of a parallel plan whose module this model has; nn.Identity does not count."""
+    """The entries of a parallel plan whose module this model has; nn.Identity does not count.
+
+    Attention stays whole in each process where all heads are needed at once.
+    """
+    config = model.config
+    # CODEPATH: OLMo-2 and T5; the heads of Llama, Qwen3 and BART know nothing of each other
+    if config.qk_norm == "all" or getattr(config, "score_bias", None):
+        plan = {pattern: style for pattern, style in plan.items() if ".self_attn." not in pattern}
     real = (name for name, module in model.named_modules() if not isinstance(module, nn.Identity))
     names = {name.replace("layers.0.", "layers.*.") for name in real}
     return {pattern: style for pattern, style in plan.items() if pattern in names}

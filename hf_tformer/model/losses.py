@@ -60,7 +60,9 @@ def needs_logits(model: nn.Module, labels, return_logits: bool | None) -> bool:
     if return_logits is None:
         return_logits = not model.training or model.config.return_logits_in_training
     is_own = model.loss_function in (language_model_loss, causal_language_model_loss)
-    return labels is None or return_logits or not is_readable(model.lm_head) or not is_own
+    is_capped = getattr(model.config, "final_logit_softcapping", None) is not None
+    needed = labels is None or return_logits or is_capped
+    return needed or not is_readable(model.lm_head) or not is_own
 
 
 def loss_arguments(config, kwargs: dict) -> dict:

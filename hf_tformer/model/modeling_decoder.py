@@ -28,11 +28,20 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import SelfAttention
 from .configuration_decoder import TformerDecoderConfig
 from .layer_types import layer_type, window_of
-from .layers import Layer, build_dropout, initialise_projection, keep_positions, plan_for
+from .layers import (
+    Layer,
+    build_dropout,
+    embedding_scale,
+    initialise,
+    keep_positions,
+    plan_for,
+)
+from .linear_bias import build_linear_bias
 from .losses import Unprojected, causal_language_model_loss, loss_arguments, needs_logits
 from .masks import ignore_padding, mask_unwritten_keys, unless_packed
-from .norms import optional_norm
-from .positions import build_positions, build_rotation, count_positions
+from .norms import optional_norm, unchanged
+from .positions import build_positions, count_positions
+from .rotations import build_rotations, own_rotation
 
 MASK_MAKERS = {
     "full_attention": create_causal_mask,
@@ -41,12 +50,16 @@ MASK_MAKERS = {
 
 
 class TformerDecoderLayer(Layer):
-    """A layer that sees the tokens before it: all of them, or those within a window."""
+    """A layer that sees the tokens before it: all of them, or those within a window.
+
+    Reads from config: layer_types, sliding_window (+ the fields of its rotation and the layer's).
+    """
 
     def __init__(self, config, layer_idx: int):
         kind = layer_type(config, layer_idx)
         super().__init__(config, layer_idx, True, window_of(config, kind))
         self.attention_type = kind
+        self.own_rotation = own_rotation(config, kind, layer_idx)
 
 
 class TformerDecoderPreTrainedModel(PreTrainedModel):
@@ -58,7 +71,6 @@ class TformerDecoderPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["TformerDecoderLayer"]
     _skip_keys_device_placement = ["past_key_values"]
     _supports_flash_attn = True
-    _supports_sdpa = True
     _supports_flex_attn = True
     _supports_attention_backend = True
     _can_compile_fullgraph = True
@@ -67,9 +79,14 @@ class TformerDecoderPreTrainedModel(PreTrainedModel):
         "attentions": OutputRecorder(SelfAttention, index=1),
     }
 
+    @property
+    def _supports_sdpa(self):
+        """sdpa cannot bound scores; then eager is what transformers chooses."""
+        return self.config.attn_logit_softcapping is None
+
     def _init_weights(self, module):
         super()._init_weights(module)
-        initialise_projection(self.config, module)
+        initialise(self.config, module)
 
 
 class TformerDecoderModel(TformerDecoderPreTrainedModel):
@@ -82,10 +99,10 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         # No padding_idx: it would keep an embedding from training that may be the end token's, too.
         # Masks hide padding anyway.
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        # CODEPATH: the 2017 paper and Marian scale; Llama, GPT-2 and BART-large do not
-        self.embed_scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
+        self.embed_scale = embedding_scale(config)
         self.positions = build_positions(config)
-        self.rotary_emb = build_rotation(config)
+        self.rotary_emb = build_rotations(config)
+        self.score_bias = build_linear_bias(config)
         self.embed_norm = optional_norm(config, config.embedding_norm)
         self.dropout = build_dropout(config)
         self.layers = nn.ModuleList(
@@ -161,11 +178,13 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
 
     def run_layers(self, hidden_states, masks, position_embeddings, past_key_values, **kwargs):
         """All layers and the final norm, [batch, seq, hidden] → the same shape."""
-        for layer in self.layers_in_use():
+        biases = self.score_bias(hidden_states, past_key_values)
+        for layer, position_bias in zip(self.layers_in_use(), biases, strict=False):
             hidden_states = layer(
                 hidden_states,
+                position_bias,
                 attention_mask=masks[layer.attention_type],
-                position_embeddings=position_embeddings,
+                position_embeddings=layer.own_rotation(position_embeddings),
                 past_key_values=past_key_values,
                 **kwargs,
             )
@@ -173,6 +192,24 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
 
     def layers_in_use(self):
         return self.layers[: self.config.num_hidden_layers]  # assistant_early_exit lowers it
+
+
+class Cap(nn.Module):
+    """Bounds logits smoothly."""
+
+    def __init__(self, most: float):
+        super().__init__()
+        self.most = most
+
+    def forward(self, logits):
+        return (logits / self.most).tanh() * self.most
+
+
+def build_cap(config):
+    """Reads from config: final_logit_softcapping."""
+    # CODEPATH: Gemma 2 bounds its logits; the others do not
+    most = config.final_logit_softcapping
+    return unchanged if most is None else Cap(most)
 
 
 class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
@@ -188,6 +225,7 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
         self.model = TformerDecoderModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
         self.logit_scale = config.logit_scale
+        self.cap = build_cap(config)
         self.loss_function = causal_language_model_loss
         self.post_init()
 
@@ -222,7 +260,7 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
         hidden_states = keep_positions(outputs.last_hidden_state, logits_to_keep) * self.logit_scale
         logits = loss = None
         if needs_logits(self, labels, return_logits):
-            logits = self.lm_head(hidden_states)
+            logits = self.cap(self.lm_head(hidden_states))
         if labels is not None:
             ignore_index = kwargs.get("ignore_index", -100)
             loss = self.loss_function(

@@ -11,7 +11,6 @@ both sides; a head projects.
 
 import torch
 from torch import nn
-from transformers.configuration_utils import PreTrainedConfig
 from transformers.masking_utils import (
     create_bidirectional_mask,
     create_bidirectional_sliding_window_mask,
@@ -32,14 +31,22 @@ from transformers.utils.generic import is_flash_attention_requested, merge_with_
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import SelfAttention
-from .biases import build_score_bias
 from .configuration_encoder import TformerEncoderConfig
 from .layer_types import layer_type, window_of
-from .layers import Layer, build_activation, build_dropout, initialise_projection, plan_for
+from .layers import (
+    Layer,
+    build_activation,
+    build_dropout,
+    embedding_scale,
+    initialise,
+    plan_for,
+)
 from .losses import Unprojected, language_model_loss, loss_arguments, needs_logits
 from .masks import is_padding_mask, unless_packed
 from .norms import build_norm, optional_norm, unchanged
-from .positions import build_positions, build_rotation, count_positions
+from .positions import build_positions, count_positions
+from .relative_bias import build_relative_bias
+from .rotations import RotationByKind
 
 
 class TformerEncoderLayer(Layer):
@@ -55,36 +62,6 @@ class TformerEncoderLayer(Layer):
         # CODEPATH: ModernBERT's first layer finds its input normalised; BERT and EuroBERT have all
         if layer_idx == 0 and not config.first_attention_norm:
             self.self_attn_norm = nn.Identity()
-
-    def forward(self, hidden_states, position_bias=None, **kwargs):
-        """Bias without a keyword: reentrant checkpointing loses the gradients of the others."""
-        bias = {} if position_bias is None else {"position_bias": position_bias}
-        return super().forward(hidden_states, **bias, **kwargs)
-
-
-def build_rotations(config):
-    """One rotation for each kind of layer.
-
-    Reads from config: rope_parameters, layer_types (+ the rotation's fields).
-    """
-    kinds = sorted({layer_type(config, index) for index in range(config.num_hidden_layers)})
-    return nn.ModuleDict({kind: build_rotation(one_rope(config, kind)) for kind in kinds})
-
-
-def one_rope(config, kind):
-    """What one rotation reads: transformers' formulas know flat rotary parameters alone."""
-    rope = getattr(config, "rope_parameters", None)
-    # CODEPATH: ModernBERT turns each kind of layer at its own pace; EuroBERT turns all alike
-    if rope is None or kind not in rope:
-        return config
-    return PreTrainedConfig(
-        position_embedding_type=config.position_embedding_type,
-        rope_parameters=dict(rope[kind]),
-        hidden_size=config.hidden_size,
-        num_attention_heads=config.num_attention_heads,
-        head_dim=config.head_dim,
-        max_position_embeddings=config.max_position_embeddings,
-    )
 
 
 class WindowMask:
@@ -152,7 +129,7 @@ class TformerEncoderPreTrainedModel(PreTrainedModel):
 
     def _init_weights(self, module):
         super()._init_weights(module)
-        initialise_projection(self.config, module)
+        initialise(self.config, module)
 
 
 class TformerEncoderModel(TformerEncoderPreTrainedModel):
@@ -164,10 +141,11 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
         super().__init__(config)
         # No padding_idx: a text may use that id for another purpose, and masks hide padding anyway.
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.embed_scale = embedding_scale(config)
         self.embed_types = build_types(config)
         self.positions = build_positions(config)
-        self.rotations = build_rotations(config)
-        self.score_bias = build_score_bias(config)
+        self.rotations = RotationByKind(config)
+        self.score_bias = build_relative_bias(config, config.num_hidden_layers, is_causal=False)
         self.embed_norm = optional_norm(config, config.embedding_norm)
         self.dropout = build_dropout(config)
         self.layers = nn.ModuleList(
@@ -202,12 +180,10 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
             length, device = inputs_embeds.shape[1], inputs_embeds.device
             position_ids = count_positions(attention_mask, length, 0, device)
 
-        hidden_states = self.add_types(inputs_embeds, token_type_ids)
+        hidden_states = self.add_types(inputs_embeds * self.embed_scale, token_type_ids)
         hidden_states = self.positions(hidden_states, position_ids)
         hidden_states = self.dropout(self.embed_norm(hidden_states))
-        rotations = {
-            kind: turn(hidden_states, position_ids) for kind, turn in self.rotations.items()
-        }
+        rotations = self.rotations(hidden_states, position_ids)
         hidden_states = self.run_layers(
             hidden_states, attention_mask, documents, rotations, position_ids=position_ids, **kwargs
         )
@@ -227,8 +203,8 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
             kind: prepare_mask(self.config, kind, attention_mask, hidden_states, documents)
             for kind in self.rotations
         }
-        position_bias = self.score_bias(hidden_states)
-        for layer in self.layers:
+        biases = self.score_bias(hidden_states)
+        for layer, position_bias in zip(self.layers, biases, strict=True):
             hidden_states = layer(
                 hidden_states,
                 position_bias,

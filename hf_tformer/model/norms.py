@@ -23,19 +23,61 @@ class RMSNorm(nn.Module):
         return f"{tuple(self.weight.shape)}, eps={self.eps}"
 
 
+class OffsetNorm(RMSNorm):
+    """The same, whose weight is what is added to 1: it starts as zeros, and decay leads back there.
+
+    In float32: the sum would be rounded in half precision. Not called after RMSNorm, whose weights
+    transformers starts as ones.
+    """
+
+    def __init__(self, size: int, eps: float):
+        super().__init__(size, eps)
+        self.weight = nn.Parameter(torch.zeros(size))
+
+    def forward(self, hidden_states):
+        exact = torch.promote_types(hidden_states.dtype, torch.float32)
+        weight = 1 + self.weight.to(exact)
+        states = hidden_states.to(exact)
+        normalised = nn.functional.rms_norm(states, weight.shape, weight, self.eps)
+        return normalised.to(hidden_states.dtype)
+
+
+class NormOfAllHeads(nn.Module):
+    """One norm over all heads of a token, [batch, seq, heads, head_dim] → the same shape."""
+
+    def __init__(self, norm: nn.Module):
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, heads):
+        return self.norm(heads.flatten(-2)).view_as(heads)
+
+
 def unchanged(hidden_states):
     """In place of a norm or a dropout that a model has not: cheaper to call than nn.Identity."""
     return hidden_states
 
 
+RMS_NORMS = {"rmsnorm": RMSNorm, "rmsnorm_offset": OffsetNorm}
+
+
 def build_norm(config, size: int) -> nn.Module:
     """Reads from config: norm_type, rms_norm_eps, layer_norm_eps."""
     # CODEPATH: rmsnorm in Llama, Mistral and Qwen; layernorm in GPT-2, BART and Marian; without
-    # its bias in ModernBERT
-    if config.norm_type == "rmsnorm":
-        return RMSNorm(size, config.rms_norm_eps)
+    # its bias in ModernBERT and Cohere; rmsnorm_offset in Gemma
+    if config.norm_type in RMS_NORMS:
+        return RMS_NORMS[config.norm_type](size, config.rms_norm_eps)
     has_bias = config.norm_type == "layernorm"
     return nn.LayerNorm(size, eps=config.layer_norm_eps, bias=has_bias)
+
+
+def build_head_norm(config, heads: int):
+    """Reads from config: qk_norm, head_dim (+ the norm's fields)."""
+    # CODEPATH: OLMo-2 normalises all heads of a token together
+    if config.qk_norm == "all":
+        return NormOfAllHeads(build_norm(config, heads * config.head_dim))
+    # CODEPATH: Qwen3 and Gemma 3 normalise each head; Llama, GPT-2, BART and the others do not
+    return build_norm(config, config.head_dim) if config.qk_norm else unchanged
 
 
 def optional_norm(config, wanted: bool) -> nn.Module:

@@ -66,11 +66,26 @@ class SinusoidalPositions(nn.Module):
         return torch.cat((sines, cosines), dim=-1)
 
     def forward(self, hidden_states, position_ids):
-        dims = torch.arange(0, self.hidden_size, 2, device=position_ids.device, dtype=torch.float32)
-        frequencies = 10000.0 ** (-dims / self.hidden_size)
-        angles = position_ids[..., None].float() * frequencies  # [batch, seq, hidden / 2]
+        angles = self.angles(position_ids[..., None].float())  # [batch, seq, hidden / 2]
         positions = self.arrange(angles.sin(), angles.cos())[..., : self.hidden_size]
         return hidden_states + positions.to(hidden_states.dtype)
+
+    def angles(self, places):
+        dims = torch.arange(0, self.hidden_size, 2, device=places.device, dtype=torch.float32)
+        return places * 10000.0 ** (-dims / self.hidden_size)
+
+
+class FairseqPositions(SinusoidalPositions):
+    """Fairseq's: counted from behind the id of padding, and the slowest turns at 1 / 10000."""
+
+    def __init__(self, hidden_size, pad_token_id):
+        super().__init__(hidden_size, "halves")
+        self.first = pad_token_id + 1
+
+    def angles(self, places):
+        pairs = self.hidden_size // 2
+        dims = torch.arange(pairs, device=places.device, dtype=torch.float32)
+        return (places + self.first) * 10000.0 ** (-dims / max(pairs - 1, 1))
 
 
 class LearnedPositions(nn.Embedding):
@@ -94,12 +109,15 @@ class LearnedPositions(nn.Embedding):
 
 def build_positions(config):
     """Reads from config: position_embedding_type, max_position_embeddings, hidden_size,
-    sinusoidal_layout."""
+    sinusoidal_layout, pad_token_id."""
     # CODEPATH: learned in GPT-2 and BART
     if config.position_embedding_type == "learned":
         return LearnedPositions(config.max_position_embeddings, config.hidden_size)
-    # CODEPATH: sinusoidal in the 2017 paper and Marian; rotary models add nothing here
+    # CODEPATH: sinusoidal in the 2017 paper and Marian, fairseq's in M2M100; rotary models add
+    # nothing here
     if config.position_embedding_type == "sinusoidal":
+        if config.sinusoidal_layout == "fairseq":
+            return FairseqPositions(config.hidden_size, config.pad_token_id)
         return SinusoidalPositions(config.hidden_size, config.sinusoidal_layout)
     return NoPositions()
 

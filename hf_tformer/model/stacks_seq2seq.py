@@ -16,12 +16,14 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import SELF_ATTENTION_ONLY, CrossAttention, PackedKeys, SelfAttention
+from .attention import SelfAttention
 from .configuration_seq2seq import TformerSeq2SeqConfig
-from .layers import Layer, build_dropout, initialise_projection
+from .cross_attention import SELF_ATTENTION_ONLY, CrossAttention, PackedKeys
+from .layers import Layer, build_dropout, build_output, embedding_scale, initialise
 from .masks import is_padding_mask, mask_unwritten_keys
-from .norms import build_norm, optional_norm
+from .norms import optional_norm
 from .positions import build_positions, build_rotation, count_positions, count_visible
+from .relative_bias import build_relative_bias
 
 
 class TformerSeq2SeqEncoderLayer(Layer):
@@ -37,12 +39,14 @@ class TformerSeq2SeqDecoderLayer(Layer):
     def __init__(self, config, layer_idx: int):
         super().__init__(config, layer_idx, is_causal=True)
         self.cross_attn = CrossAttention(config, layer_idx)
-        self.cross_attn_norm = build_norm(config, config.hidden_size)
+        self.cross_attn_norm = optional_norm(config, config.norm_position != "inside")
+        self.cross_attn_output = build_output(config)
 
     def forward(
         self,
         hidden_states,
         encoder_hidden_states,
+        position_bias=None,
         self_mask=None,
         cross_mask=None,
         position_embeddings=None,
@@ -50,20 +54,25 @@ class TformerSeq2SeqDecoderLayer(Layer):
         **kwargs,
     ):
         self_cache = None if past_key_values is None else past_key_values.self_attention_cache
+        bias = {} if position_bias is None else {"position_bias": position_bias}
 
         def attend(states):
-            return self.self_attn(states, self_mask, position_embeddings, self_cache, **kwargs)[0]
+            return self.self_attn(
+                states, self_mask, position_embeddings, self_cache, **bias, **kwargs
+            )[0]
 
         def attend_source(states):
             return self.cross_attn(
                 states, encoder_hidden_states, cross_mask, past_key_values, **kwargs
             )[0]
 
-        hidden_states = self.residual(hidden_states, self.self_attn_norm, attend, self.dropout)
-        hidden_states = self.residual(
-            hidden_states, self.cross_attn_norm, attend_source, self.dropout
-        )
-        return self.residual(hidden_states, self.mlp_norm, self.mlp, self.dropout)
+        for norm, sublayer, output in (
+            (self.self_attn_norm, attend, self.self_attn_output),
+            (self.cross_attn_norm, attend_source, self.cross_attn_output),
+            (self.mlp_norm, self.mlp, self.mlp_output),
+        ):
+            hidden_states = self.residual(hidden_states, norm, sublayer, output, self.dropout)
+        return hidden_states
 
 
 class TformerSeq2SeqPreTrainedModel(PreTrainedModel):
@@ -111,7 +120,7 @@ class TformerSeq2SeqPreTrainedModel(PreTrainedModel):
 
     def _init_weights(self, module):
         super()._init_weights(module)
-        initialise_projection(self.config, module)
+        initialise(self.config, module)
 
 
 class Stack(TformerSeq2SeqPreTrainedModel):
@@ -124,10 +133,10 @@ class Stack(TformerSeq2SeqPreTrainedModel):
         # No padding_idx: masks keep padding out, and where decoding starts with the padding id, as
         # in Marian, that embedding must train.
         self.embed_tokens = nn.Embedding(self.table_size(config), config.hidden_size)
-        # CODEPATH: the 2017 paper and Marian scale; Llama, GPT-2 and BART-large do not
-        self.embed_scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
+        self.embed_scale = embedding_scale(config)
         self.positions = build_positions(config)
         self.rotary_emb = build_rotation(config)
+        self.score_bias = build_relative_bias(config, self.depth(config), self.is_causal)
         self.embed_norm = optional_norm(config, config.embedding_norm)
         self.dropout = build_dropout(config)
         self.layers = nn.ModuleList(
@@ -155,6 +164,7 @@ class TformerSeq2SeqEncoder(Stack):
         "attentions": OutputRecorder(SelfAttention, index=1),
     }
     layer_class = TformerSeq2SeqEncoderLayer
+    is_causal = False
 
     def depth(self, config):
         return config.encoder_layers
@@ -189,9 +199,11 @@ class TformerSeq2SeqEncoder(Stack):
 
     def run_layers(self, hidden_states, mask, position_embeddings, **kwargs):
         """All layers and the final norm, [batch, source, hidden] → the same shape."""
-        for layer in self.layers_in_use():
+        biases = self.score_bias(hidden_states)
+        for layer, position_bias in zip(self.layers_in_use(), biases, strict=False):
             hidden_states = layer(
                 hidden_states,
+                position_bias,
                 attention_mask=mask,
                 position_embeddings=position_embeddings,
                 **kwargs,
@@ -214,6 +226,7 @@ class TformerSeq2SeqDecoder(Stack):
         "cross_attentions": OutputRecorder(CrossAttention, index=1),
     }
     layer_class = TformerSeq2SeqDecoderLayer
+    is_causal = True
 
     def depth(self, config):
         return config.decoder_layers
@@ -286,10 +299,13 @@ class TformerSeq2SeqDecoder(Stack):
         **kwargs,
     ):
         """All layers and the final norm, [batch, target, hidden] → the same shape."""
-        for layer in self.layers_in_use():
+        self_cache = None if past_key_values is None else past_key_values.self_attention_cache
+        biases = self.score_bias(hidden_states, self_cache)
+        for layer, position_bias in zip(self.layers_in_use(), biases, strict=False):
             hidden_states = layer(
                 hidden_states,
                 encoder_hidden_states,
+                position_bias,
                 self_mask=self_mask,
                 cross_mask=cross_mask,
                 position_embeddings=position_embeddings,

@@ -43,9 +43,13 @@ def with_model(model_class):
     return change
 
 
+def minus(states, norm, sublayer, output, dropout):
+    return states - output(sublayer(norm(states)))
+
+
 def own_residual(model):
     for layer in model.model.layers:
-        layer.residual = lambda states, norm, sublayer, dropout: states - sublayer(norm(states))
+        layer.residual = minus
     return model
 
 

@@ -93,8 +93,8 @@ ONLY = {
     "seq2seq": {"share_encoder_decoder_embeddings": st.booleans()},
     "encoder": {
         "type_vocab_size": st.integers(0, 3),
-        "score_bias": st.sampled_from(configuration_encoder.CHOICES["score_bias"]),
-        "head_act": st.sampled_from(configuration_encoder.CHOICES["head_act"]),
+        "score_bias": st.sampled_from((None, *configuration_encoder.CHOICES["score_bias"])),
+        "head_act": st.sampled_from((None, *configuration_encoder.CHOICES["head_act"])),
         "head_bias": st.booleans(),
         "classifier_pooling": st.sampled_from(configuration_encoder.CHOICES["classifier_pooling"]),
     },
