@@ -79,9 +79,16 @@ class Subject:
         return model.eval(), {kind: sorted(map(str, report[kind])) for kind in KINDS_OF_KEYS}
 
     def has(self, key: str) -> bool:
-        """Whether the main model has a parameter of this name, with or without a prefix."""
-        keys = set() if self.model is None else set(self.model.state_dict())
-        return key in keys | {k.partition(".")[2] for k in keys} or key.partition(".")[2] in keys
+        """Whether the main model, or its body, has such a parameter, with or without a prefix.
+
+        A head of its own may have parts that are called like those of the main model's head.
+        """
+        if self.model is None:
+            return False
+        body = getattr(self.model, self.model.base_model_prefix, None)
+        inner = {name.partition(".")[2] for name in self.model.state_dict()}
+        inner = inner if body is None else set(body.state_dict())
+        return key in self.model.state_dict() or not {key, key.partition(".")[2]}.isdisjoint(inner)
 
     def loaded(self) -> PreTrainedModel:
         if self.model is None:
