@@ -60,12 +60,12 @@ IGNORED = {
 }
 
 
-def shared_sizes(checkpoint: Checkpoint) -> Fields:
+def shared_sizes(checkpoint: Checkpoint, block: str = THEIRS) -> Fields:
     vocab_size, width = checkpoint.shape("tok_emb.weight")
     return {
         "vocab_size": vocab_size,
         "emb_dim": width,
-        "n_layers": count(checkpoint, f"{THEIRS}.att.W_query.weight"),
+        "n_layers": count(checkpoint, f"{block}.att.W_query.weight"),
         "tied": is_same(checkpoint, "tok_emb.weight", "out_head.weight"),
     }
 
@@ -173,7 +173,7 @@ FORMATS = (
             "context_length": 2048,  # a choice: rotary positions have no end
             **TOKEN_IDS,
         },
-        marks=(f"{THEIRS}.att.W_query.weight", f"{THEIRS}.ff.fc1.weight"),
+        marks=(f"{THEIRS}.norm1.weight", f"{THEIRS}.ff.fc1.weight"),
         ignored=IGNORED,
     ),
 )

@@ -10,6 +10,7 @@ from torch import nn
 
 from conversion.references.attention_is_all_you_need import Transformer
 from conversion.references.llms_from_scratch import GPT, Llama
+from conversion.references.llms_from_scratch_bonus import Gemma3, Qwen3
 from conversion.references.meta_llama import MetaLlama
 from conversion.references.nanogpt import NanoGPT
 from conversion.references.parts import sinusoids
@@ -32,11 +33,13 @@ class Case:
     def build(self):
         model = self.reference(SimpleNamespace(**self.config)).eval()
         generator = torch.Generator().manual_seed(0)
+        offsets = {f"{n}.scale": m.offset for n, m in model.named_modules() if hasattr(m, "offset")}
         with torch.no_grad():
             for name, tensor in model.named_parameters():
                 values = torch.randn(tensor.shape, generator=generator)
                 is_gain = tensor.ndim == 1 and not name.endswith(("bias", "shift"))
-                tensor.copy_(1 + 0.3 * values if is_gain else 0.25 * values)
+                gain = 1 - offsets.get(name, 0) + 0.3 * values
+                tensor.copy_(gain if is_gain else 0.25 * values)
             for table in model.buffers():
                 table.copy_(sinusoids(*table.shape[1:]))
         return model
@@ -136,6 +139,10 @@ META |= {"use_scaled_rope": False, "rope_scaling_factor": None}
 SCALED = {"use_scaled_rope": True, "rope_scaling_factor": 8.0}
 BOOK = {"vocab_size": 101, "emb_dim": 36, "hidden_dim": 44, "n_layers": 2, "n_heads": 6}
 BOOK |= {"tied": False, "context_length": 17, "kv_dim": 18}
+BONUS = {"vocab_size": 101, "emb_dim": 30, "hidden_dim": 44, "n_heads": 6, "n_kv_groups": 3}
+BONUS |= {"head_dim": 8, "rope_base": 50.0, "tied": False}
+GEMMA3 = {"sliding_window": 5, "rope_local_base": 20.0, "query_pre_attn_scalar": 21}
+GEMMA3 |= {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
 FREQ = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 FREQ |= {"original_context_length": 16}
 TUTORIAL = {"src_vocab_size": 97, "tgt_vocab_size": 101, "d_model": 30, "d_ff": 44}
@@ -169,6 +176,17 @@ def book_gpt(qkv_bias, save, **config):
     return Case("llms-from-scratch-gpt", GPT, config, save, {"n_heads": 6})
 
 
+def book_qwen3(**config):
+    config = {**BONUS, "n_layers": 2, **config}
+    return Case("llms-from-scratch-qwen3", Qwen3, config, save_state, {"rope_base": 50.0})
+
+
+def book_gemma3(unsaid=(), **config):
+    config = {**BONUS, **GEMMA3, **config}
+    settings = {n: config[n] for n in (*GEMMA3, "rope_base") if n not in unsaid}
+    return Case("llms-from-scratch-gemma3", Gemma3, config, save_state, settings)
+
+
 def aiayn(proj, embs, scale):
     flags = {"proj_share_weight": proj, "embs_share_weight": embs, "scale_emb_or_prj": scale}
     config = {**AIAYN, **flags}
@@ -200,6 +218,16 @@ CASES = {
     "book gpt without biases": book_gpt(False, save_state, tied=True),
     "book llama": book_llama(None),
     "book llama scaled": book_llama(FREQ),
+    "book qwen3": book_qwen3(),
+    "book qwen3 tied": book_qwen3(tied=True),
+    "book gemma3": book_gemma3(),
+    "book gemma3 tied, all slide": book_gemma3(tied=True, layer_types=["sliding_attention"] * 3),
+    "book gemma3 all full": book_gemma3(layer_types=["full_attention"] * 2),
+    "book gemma3 as released": book_gemma3(
+        unsaid=("query_pre_attn_scalar", "layer_types"),
+        query_pre_attn_scalar=BONUS["head_dim"],
+        layer_types=[*["sliding_attention"] * 5, "full_attention", "sliding_attention"],
+    ),
     "tutorial seq2seq": Case(
         "tutorial-seq2seq", TutorialSeq2Seq, TUTORIAL, save_state, {"num_heads": 3}
     ),

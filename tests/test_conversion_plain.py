@@ -5,12 +5,14 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from converting import CLASSES, assert_refused
 from plain import CASES, nanogpt, save_nanogpt
 from safetensors.torch import load_file, save_file
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
 import conversion.convert
 from conversion import ConversionError, export_checkpoint, import_checkpoint, verify
@@ -67,6 +69,7 @@ def test_an_import_is_recognised_and_has_the_same_logits(name, tmp_path):
         ("book gpt", "gpt2"),
         ("meta two ranks", "llama"),
         ("book llama scaled", "llama"),
+        ("book qwen3", "qwen3"),
         ("tutorial seq2seq", "torch-transformer"),
     ],
 )
@@ -77,6 +80,53 @@ def test_the_models_of_transformers_and_torch_agree_with_our_references(name, to
     import_checkpoint(src, tmp_path / "ours", settings=case.settings)
     export_checkpoint(tmp_path / "ours", tmp_path / "elsewhere", to=to)
     assert verify(src, tmp_path / "elsewhere", settings=case.settings) < 1e-4
+
+
+IN_TRANSFORMERS = {  # names of the book's Gemma 3 → those of transformers'
+    "tok_emb": "model.embed_tokens",
+    "out_head": "lm_head",
+    "final_norm": "model.norm",
+    "blocks.": "model.layers.",
+    **{f"att.W_{name}": f"self_attn.{name[0]}_proj" for name in ("query", "key", "value")},
+    "att.out_proj": "self_attn.o_proj",
+    "att.": "self_attn.",
+    "ff.fc1": "mlp.gate_proj",
+    "ff.fc2": "mlp.up_proj",
+    "ff.fc3": "mlp.down_proj",
+    ".scale": ".weight",
+}
+
+
+@torch.no_grad()
+def test_the_gemma3_of_transformers_agrees_with_our_reference():
+    case = CASES["book gemma3"]
+    ours, said = case.build(), SimpleNamespace(**case.config)
+    bases = {"full_attention": said.rope_base, "sliding_attention": said.rope_local_base}
+    config = Gemma3TextConfig(
+        vocab_size=said.vocab_size,
+        hidden_size=said.emb_dim,
+        intermediate_size=said.hidden_dim,
+        num_hidden_layers=len(said.layer_types),
+        num_attention_heads=said.n_heads,
+        num_key_value_heads=said.n_kv_groups,
+        head_dim=said.head_dim,
+        sliding_window=said.sliding_window,
+        layer_types=said.layer_types,
+        query_pre_attn_scalar=said.query_pre_attn_scalar,
+        rope_parameters={
+            kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()
+        },
+        tie_word_embeddings=False,
+    )
+    theirs = Gemma3ForCausalLM(config).eval()
+    state = {}
+    for name, tensor in ours.state_dict().items():
+        for old, new in IN_TRANSFORMERS.items():
+            name = name.replace(old, new)
+        state[name] = tensor
+    theirs.load_state_dict(state)
+    ids = torch.randint(101, (2, 17), generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(theirs(input_ids=ids).logits, ours(ids), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("torch")])
@@ -198,6 +248,24 @@ def test_what_was_assumed_is_reported(tmp_path, capsys):
     assert "pad_token_id" in capsys.readouterr().err
     settings = ["--set", "nhead=3", "--set", "pad_token_id=1"]
     assert main(["verify", str(src), str(tmp_path / "ours"), *settings]) == 0
+
+
+def test_what_the_book_says_of_layers_is_asked_for_assumed_or_refused(tmp_path):
+    case = CASES["book gemma3"]
+    _, src = case.save_to(tmp_path / "theirs")
+    with pytest.raises(ConversionError, match="--set sliding_window=512"):
+        import_checkpoint(src, tmp_path / "ours")
+    for settings, words in (
+        ({"layer_types": ["full_attention"]}, "layer_types has 1 entries"),
+        ({"layer_types": ["full"] * 3}, "layer_types holds .'full'."),
+        ({"query_pre_attn_scalar": 0}, "query_pre_attn_scalar is 0: give a number above zero"),
+        ({"query_pre_attn_scalar": "256"}, "query_pre_attn_scalar is '256'"),
+    ):
+        with pytest.raises(ConversionError, match=words):
+            import_checkpoint(src, tmp_path / "ours", settings={**case.settings, **settings})
+    done = import_checkpoint(src, tmp_path / "ours", settings={"sliding_window": 5})
+    assert done.assumed["layer_types"] == "every 6th full_attention"
+    assert done.assumed["rope_local_base"] == 10000.0
 
 
 @pytest.mark.parametrize("word", ["nhead", "=3", "nhead="])

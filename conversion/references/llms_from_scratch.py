@@ -71,14 +71,15 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config, act=F.silu):
         super().__init__()
+        self.act = act
         self.fc1 = nn.Linear(config.emb_dim, config.hidden_dim, bias=False)
         self.fc2 = nn.Linear(config.emb_dim, config.hidden_dim, bias=False)
         self.fc3 = nn.Linear(config.hidden_dim, config.emb_dim, bias=False)
 
     def forward(self, states):
-        return self.fc3(F.silu(self.fc1(states)) * self.fc2(states))
+        return self.fc3(self.act(self.fc1(states)) * self.fc2(states))
 
 
 class Block(nn.Module):
