@@ -1,6 +1,7 @@
 """The command `tformer convert`, also `tformer-convert` and `python -m conversion`."""
 
 import argparse
+import os
 import sys
 
 from huggingface_hub import constants
@@ -9,7 +10,9 @@ from transformers.utils import logging
 from hf_tformer.command_line import Parser
 from hf_tformer.inside import printable
 
+from . import listing
 from .convert import DTYPES, Conversion, export_checkpoint, import_checkpoint
+from .facts import matching
 from .plain import parse_settings
 from .proof import verify
 from .registry import FORMATS
@@ -22,7 +25,9 @@ def main(arguments: list[str] | None = None, prog: str = "tformer-convert") -> i
     options.progress = not constants.HF_HUB_DISABLE_PROGRESS_BARS
     logging.disable_progress_bar()  # those of loading, in the comparison
     try:
-        print(options.run(options))
+        print(options.run(options), flush=True)
+    except BrokenPipeError:  # whoever reads has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ConversionError, OSError) as error:
         print(printable(" ".join(f"{prog}: {error}".split())), file=sys.stderr)
         return 1
@@ -68,8 +73,12 @@ def build_parser(prog: str) -> Parser:
             metavar="NAME=VALUE",
             help="what a plain file does not say, by its name there; may be repeated",
         )
-    listing = commands.add_parser("formats", help="the formats, and the models that read them")
-    listing.set_defaults(run=list_formats)
+    formats = commands.add_parser("formats", help="the formats, and the models that they hold")
+    formats.add_argument("words", metavar="WORD", nargs="*", help="of a name, a model or a class")
+    shapes = formats.add_mutually_exclusive_group()
+    shapes.add_argument("--json", action="store_true", help="for a program")
+    shapes.add_argument("--markdown", action="store_true", help="for a page")
+    formats.set_defaults(run=list_formats, prog=prog)
     return parser
 
 
@@ -120,13 +129,14 @@ def run_verify(options: argparse.Namespace) -> str:
 
 
 def list_formats(options: argparse.Namespace) -> str:
-    lines = [f"{'format':25} import export"]
-    for form in FORMATS.values():
-        can_export = "yes" if form.config_to_theirs else "-"
-        settings = ", ".join(getattr(form, "settings", {}))
-        wanted = f"; --set {settings}" if settings else ""
-        lines.append(f"{form.name:25} yes    {can_export:6} {form.remark}{wanted}")
-    return "\n".join(lines)
+    forms = matching(options.words)
+    if options.json:
+        return listing.as_json(forms)
+    if options.markdown:
+        return listing.as_page(forms)
+    if options.words:
+        return listing.as_blocks(forms)
+    return listing.as_lines(forms, options.prog)
 
 
 if __name__ == "__main__":

@@ -115,7 +115,8 @@ def to_ours(theirs: SimpleNamespace) -> Fields:
 FORMATS = (
     PlainFormat(
         name="attention-is-all-you-need",
-        remark="the .chkpt of attention-is-all-you-need-pytorch",
+        remark="the .chkpt of attention-is-all-you-need-pytorch, which says all of it",
+        released="attention-is-all-you-need-pytorch",
         rules=RULES,
         config_to_ours=to_ours,
         our_classes=SEQ2SEQ,

@@ -77,6 +77,7 @@ FORMATS = (
         SEQ2SEQ,
         IGNORED,
         ZERO_IF_ABSENT,
+        released="BART, BART CNN, BART XSum, DistilBART",
     ),
     Format(
         "plbart",
@@ -87,5 +88,6 @@ FORMATS = (
         SEQ2SEQ,
         IGNORED,
         ZERO_IF_ABSENT,
+        released="PLBart",
     ),
 )

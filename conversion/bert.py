@@ -147,6 +147,7 @@ FORMATS = (
         prefix="bert",
         heads=BERT_HEADS,
         unread_fields=unread_fields,
+        released="BERT, multilingual BERT, MiniLM, BGE, E5, SciBERT",
     ),
     FormatWithHeads(
         "electra",
@@ -164,5 +165,6 @@ FORMATS = (
         prefix="electra",
         heads=ELECTRA_HEADS,
         unread_fields=unread_fields,
+        released="ELECTRA, base and large discriminators",
     ),
 )

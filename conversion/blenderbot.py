@@ -33,5 +33,6 @@ FORMATS = (
         ("BlenderbotConfig", "BlenderbotForConditionalGeneration"),
         SEQ2SEQ,
         zero_if_absent=ZERO_IF_ABSENT,
+        released="BlenderBot 400M, 1B and 3B",
     ),
 )

@@ -71,5 +71,6 @@ FORMATS = (
             texts=text_classifier("pre_classifier", "classifier"),
         ),
         unread_fields=unread_fields,
+        released="DistilBERT, multilingual DistilBERT",
     ),
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from .errors import UnexpressibleError
 from .formats import ENCODER
 from .heads import Head
 from .models import Config, Fields
@@ -70,10 +71,7 @@ def refuse_other_positions(theirs: Config) -> None:
     """Of old configurations: transformers of today reads the words and computes something else."""
     kind = getattr(theirs, "position_embedding_type", "absolute")
     if kind != "absolute":
-        raise ConversionError(
-            f"position_embedding_type is {kind!r}, which hf_tformer cannot express: only "
-            "'absolute' converts"
-        )
+        raise UnexpressibleError("position_embedding_type", kind, "hf_tformer", ("absolute",))
 
 
 def require_types(config: Config, reader: str) -> None:

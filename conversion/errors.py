@@ -1,4 +1,4 @@
-"""The one error that a conversion raises on purpose."""
+"""The one error that a conversion raises on purpose, and its most frequent kind."""
 
 from hf_tformer.inside import printable
 
@@ -8,3 +8,15 @@ class ConversionError(ValueError):
 
     def __init__(self, sentence: str):
         super().__init__(printable(sentence))  # it names files and values that others chose
+
+
+class UnexpressibleError(ConversionError):
+    """A field of a configuration has another value than those that the other side stands for."""
+
+    def __init__(self, name: str, actual: object, reader: str, values: tuple):
+        converts = "converts" if len(values) == 1 else "convert"
+        super().__init__(
+            f"{name} is {actual!r}, which {reader} cannot express: only "
+            f"{', '.join(map(repr, values))} {converts}"
+        )
+        self.name, self.values = name, values

@@ -86,5 +86,6 @@ FORMATS = (
         prefix="model",
         heads=heads(),
         unread_fields=unread_fields,
+        released="EuroBERT 210M to 2.1B",
     ),
 )

@@ -12,8 +12,9 @@ import transformers
 
 import hf_tformer
 
+from .errors import UnexpressibleError
 from .models import Config, Fields, Library
-from .rules import ConversionError, Rule
+from .rules import Rule
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class Format:
     `classes` are the names of the configuration and the model in transformers, `our_classes` is our
     family. `dropped` are tensors of theirs that have no place in ours and are named when they are
     left out, `first_position` how many of their positions are kept for padding. `sinusoids` are
-    frozen tables, which a file may lack or hold rounded: their model computes them.
+    frozen tables, which a file may lack or hold rounded: their model computes them. `released` are
+    models that people know by name, for the list of formats.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Format:
     dropped: dict[str, str] = field(default_factory=dict)  # their pattern → what it was for
     first_position: Callable = lambda config: 0
     sinusoids: tuple[str, ...] = ()  # theirs
+    released: str = ""
 
     @property
     def theirs(self) -> Library:
@@ -78,19 +81,14 @@ def require(config: Config, reader: str, **needed: object) -> None:
     for name, value in needed.items():
         actual = getattr(config, name, None)
         if actual != value:
-            raise ConversionError(
-                f"{name} is {actual!r}, which {reader} cannot express: only {value!r} converts"
-            )
+            raise UnexpressibleError(name, actual, reader, (value,))
 
 
 def choose(config: Config, reader: str, **choices: Iterable[object]) -> None:
     """Refuses a configuration whose fields have other values than these."""
     for name, values in choices.items():
         if getattr(config, name) not in values:
-            raise ConversionError(
-                f"{name} is {getattr(config, name)!r}, which {reader} cannot express: "
-                f"only {', '.join(map(repr, values))} convert"
-            )
+            raise UnexpressibleError(name, getattr(config, name), reader, tuple(values))
 
 
 def carry(config: Config, names: Iterable[str] | dict[str, str]) -> Fields:

@@ -89,7 +89,9 @@ def ernie_to_theirs(ours: Config) -> Fields:
 
 
 FORMATS = (
-    llama_format("glm", "Glm", glm_to_ours, glm_to_theirs, GLM_RULES),
-    llama_format("helium", "Helium", helium_to_ours, helium_to_theirs, LLAMA_RULES),
-    llama_format("ernie4_5", "Ernie4_5", ernie_to_ours, ernie_to_theirs, LLAMA_RULES),
+    llama_format("glm", "Glm", glm_to_ours, glm_to_theirs, GLM_RULES, "GLM-4 9B, GLM-Edge"),
+    llama_format("helium", "Helium", helium_to_ours, helium_to_theirs, LLAMA_RULES, "Helium 1"),
+    llama_format(
+        "ernie4_5", "Ernie4_5", ernie_to_ours, ernie_to_theirs, LLAMA_RULES, "ERNIE 4.5 0.3B"
+    ),
 )

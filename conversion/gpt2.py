@@ -92,5 +92,14 @@ def to_theirs(ours: Config) -> Fields:
 
 
 FORMATS = (
-    Format("gpt2", RULES, to_ours, to_theirs, ("GPT2Config", "GPT2LMHeadModel"), DECODER, IGNORED),
+    Format(
+        "gpt2",
+        RULES,
+        to_ours,
+        to_theirs,
+        ("GPT2Config", "GPT2LMHeadModel"),
+        DECODER,
+        IGNORED,
+        released="GPT-2, DistilGPT2, DialoGPT",
+    ),
 )

@@ -70,5 +70,6 @@ FORMATS = (
         ("GPTBigCodeConfig", "GPTBigCodeForCausalLM"),
         DECODER,
         IGNORED,
+        released="StarCoder, StarCoderBase, SantaCoder",
     ),
 )

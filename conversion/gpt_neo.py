@@ -94,5 +94,6 @@ FORMATS = (
         ("GPTNeoConfig", "GPTNeoForCausalLM"),
         DECODER,
         IGNORED,
+        released="GPT-Neo 125M to 2.7B, TinyStories",
     ),
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .checkpoints import read_json
+from .errors import UnexpressibleError
 from .formats import Format, choose
 from .models import Config, Fields
 from .rules import ConversionError, Rule, as_tuple
@@ -100,10 +101,7 @@ class FormatWithHeads(Format):
         for name in names:
             actual, expected = (plain(config, name) for config in (ours, back))
             if name not in skipped and actual != expected:
-                raise ConversionError(
-                    f"{name} is {actual!r}, which {self.classes[0]} cannot express: only "
-                    f"{expected!r} converts"
-                )
+                raise UnexpressibleError(name, actual, self.classes[0], (expected,))
 
 
 # Fields that are attributes only where they mean something.

@@ -160,17 +160,25 @@ def llama_format(
     to_ours: Callable,
     to_theirs: Callable,
     rules: tuple[Rule, ...] = RULES,
+    released: str = "",
 ) -> Format:
     classes = (f"{class_name}Config", f"{class_name}ForCausalLM")
-    return Format(name, rules, to_ours, to_theirs, classes, DECODER, IGNORED)
+    return Format(name, rules, to_ours, to_theirs, classes, DECODER, IGNORED, released=released)
 
 
+RELEASED = {
+    "Llama": "Llama 1, 2, 3, 3.1, 3.2, 3.3, Code Llama, Vicuna, TinyLlama, SmolLM, SmolLM2, Yi",
+    "Mistral": "Mistral 7B, Mistral Nemo, Mistral Small 3, Codestral, Zephyr",
+    "Qwen2": "Qwen1.5, Qwen2, Qwen2.5, QwQ",
+    "Qwen3": "Qwen3, without mixtures of experts",
+}
 FORMATS = tuple(
     llama_format(
         name.lower(),
         name,
         partial(to_ours, name=name.lower()),
         partial(to_theirs, name=name.lower()),
+        released=released,
     )
-    for name in ("Llama", "Mistral", "Qwen2", "Qwen3")
+    for name, released in RELEASED.items()
 )

@@ -149,6 +149,7 @@ FORMATS = (
     PlainFormat(
         name="llms-from-scratch-gpt",
         remark="the state dict of the GPT of LLMs-from-scratch",
+        released="LLMs-from-scratch, its GPT",
         rules=GPT_RULES,
         config_to_ours=gpt_to_ours,
         our_classes=DECODER,
@@ -161,6 +162,7 @@ FORMATS = (
     PlainFormat(
         name="llms-from-scratch-llama",
         remark="the state dict of the Llama 2 or 3 of LLMs-from-scratch",
+        released="LLMs-from-scratch, its Llama 2 and 3",
         rules=LLAMA_RULES,
         config_to_ours=llama_to_ours,
         our_classes=DECODER,

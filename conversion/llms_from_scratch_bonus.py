@@ -111,6 +111,7 @@ FORMATS = (
     PlainFormat(
         name="llms-from-scratch-qwen3",
         remark="the state dict of the Qwen3 of LLMs-from-scratch",
+        released="LLMs-from-scratch, its Qwen3",
         rules=rules(QWEN3_BLOCK, QWEN3_NORMS),
         config_to_ours=to_ours,
         our_classes=DECODER,
@@ -123,6 +124,7 @@ FORMATS = (
     PlainFormat(
         name="llms-from-scratch-gemma3",
         remark="the state dict of the Gemma 3 of LLMs-from-scratch",
+        released="LLMs-from-scratch, its Gemma 3",
         rules=rules(GEMMA3_BLOCK, GEMMA3_NORMS),
         config_to_ours=gemma3_to_ours,
         our_classes=DECODER,

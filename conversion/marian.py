@@ -159,5 +159,6 @@ FORMATS = (
         IGNORED,
         ZERO_IF_ABSENT,
         sinusoids=SINUSOIDS,
+        released="OPUS-MT (opus-mt-en-de and its siblings)",
     ),
 )

@@ -37,5 +37,6 @@ FORMATS = (
         SEQ2SEQ,
         IGNORED,
         ZERO_IF_ABSENT,
+        released="mBART 25, mBART 50",
     ),
 )

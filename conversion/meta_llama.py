@@ -177,7 +177,8 @@ def rope_of(theirs: SimpleNamespace) -> Fields:
 FORMATS = (
     PlainFormat(
         name="meta-llama",
-        remark="Meta's folder of params.json and consolidated.*.pth",
+        remark="Meta's folder, whose params.json says all but rope_scaling_factor",
+        released="Llama 1, 2, 3, 3.1, 3.2 and 3.3 as Meta ships them",
         rules=RULES,
         config_to_ours=to_ours,
         our_classes=DECODER,

@@ -21,6 +21,7 @@ from transformers.initialization import no_init_weights
 from transformers.utils import logging
 
 from .checkpoints import Checkpoint, open_checkpoint
+from .errors import UnexpressibleError
 from .rules import ConversionError, is_ignored
 from .transforms import are_sinusoids, sinusoids
 
@@ -209,10 +210,7 @@ def refuse_what_is_lost(ours: Config, theirs: Config, form: "Format | PlainForma
     for name in RARE:
         actual, expected = getattr(ours, name, None), getattr(back, name, None)
         if actual != expected:
-            raise ConversionError(
-                f"{name} is {actual!r}, which {form.name} cannot express: only {expected!r} "
-                "converts"
-            )
+            raise UnexpressibleError(name, actual, form.name, (expected,))
 
 
 def first_cause(error: BaseException) -> str:

@@ -106,5 +106,6 @@ FORMATS = (
             ),
         ),
         unread_fields=unread_fields,
+        released="ModernBERT, GTE ModernBERT",
     ),
 )

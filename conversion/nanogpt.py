@@ -89,7 +89,8 @@ def to_ours(theirs: SimpleNamespace) -> Fields:
 FORMATS = (
     PlainFormat(
         name="nanogpt",
-        remark="nanoGPT's ckpt.pt",
+        remark="nanoGPT's ckpt.pt, which says all of it",
+        released="nanoGPT, compiled or not, with biases or without",
         rules=rules,
         config_to_ours=to_ours,
         our_classes=DECODER,

@@ -86,7 +86,9 @@ def arcee_to_theirs(ours: Config) -> Fields:
 
 
 FORMATS = (
-    llama_format("olmo", "Olmo", olmo_to_ours, olmo_to_theirs, OLMO_RULES),
-    llama_format("seed_oss", "SeedOss", seed_oss_to_ours, seed_oss_to_theirs),
-    llama_format("arcee", "Arcee", arcee_to_ours, arcee_to_theirs),
+    llama_format("olmo", "Olmo", olmo_to_ours, olmo_to_theirs, OLMO_RULES, "OLMo 1B and 7B"),
+    llama_format(
+        "seed_oss", "SeedOss", seed_oss_to_ours, seed_oss_to_theirs, released="Seed-OSS 36B"
+    ),
+    llama_format("arcee", "Arcee", arcee_to_ours, arcee_to_theirs, released="Arcee AFM 4.5B"),
 )

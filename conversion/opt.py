@@ -139,6 +139,7 @@ FORMATS = (
         ("OPTConfig", "OPTForCausalLM"),
         DECODER,
         OPT_IGNORED,
+        released="OPT, all sizes but 350M",
     ),
     Format(
         "biogpt",
@@ -147,5 +148,6 @@ FORMATS = (
         biogpt_to_theirs,
         ("BioGptConfig", "BioGptForCausalLM"),
         DECODER,
+        released="BioGPT, BioGPT Large",
     ),
 )

@@ -42,5 +42,6 @@ FORMATS = (
         SEQ2SEQ,
         zero_if_absent=ZERO_IF_ABSENT,
         sinusoids=tuple(TABLES.values()),
+        released="PEGASUS (XSum, CNN/DailyMail and its siblings)",
     ),
 )

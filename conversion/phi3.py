@@ -59,4 +59,13 @@ def to_theirs(ours: Config) -> Fields:
     }
 
 
-FORMATS = (llama_format("phi3", "Phi3", to_ours, to_theirs, PHI3_RULES),)
+FORMATS = (
+    llama_format(
+        "phi3",
+        "Phi3",
+        to_ours,
+        to_theirs,
+        PHI3_RULES,
+        "Phi-3 mini and medium, Phi-3.5 mini, Phi-4, Phi-4 mini",
+    ),
+)

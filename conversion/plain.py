@@ -59,6 +59,7 @@ class PlainFormat:
     config_to_theirs: Callable | None = None  # None: import only
     hides_padding: bool = False
     opener: Callable | None = None  # None: one file, or a folder of theirs that we wrote
+    released: str = ""  # what people look for by name
     zero_if_absent = ()
     sinusoids = ()
     dropped: ClassVar[dict[str, str]] = {}

@@ -109,12 +109,13 @@ FORMATS = (
             prefix="roberta",
             heads=heads(name),
             unread_fields=unread_fields,
+            released=released,
         )
-        for model_type, name in {
-            "roberta": "Roberta",
-            "xlm-roberta": "XLMRoberta",
-            "camembert": "Camembert",
-        }.items()
+        for model_type, name, released in (
+            ("roberta", "Roberta", "RoBERTa, DistilRoBERTa, CodeBERT"),
+            ("xlm-roberta", "XLMRoberta", "XLM-RoBERTa, BGE-M3, multilingual E5"),
+            ("camembert", "Camembert", "CamemBERT"),
+        )
     ),
     FormatWithHeads(
         "mpnet",
@@ -132,5 +133,6 @@ FORMATS = (
         prefix="mpnet",
         heads=heads("MPNet"),
         unread_fields=unread_fields,
+        released="MPNet, all-mpnet-base",
     ),
 )

@@ -71,5 +71,6 @@ FORMATS = (
         ("StableLmConfig", "StableLmForCausalLM"),
         DECODER,
         IGNORED,
+        released="StableLM 3B, StableLM Zephyr 3B, StableLM 2 1.6B",
     ),
 )

@@ -86,5 +86,6 @@ FORMATS = (
         ("Starcoder2Config", "Starcoder2ForCausalLM"),
         DECODER,
         IGNORED,
+        released="StarCoder2 3B, 7B and 15B",
     ),
 )

@@ -191,6 +191,7 @@ FORMATS = (
     PlainFormat(
         name="torch-transformer",
         remark="torch.nn.Transformer, named as in PyTorch's translation tutorial",
+        released="torch.nn.Transformer",
         rules=rules,
         config_to_ours=to_ours,
         config_to_theirs=to_theirs,

@@ -68,6 +68,7 @@ FORMATS = (
     PlainFormat(
         name="tutorial-gpt",
         remark="the state dict of the tutorial GPT",
+        released="the tutorial GPT, which has no positions",
         rules=RULES,
         config_to_ours=to_ours,
         our_classes=DECODER,

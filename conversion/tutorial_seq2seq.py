@@ -92,6 +92,7 @@ FORMATS = (
     PlainFormat(
         name="tutorial-seq2seq",
         remark="the state dict of the tutorial encoder-decoder",
+        released="the tutorial encoder-decoder (W_q, W_k, W_v, W_o)",
         rules=RULES,
         config_to_ours=to_ours,
         our_classes=SEQ2SEQ,

@@ -1,0 +1,34 @@
+"""Models of transformers and ours write the same texts, with a cache, greedily and by beams."""
+
+import pytest
+import test_parity_decoder as decoders
+import test_parity_seq2seq as seq2seqs
+import torch
+from converting import CASES
+from transformers import GenerationConfig
+
+# No token comes twice and no text ends early: where tables are tied, random models repeat one word.
+HABITS = {"max_new_tokens": 6, "no_repeat_ngram_size": 1, "do_sample": False}
+TOKENS = {"pad_token_id": 0, "eos_token_id": None, "decoder_start_token_id": 2}
+# Where a text grows beyond the length first trained on, transformers reads it anew, ours goes on.
+READ_ANEW = "phi3 longrope in windows"
+PROMPT = 7  # tokens at most: with what is written, learned positions have no more
+
+
+def padded_prompts(is_seq2seq):
+    batch = seq2seqs.right_padded_batch() if is_seq2seq else decoders.left_padded_batch()
+    part = slice(PROMPT) if is_seq2seq else slice(-PROMPT, None)
+    return {name: batch[name][:, part] for name in ("input_ids", "attention_mask")}
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != READ_ANEW])
+def test_the_texts_of_transformers_are_written(name):
+    models = CASES[name].build("sdpa")
+    prompts = padded_prompts(models[0].config.is_encoder_decoder)
+    for beams in (1, 3):
+        habits = GenerationConfig(**HABITS, **TOKENS, num_beams=beams)
+        texts = []
+        for model in models:
+            model.generation_config = habits
+            texts.append(model.generate(**prompts))
+        assert torch.equal(*texts), f"{beams} beams"
