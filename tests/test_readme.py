@@ -90,7 +90,7 @@ def test_the_commands_of_a_page_are_targets_of_the_makefile(page):
         assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.parametrize("page", [*PAGES, "CONTRIBUTING.md", "SECURITY.md"])
+@pytest.mark.parametrize("page", [*PAGES, "CONTRIBUTING.md", "SECURITY.md", "FORMATS.md"])
 def test_every_path_that_a_page_names_exists(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     named = set(re.findall(r"`((?:tests|tools|hf_tformer|examples)/[\w./]+)`", text))
