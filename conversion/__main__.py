@@ -78,7 +78,7 @@ def build_parser(prog: str) -> Parser:
     shapes = formats.add_mutually_exclusive_group()
     shapes.add_argument("--json", action="store_true", help="for a program")
     shapes.add_argument("--markdown", action="store_true", help="for a page")
-    formats.set_defaults(run=list_formats, prog=prog)
+    formats.set_defaults(run=list_formats)
     return parser
 
 
@@ -136,7 +136,7 @@ def list_formats(options: argparse.Namespace) -> str:
         return listing.as_page(forms)
     if options.words:
         return listing.as_blocks(forms)
-    return listing.as_lines(forms, options.prog)
+    return listing.as_lines(forms)
 
 
 if __name__ == "__main__":

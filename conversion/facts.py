@@ -39,7 +39,8 @@ def facts(form: Format | PlainFormat) -> dict[str, object]:
 def group_of(form: Format | PlainFormat) -> str:
     if isinstance(form, PlainFormat):
         return PROGRAMS
-    return next(group for group, library in FAMILIES.items() if library == form.our_classes)
+    config_name = form.our_classes.config_name
+    return next(name for name, library in FAMILIES.items() if library.config_name == config_name)
 
 
 def only_with(form: Format | PlainFormat) -> dict[str, str]:

@@ -47,14 +47,14 @@ PROOFS = {
 TABLE = ("| name | models | ways | read by | what to know |", "|---|---|---|---|---|")
 
 
-def as_lines(forms: list[Format | PlainFormat], prog: str) -> str:
+def as_lines(forms: list[Format | PlainFormat]) -> str:
     """One line for each format."""
     width = max(len(form.name) for form in forms)
     lines = []
     for group, members in grouped(forms).items():
         lines.append(f"{group} ({len(members)})")
         lines += [f"  {f.name:{width}}  {ways(f):9}  {f.released}".rstrip() for f in members]
-    lines.append(f"{prog} formats WORD: what those that have the word ask, leave out and refuse")
+    lines.append("tformer convert formats WORD: all that is known of those that have the word")
     return "\n".join(lines)
 
 

@@ -174,7 +174,7 @@ def test_the_command_converts_both_ways_and_verifies(tmp_path, llama, capsys):
     assert "not verified" in capsys.readouterr().out
     assert main(["verify", str(llama), back]) == 0
     assert main(["formats"]) == 0
-    assert "MarianMTModel" in capsys.readouterr().out
+    assert "OPUS-MT" in capsys.readouterr().out
 
 
 def test_a_failure_of_the_command_is_one_sentence(tmp_path):

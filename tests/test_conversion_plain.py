@@ -305,11 +305,3 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
         if "--rules" not in command:  # tests/test_conversion_rules.py
             assert main(command) == 0, capsys.readouterr().err
             shutil.rmtree("ours")
-
-
-def test_the_list_says_which_way_each_format_goes(capsys):
-    main(["formats"])
-    lines = {line.split()[0]: line.split()[1:3] for line in capsys.readouterr().out.splitlines()}
-    assert lines["torch-transformer"] == lines["llama"] == ["yes", "yes"]
-    assert lines["nanogpt"] == lines["meta-llama"] == ["yes", "-"]
-    assert lines.keys() >= {case.form for case in CASES.values()}
