@@ -139,7 +139,7 @@ class Library:
             model.eval(),
             model.get_input_embeddings().num_embeddings,
             model.get_output_embeddings().out_features if config.is_encoder_decoder else None,
-            getattr(config, "max_position_embeddings", LONGEST) - self.first_position(config),
+            longest_text(config) - self.first_position(config),
             config.pad_token_id,
             ask_encoder if self.is_encoder else ask,
             [
@@ -153,6 +153,12 @@ class Library:
             self.is_encoder,
             getattr(config, "type_vocab_size", 0),
         )
+
+
+def longest_text(config: PreTrainedConfig) -> int:
+    """MPT has its own name for it and cannot read more; models without any limit have no name."""
+    named = (getattr(config, name, None) for name in ("max_position_embeddings", "max_seq_len"))
+    return next((length for length in named if length is not None), LONGEST)
 
 
 @contextmanager

@@ -69,18 +69,30 @@ def last_half(tensor):
 
 
 def query_key_or_value(part):
-    """Of GPT-BigCode's fused tensor, with six heads of five: 90 rows hold the query, the key and
-    the value of each head in turn, 40 rows six queries, then one key and one value for all."""
+    """Of a fused tensor with heads of five: the query, the key and the value of each head in turn
+    (BLOOM), or, in 40 rows, six queries, then one key and one value for all (GPT-BigCode)."""
 
     def rows(tensor):
         if len(tensor) == 40:
             return tensor.split((30, 5, 5))[part]
-        return torch.cat([head.chunk(3)[part] for head in tensor.chunk(6)])
+        return tensor.unflatten(0, (-1, 3, 5))[:, part].flatten(0, 1)
 
     return rows
 
 
 FUSED_QUERY, FUSED_KEY, FUSED_VALUE = map(query_key_or_value, range(3))
+
+
+def first_third(tensor):
+    return tensor.chunk(3)[0]
+
+
+def second_third(tensor):
+    return tensor.chunk(3)[1]
+
+
+def last_third(tensor):
+    return tensor.chunk(3)[2]
 
 
 def flattened(tensor):
@@ -281,6 +293,65 @@ OPT = Table(
     }
 )
 
+BLOOM = Table(
+    {
+        **same("lm_head.weight"),
+        "model.embed_tokens.weight": "transformer.word_embeddings.weight",
+        "model.embed_norm.*": "transformer.word_embeddings_layernorm.*",
+        "model.layers.*.self_attn_norm.*": "transformer.h.*.input_layernorm.*",
+        "model.layers.*.self_attn.q_proj.*": (
+            "transformer.h.*.self_attention.query_key_value.*",
+            FUSED_QUERY,
+        ),
+        "model.layers.*.self_attn.k_proj.*": (
+            "transformer.h.*.self_attention.query_key_value.*",
+            FUSED_KEY,
+        ),
+        "model.layers.*.self_attn.v_proj.*": (
+            "transformer.h.*.self_attention.query_key_value.*",
+            FUSED_VALUE,
+        ),
+        "model.layers.*.self_attn.o_proj.*": "transformer.h.*.self_attention.dense.*",
+        "model.layers.*.mlp_norm.*": "transformer.h.*.post_attention_layernorm.*",
+        "model.layers.*.mlp.up_proj.*": "transformer.h.*.mlp.dense_h_to_4h.*",
+        "model.layers.*.mlp.down_proj.*": "transformer.h.*.mlp.dense_4h_to_h.*",
+        "model.norm.*": "transformer.ln_f.*",
+    }
+)
+
+MPT = Table(
+    {
+        **same("lm_head.weight"),
+        "model.embed_tokens.weight": "transformer.wte.weight",
+        "model.layers.*.self_attn_norm.weight": "transformer.blocks.*.norm_1.weight",
+        "model.layers.*.self_attn.q_proj.weight": (
+            "transformer.blocks.*.attn.Wqkv.weight",
+            first_third,
+        ),
+        "model.layers.*.self_attn.k_proj.weight": (
+            "transformer.blocks.*.attn.Wqkv.weight",
+            second_third,
+        ),
+        "model.layers.*.self_attn.v_proj.weight": (
+            "transformer.blocks.*.attn.Wqkv.weight",
+            last_third,
+        ),
+        "model.layers.*.self_attn.o_proj.weight": "transformer.blocks.*.attn.out_proj.weight",
+        "model.layers.*.mlp_norm.weight": "transformer.blocks.*.norm_2.weight",
+        "model.layers.*.mlp.up_proj.weight": "transformer.blocks.*.ffn.up_proj.weight",
+        "model.layers.*.mlp.down_proj.weight": "transformer.blocks.*.ffn.down_proj.weight",
+        "model.norm.weight": "transformer.norm_f.weight",
+    }
+)
+
+XGLM = Table(
+    {
+        **{x: theirs for x, theirs in opt_rules("model").items() if x != "model.positions.weight"},
+        **same("lm_head.weight"),
+        "model.norm.*": "model.layer_norm.*",
+    }
+)
+
 STARCODER2 = Table(
     {
         **same("model.embed_tokens.weight", "model.norm.*", "lm_head.weight"),
@@ -310,11 +381,15 @@ TABLES = {
     "gpt_neo": GPT_NEO,
     "gpt_bigcode": GPT_BIGCODE,
     "opt": OPT,
+    "bloom": BLOOM,
+    "mpt": MPT,
+    "xglm": XGLM,
     "biogpt": BIOGPT,
     "starcoder2": STARCODER2,
     "marian": MARIAN,
     "pegasus": PEGASUS,
     "blenderbot": BLENDERBOT,
+    "m2m_100": PEGASUS,
     **dict.fromkeys(("bart", "mbart", "plbart"), BART),
 }
 

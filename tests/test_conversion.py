@@ -87,6 +87,10 @@ def test_every_rotary_type_of_llama_converts_both_ways(rope_type, tmp_path):
         "pegasus",
         "plbart",
         "blenderbot",
+        "bloom",
+        "mpt",
+        "xglm",
+        "m2m_100",
     ],
 )
 def test_the_configuration_comes_back_as_it_was(name, tmp_path):

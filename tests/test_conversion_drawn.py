@@ -1,13 +1,19 @@
-"""Random encoders of transformers are converted and proven, or refused by a sentence."""
+"""Random models of transformers are converted and proven, or refused by a sentence."""
 
+import drawn_distances
+import drawn_encoders
 import pytest
 import transformers
-from drawn_encoders import FORMATS, draw
 from parity import randomise
 
 from conversion import ConversionError, export_checkpoint, import_checkpoint
 
 pytestmark = pytest.mark.usefixtures("warm_python")
+
+DRAWS = {
+    **dict.fromkeys(drawn_encoders.FORMATS, drawn_encoders.draw),
+    **dict.fromkeys(drawn_distances.FORMATS, drawn_distances.draw),
+}
 
 # What a draw spoils is refused before a model is made of it, or by the name of a field.
 FIELDS = {
@@ -25,12 +31,23 @@ FIELDS = {
     "partial_rotary_factor",
     "num_hidden_layers",
     "head_dim",
+    "apply_residual_connection_post_layernorm",
+    "slow_but_exact",
+    "clip_qkv",
+    "alibi",
+    "alibi_bias_max",
+    "qk_ln",
+    "no_bias",
+    "logit_scale",
+    "expansion_ratio",
+    "decoder_ffn_dim",
+    "encoder_layers",
 }
 
 
 def converted(form, seed, folder):
     """Whether the drawn model converts both ways, or why not; None where there is no such model."""
-    class_name, config_name, fields = draw(form, seed)
+    class_name, config_name, fields = DRAWS[form](form, seed)
     try:
         config = getattr(transformers, config_name)(**fields)
         model = randomise(getattr(transformers, class_name)(config), seed)
@@ -57,14 +74,14 @@ def count(form, seeds, tmp_path):
     return results.count(True), len(refusals)
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_a_few_drawn_encoders_convert_or_are_refused(form, tmp_path):
+@pytest.mark.parametrize("form", DRAWS)
+def test_a_few_drawn_models_convert_or_are_refused(form, tmp_path):
     assert count(form, range(5), tmp_path)[0] >= 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", FORMATS)
-def test_many_drawn_encoders_convert_or_are_refused(form, tmp_path):
+@pytest.mark.parametrize("form", DRAWS)
+def test_many_drawn_models_convert_or_are_refused(form, tmp_path):
     equal, refused = count(form, range(100, 300), tmp_path)
     assert equal > 120
     assert refused > 0

@@ -120,6 +120,18 @@ THEIR_REFUSALS = {
         "starcoder2 sliding window",
         {"layer_types": ["full_attention"] * 3},
     ),
+    "bloom residual behind the norm": (
+        "bloom",
+        {"apply_residual_connection_post_layernorm": True},
+    ),
+    "bloom slices": ("bloom", {"slow_but_exact": True}),
+    "mpt other widths": ("mpt", {"expansion_ratio": 2}),
+    "mpt biases": ("mpt", {"no_bias": False}),
+    "mpt scaled logits": ("mpt", {"logit_scale": 0.5}),
+    "mpt other norms": ("mpt", {"norm_type": "rmsnorm"}),
+    "xglm other padding": ("xglm", {"pad_token_id": 3}),
+    "xglm cross-attention": ("xglm", {"add_cross_attention": True}),
+    "m2m_100 two head counts": ("m2m_100", {"decoder_attention_heads": 5}),
     "llama part of each head": (
         "llama tied",
         {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}},
@@ -141,6 +153,36 @@ PLAIN = {"norm_type": "layernorm", "mlp_type": "plain"}
 LEARNED = {"position_embedding_type": "learned", **PLAIN}
 GPT_NEO = {"attention_output_bias": True, **LEARNED}
 GPT_BIGCODE = {"attention_bias": True, "mlp_bias": True, **GPT_NEO}
+THEIR_BIASES = {"attention_bias": True, "attention_output_bias": True, "mlp_bias": True}
+ALIBI = {
+    "position_embedding_type": "none",
+    "score_bias": "alibi",
+    "mlp_type": "plain",
+    "intermediate_size": 48,
+}
+BLOOM = {
+    **ALIBI,
+    **THEIR_BIASES,
+    "norm_type": "layernorm",
+    "embedding_norm": True,
+    "hidden_act": "gelu_new",
+}
+MPT = {**ALIBI, "norm_type": "layernorm_unbiased", "hidden_act": "gelu"}
+XGLM = {
+    **PLAIN,
+    **THEIR_BIASES,
+    "position_embedding_type": "sinusoidal",
+    "sinusoidal_layout": "fairseq",
+    "pad_token_id": 1,
+}
+M2M100 = {"sinusoidal_layout": "fairseq", "norm_position": "pre", "lm_head_bias": False}
+
+
+def but(layout, **fields):
+    """The layout with these fields, which stand first."""
+    return {**fields, **{name: layout[name] for name in layout if name not in fields}}
+
+
 OUR_REFUSALS = [
     ("llama", {"qk_norm": True}),
     ("llama", {"norm_position": "post"}),
@@ -214,6 +256,27 @@ OUR_REFUSALS = [
             **GPT_BIGCODE,
         },
     ),
+    ("bloom", but(BLOOM, score_bias=None)),
+    ("bloom", but(BLOOM, embedding_norm=False)),
+    ("bloom", but(BLOOM, intermediate_size=47)),
+    ("bloom", but(BLOOM, hidden_act="gelu")),
+    ("bloom", but(BLOOM, attention_bias=False)),
+    ("bloom", but(BLOOM, head_dim=4)),
+    ("bloom", but(BLOOM, attention_scale=1.0)),
+    ("mpt", but(MPT, norm_type="layernorm")),
+    ("mpt", but(MPT, mlp_bias=True)),
+    ("mpt", but(MPT, embedding_norm=True)),
+    ("mpt", but(MPT, intermediate_size=47)),
+    ("mpt", but(MPT, qk_norm=True)),
+    ("mpt", but(MPT, num_key_value_heads=1)),
+    ("xglm", but(XGLM, pad_token_id=0)),
+    ("xglm", but(XGLM, sinusoidal_layout="halves")),
+    ("xglm", but(XGLM, layer_norm_eps=1e-3)),
+    ("xglm", but(XGLM, attention_bias=False)),
+    ("m2m_100", but(M2M100, sinusoidal_layout="halves")),
+    ("m2m_100", but(M2M100, lm_head_bias=True)),
+    ("m2m_100", but(M2M100, norm_position="post")),
+    ("m2m_100", but(M2M100, embedding_norm=True)),
     ("stablelm", {"norm_type": "rmsnorm"}),
     ("stablelm", {"head_dim": 4, "norm_type": "layernorm"}),
     ("stablelm", {"sliding_window": 4, "norm_type": "layernorm"}),
@@ -233,7 +296,8 @@ OUR_REFUSALS = [
 
 @pytest.mark.parametrize(("to", "fields"), OUR_REFUSALS, ids=lambda value: str(value)[:40])
 def test_what_they_cannot_express_is_refused_by_field_and_value(to, fields, tmp_path):
-    family = "tformer_seq2seq" if to in ("marian", "bart") else "tformer_decoder"
+    is_pair = to in ("marian", "bart", "m2m_100")
+    family = "tformer_seq2seq" if is_pair else "tformer_decoder"
     save_ours(tmp_path / "theirs", family, **fields)
 
     def run(src, dst):

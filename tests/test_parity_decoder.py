@@ -8,6 +8,8 @@ from transformers import (
     ArceeForCausalLM,
     BioGptConfig,
     BioGptForCausalLM,
+    BloomConfig,
+    BloomForCausalLM,
     Ernie4_5Config,
     Ernie4_5ForCausalLM,
     GlmConfig,
@@ -24,6 +26,8 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    MptConfig,
+    MptForCausalLM,
     OlmoConfig,
     OlmoForCausalLM,
     OPTConfig,
@@ -40,6 +44,8 @@ from transformers import (
     StableLmForCausalLM,
     Starcoder2Config,
     Starcoder2ForCausalLM,
+    XGLMConfig,
+    XGLMForCausalLM,
 )
 from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -261,6 +267,51 @@ def starcoder2(use_bias=True, **options):
     )
 
 
+ALIBI = {**GPT2_OURS, "position_embedding_type": "none", "score_bias": "alibi"}
+
+
+def bloom(heads=6, **options):
+    """Its model has a width of its own for the MLP, and one activation."""
+    sizes = {"hidden_size": 5 * heads, "num_attention_heads": heads}
+    layout = {"intermediate_size": 20 * heads, "hidden_act": "gelu_pytorch_tanh"}
+    return Case(
+        (BloomConfig, BloomForCausalLM),
+        OURS,
+        {**COMMON, **sizes, **options},
+        theirs={"layer_norm_epsilon": 1e-3},
+        ours={**ALIBI, **layout, "embedding_norm": True},
+    )
+
+
+def mpt(heads=6, softmax_scale=None, **options):
+    """What it has besides the weights of its norms are projections."""
+    sizes = {"hidden_size": 5 * heads, "num_attention_heads": heads}
+    layout = {"intermediate_size": 20 * heads, "hidden_act": "gelu", **NO_BIASES}
+    return Case(
+        (MptConfig, MptForCausalLM),
+        OURS,
+        {**COMMON, **sizes, **options},
+        theirs={"layer_norm_epsilon": 1e-3, "attn_config": {"softmax_scale": softmax_scale}},
+        ours={
+            **ALIBI,
+            **layout,
+            "norm_type": "layernorm_unbiased",
+            "attention_scale": softmax_scale,
+        },
+    )
+
+
+def xglm(**options):
+    sinusoids = {"position_embedding_type": "sinusoidal", "sinusoidal_layout": "fairseq"}
+    return Case(
+        (XGLMConfig, XGLMForCausalLM),
+        OURS,
+        {**COMMON, **GPT2_SIZES, "pad_token_id": 1, "scale_embedding": True, **options},
+        theirs={**LEARNED_THEIRS, "dropout": 0.0},
+        ours={**LEARNED_OURS, **sinusoids},
+    )
+
+
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 SLIDING = {"use_sliding_window": True, "sliding_window": WINDOW}
 
@@ -324,6 +375,13 @@ CASES = {
     "gpt_bigcode head by head": gpt_bigcode(multi_query=False),
     "biogpt": biogpt(scale_embedding=True),
     "biogpt untied": biogpt(scale_embedding=False, tie_word_embeddings=False),
+    "bloom": bloom(),
+    "bloom three heads untied": bloom(3, tie_word_embeddings=False),
+    "mpt": mpt(),
+    "mpt one head untied": mpt(1, tie_word_embeddings=False),
+    "mpt scale of its own": mpt(2, softmax_scale=0.3),
+    "xglm": xglm(),
+    "xglm untied, not scaled": xglm(scale_embedding=False, tie_word_embeddings=False),
     "stablelm partial rotation": stablelm(rope_type="default"),
     "stablelm partial yarn": stablelm(
         rope_type="yarn", factor=4.0, original_max_position_embeddings=8

@@ -10,6 +10,8 @@ from transformers import (
     BartForConditionalGeneration,
     BlenderbotConfig,
     BlenderbotForConditionalGeneration,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
     MarianConfig,
     MarianMTModel,
     MBartConfig,
@@ -110,6 +112,15 @@ def blenderbot(ours=None, **options):
     return bart((BlenderbotConfig, BlenderbotForConditionalGeneration), ours, **options)
 
 
+def m2m_100(ours=None, **options):
+    """mBART's layers behind sinusoids that begin at the id of padding; the head has no bias."""
+    sinusoids = {"position_embedding_type": "sinusoidal", "sinusoidal_layout": "fairseq"}
+    ours = {**sinusoids, "norm_position": "pre", "embedding_norm": False, "lm_head_bias": False} | (
+        ours or {}
+    )
+    return bart((M2M100Config, M2M100ForConditionalGeneration), ours, **options)
+
+
 # Without tying, their three tables and the output projection are four tensors.
 UNTIED = {"share_encoder_decoder_embeddings": False}
 TWO_VOCABULARIES = {
@@ -137,6 +148,8 @@ CASES = {
     "plbart": plbart(scale_embedding=True),
     "plbart untied": plbart(ours=UNTIED, tie_word_embeddings=False),
     "blenderbot": blenderbot(scale_embedding=True),
+    "m2m_100": m2m_100(scale_embedding=True),
+    "m2m_100 untied": m2m_100(UNTIED, tie_word_embeddings=False),
     "blenderbot untied": blenderbot(UNTIED, tie_word_embeddings=False),
 }
 

@@ -71,6 +71,24 @@ BART = {
     "embedding_norm": True,
     "lm_head_bias": True,
 }
+M2M100 = {**SEQ2SEQ, **NORMS_FIRST, "sinusoidal_layout": "fairseq", "lm_head_bias": False}
+ALIBI = {
+    "position_embedding_type": "none",
+    "score_bias": "alibi",
+    "mlp_type": "plain",
+    "sliding_window": None,
+    "layer_types": None,
+}
+FAIRSEQ = {
+    **PLAIN_NORM,
+    **BIASES,
+    "position_embedding_type": "sinusoidal",
+    "sinusoidal_layout": "fairseq",
+    "layer_norm_eps": 1e-5,
+    "sliding_window": None,
+    "layer_types": None,
+    "pad_token_id": 1,
+}
 WANTED = {
     "llama": {},
     "mistral": {},
@@ -81,6 +99,9 @@ WANTED = {
     "biogpt": {**LEARNED, **BIASES, "layer_norm_eps": 1e-5},
     "gpt_neo": {**LEARNED, **BIASES, "attention_bias": False, "attention_scale": 1.0},
     "gpt_bigcode": {**LEARNED, **BIASES},
+    "bloom": {**ALIBI, **PLAIN_NORM, **BIASES, "embedding_norm": True, "hidden_act": "gelu_new"},
+    "mpt": {**ALIBI, "norm_type": "layernorm_unbiased", "hidden_act": "gelu"},
+    "xglm": FAIRSEQ,
     "starcoder2": PLAIN_NORM,
     "stablelm": {"norm_type": "layernorm"},
     "marian": MARIAN,
@@ -89,6 +110,7 @@ WANTED = {
     "mbart": {**BART, **NORMS_FIRST},
     "pegasus": {**MARIAN, **NORMS_FIRST},
     "blenderbot": {**BART, **NORMS_FIRST, "embedding_norm": False},
+    "m2m_100": M2M100,
     "torch-transformer": {**SEQ2SEQ, "hidden_act": "gelu"},
 }
 # What these leave free, beside sizes, token ids and rotations.
@@ -109,8 +131,10 @@ FREE = (
     "share_encoder_decoder_embeddings",
 )
 KEPT = ("rope_parameters", "sliding_window", "layer_types", "source_vocab_size")
-OF_SEQ2SEQ = ("marian", "bart", "plbart", "mbart", "pegasus", "blenderbot", "torch-transformer")
-WHOLE_HEADS = (*OF_SEQ2SEQ, "gpt2", "opt", "biogpt", "gpt_neo", "gpt_bigcode")
+OF_SEQ2SEQ = ("marian", "bart", "plbart", "mbart", "pegasus", "blenderbot", "m2m_100")
+OF_SEQ2SEQ += ("torch-transformer",)
+FOUR_TIMES = ("bloom", "mpt")  # as wide is their MLP
+WHOLE_HEADS = (*OF_SEQ2SEQ, *FOUR_TIMES, "gpt2", "opt", "biogpt", "gpt_neo", "gpt_bigcode", "xglm")
 
 
 @st.composite
@@ -127,6 +151,8 @@ def converted_cases(draw):
         size = 2 * draw(st.integers(1, 5))
         config |= {"num_key_value_heads": None, "hidden_size": heads * size, "head_dim": None}
         config.pop("value_head_dim", None)
+        if form in FOUR_TIMES:
+            config["intermediate_size"] = 4 * heads * size
     elif config.get("head_dim", 0) is not None:
         heads = config.get("num_attention_heads", 8)
         if (config.get("head_dim") or config["hidden_size"] // heads) % 2:
