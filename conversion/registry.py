@@ -47,6 +47,7 @@ from .formats import OURS, Format
 from .heads import FormatWithHeads, architecture_of
 from .models import Library
 from .plain import PlainFormat
+from .refused import REFUSED
 from .rules import ConversionError
 
 FORMATS = {
@@ -90,6 +91,8 @@ FORMATS = {
 
 
 def named(name: str) -> Format | PlainFormat:
+    if name in REFUSED:
+        raise ConversionError(f"{name} is no format, for {REFUSED[name]}")
     if name not in FORMATS:
         raise ConversionError(f"there is no format {name!r}: choose one of {', '.join(FORMATS)}")
     return FORMATS[name]
@@ -144,6 +147,11 @@ def format_of(src: str | Path, name: str | None = None) -> Format | PlainFormat:
     model_type = model_type_of(src)
     if model_type in OURS:
         raise ConversionError(f"{src} is a {model_type} already: export it, or leave it as it is")
+    if model_type in REFUSED:
+        raise ConversionError(
+            f"model_type is {model_type!r} in {src}/config.json, which hf_tformer cannot express: "
+            f"{REFUSED[model_type]}"
+        )
     if model_type not in FORMATS:
         raise ConversionError(
             f"model_type is {model_type!r} in {src}/config.json: choose a folder of {of_folders()}"

@@ -1,0 +1,142 @@
+"""Models of transformers that ours cannot express: by name, with the reason and what to take.
+
+What is not named here, and read by no format, is merely unknown.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why some models do not convert, and formats that serve the same ends."""
+
+    why: str
+    instead: tuple[str, ...]
+    model_types: tuple[str, ...]
+
+
+ENCODERS = ("bert", "roberta", "modernbert")
+DECODERS = ("llama", "qwen3", "mistral")
+SEQ2SEQ = ("bart", "mbart", "m2m_100")
+EXPERTS = "its layers choose among experts, and ours have one MLP each"
+
+
+def names(words: str) -> tuple[str, ...]:
+    return tuple(words.split())
+
+
+REFUSALS = (
+    Refusal(
+        EXPERTS,
+        DECODERS,
+        names("""
+            afmoe cohere2_moe dbrx dots1 ernie4_5_moe exaone_moe flex_olmo glm4_moe glm4_moe_lite
+            granitemoe granitemoe_swa granitemoeshared hunyuan_v1_moe jetmoe llama4 llama4_text
+            longcat_flash minimax_m2 mixtral olmoe phimoe qwen2_moe qwen3_moe
+        """),
+    ),
+    Refusal(EXPERTS, SEQ2SEQ, names("nllb-moe switch_transformers")),
+    Refusal(
+        "its layers choose among experts, and its scores have sinks beside the keys",
+        DECODERS,
+        names("gpt_oss"),
+    ),
+    Refusal(
+        "its keys and values are compressed (latent attention), and ours are not",
+        DECODERS,
+        names("deepseek_v2 deepseek_v3 deepseek_v32 minicpm3 youtu"),
+    ),
+    Refusal(
+        "its layers carry a state or convolve, and ours attend",
+        DECODERS,
+        names("""
+            bamba falcon_h1 falcon_mamba jamba kimi_linear lfm2 lfm2_moe mamba mamba2 minimax
+            nemotron_h olmo_hybrid qwen3_5 qwen3_next recurrent_gemma rwkv xlstm zamba zamba2
+        """),
+    ),
+    Refusal(
+        "its layers may carry a state or choose among experts, which ours do not",
+        DECODERS,
+        names("granitemoehybrid"),
+    ),
+    Refusal(
+        "its norms of queries and keys follow the rotation, and ours come before it",
+        DECODERS,
+        names("hunyuan_v1_dense"),
+    ),
+    Refusal("its activation (xIELU) learns numbers of its own", DECODERS, names("apertus")),
+    Refusal(
+        "it adds one to the weights of its LayerNorm (LayerNorm1P), which rounds them in a file",
+        DECODERS,
+        names("nemotron"),
+    ),
+    Refusal(
+        "its layers read embeddings of their own, or keys of other layers",
+        DECODERS,
+        names("gemma3n gemma3n_text gemma4 gemma4_text"),
+    ),
+    Refusal("it has norms inside its attention and its MLP", DECODERS, names("bitnet")),
+    Refusal("it subtracts one attention from another", DECODERS, names("diffllama")),
+    Refusal(
+        "its scores compare contents with positions (disentangled attention)",
+        ENCODERS,
+        names("deberta deberta-v2"),
+    ),
+    Refusal(
+        "its layers share their weights, and its embeddings are narrower than they",
+        ENCODERS,
+        names("albert"),
+    ),
+    Refusal("its embeddings are narrower than its layers", ENCODERS, names("mobilebert rembert")),
+    Refusal(
+        "its attention mixes windows with tokens or blocks that all see",
+        (*ENCODERS, *SEQ2SEQ),
+        names("big_bird bigbird_pegasus led longformer longt5"),
+    ),
+    Refusal(
+        "its layers do not attend as ours do: they transform, convolve, hash or shorten a text",
+        ENCODERS,
+        names("canine convbert fnet funnel mra nystromformer reformer squeezebert xlnet yoso"),
+    ),
+    Refusal("it computes with integers", ENCODERS, names("ibert")),
+    Refusal(
+        "its decoder normalises the words before it adds positions to them",
+        ("blenderbot",),
+        names("blenderbot-small"),
+    ),
+    Refusal("its decoder predicts several tokens at once", SEQ2SEQ, names("prophetnet")),
+    Refusal(
+        "its stacks have widths of their own, and its cross-attention bounds its scores",
+        SEQ2SEQ,
+        names("t5gemma"),
+    ),
+    Refusal(
+        "its decoder attends to the source and to itself at once (merged attention)",
+        SEQ2SEQ,
+        names("t5gemma2"),
+    ),
+    Refusal(
+        "it joins two models of other formats",
+        SEQ2SEQ,
+        names("encoder-decoder rag speech-encoder-decoder vision-encoder-decoder"),
+    ),
+    Refusal(
+        "it reads images or sound, and ours read text",
+        (),
+        names("""
+            clip fuyu hubert idefics idefics2 idefics3 internvl kosmos-2 llava llava_next
+            llava_onevision mistral3 mllama paligemma phi4_multimodal qwen2_5_vl qwen2_audio
+            qwen2_vl qwen3_vl seamless_m4t siglip smolvlm speech_to_text trocr vit wav2vec2 whisper
+        """),
+    ),
+)
+
+
+def sentence(refusal: Refusal) -> str:
+    if not refusal.instead:
+        return f"{refusal.why}: there is no way round"
+    return f"{refusal.why}: choose another model, as of {', '.join(refusal.instead)}"
+
+
+# model_type → why not
+REFUSED = {name: sentence(refusal) for refusal in REFUSALS for name in refusal.model_types}
