@@ -113,9 +113,9 @@ def build_positions(config):
     # CODEPATH: learned in GPT-2 and BART
     if config.position_embedding_type == "learned":
         return LearnedPositions(config.max_position_embeddings, config.hidden_size)
-    # CODEPATH: sinusoidal in the 2017 paper and Marian, fairseq's in M2M100; rotary models add
-    # nothing here
+    # CODEPATH: sinusoidal in the 2017 paper and Marian; rotary models add nothing here
     if config.position_embedding_type == "sinusoidal":
+        # CODEPATH: fairseq's in M2M100, NLLB and XGLM
         if config.sinusoidal_layout == "fairseq":
             return FairseqPositions(config.hidden_size, config.pad_token_id)
         return SinusoidalPositions(config.hidden_size, config.sinusoidal_layout)
