@@ -85,10 +85,11 @@ def to_ours(theirs: Config) -> Fields:
 def to_theirs(ours: Config) -> Fields:
     require(ours, "MPT", **FIXED, intermediate_size=4 * ours.hidden_size)
     whole_heads(ours, "MPT")
+    scale = ours.attention_scale
     return {
         **carry(ours, inverted(FIELDS)),
         "emb_pdrop": ours.dropout,
-        "attn_config": {"softmax_scale": ours.attention_scale},
+        "attn_config": {"softmax_scale": None if scale is None else float(scale)},
     }
 
 

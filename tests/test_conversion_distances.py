@@ -4,7 +4,15 @@ import pytest
 import test_parity_decoder as decoders
 import test_parity_seq2seq as seq2seqs
 import torch
-from converting import CASES, CLASSES, assert_refused, edit_config, edit_weights, save_theirs
+from converting import (
+    CASES,
+    CLASSES,
+    assert_refused,
+    edit_config,
+    edit_weights,
+    save_ours,
+    save_theirs,
+)
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
@@ -12,6 +20,7 @@ from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositio
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 
 from conversion import export_checkpoint, import_checkpoint
+from conversion.bloom import GELU
 from hf_tformer.model.linear_bias import slopes_of
 from hf_tformer.model.positions import FairseqPositions
 
@@ -123,3 +132,32 @@ def test_each_other_attention_of_mpt_is_refused_by_name(field, tmp_path):
     save_theirs(CASES["mpt"], tmp_path / "theirs")
     edit_config(tmp_path / "theirs", attn_config={field: MPT_ATTENTION[field]})
     assert_refused(tmp_path, f"{field} is {MPT_ATTENTION[field]!r}", "hf_tformer cannot express")
+
+
+WITHOUT_PLACES = {
+    "position_embedding_type": "none",
+    "score_bias": "alibi",
+    "mlp_type": "plain",
+    "num_attention_heads": 3,
+    "num_key_value_heads": 3,
+    "intermediate_size": 48,
+}
+MPT = {**WITHOUT_PLACES, "norm_type": "layernorm_unbiased", "hidden_act": "gelu"}
+BLOOM = {**WITHOUT_PLACES, **dict.fromkeys(decoders.BIASES, True), "norm_type": "layernorm"}
+BLOOM["embedding_norm"] = True
+FAIRSEQ = {"position_embedding_type": "sinusoidal", "sinusoidal_layout": "fairseq"}
+XGLM = {**BLOOM, **FAIRSEQ, "score_bias": None, "embedding_norm": False, "pad_token_id": 1}
+OURS = [
+    ("mpt", MPT),
+    ("mpt", {**MPT, "attention_scale": 1, "max_position_embeddings": 7}),
+    *(("bloom", {**BLOOM, "hidden_act": name}) for name in GELU),
+    ("xglm", {**XGLM, "scale_embedding": True, "tie_word_embeddings": False}),
+    ("m2m_100", {**FAIRSEQ, "norm_position": "pre", "lm_head_bias": False}),
+]
+
+
+@pytest.mark.parametrize(("to", "fields"), OURS, ids=str)
+def test_a_model_of_ours_in_their_layout_is_exported_and_proven(to, fields, tmp_path):
+    family = "tformer_seq2seq" if to == "m2m_100" else "tformer_decoder"
+    save_ours(tmp_path / "ours", family, **fields)
+    assert export_checkpoint(tmp_path / "ours", tmp_path / "theirs", to=to).difference < 1e-4
