@@ -86,7 +86,7 @@ def to_ours(theirs: Config) -> Fields:
         "num_key_value_heads": theirs.n_head,
         "intermediate_size": 4 * theirs.hidden_size,
         "hidden_act": GELU[0],
-        "max_position_embeddings": getattr(theirs, "seq_length", LENGTH),
+        "max_position_embeddings": getattr(theirs, "seq_length", None) or LENGTH,
     }
 
 

@@ -161,6 +161,24 @@ class RotaryPairs:
 
 
 @dataclass(frozen=True)
+class SwappedHalves:
+    """Rotary positions turn heads the other way in theirs: as if their halves were exchanged.
+
+    `heads` names the field that counts them.
+    """
+
+    heads: str
+
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        return tuple(
+            tensor.unflatten(0, (getattr(config, self.heads), 2, -1)).flip(1).flatten(0, 2)
+            for tensor in tensors
+        )
+
+    inverse = forward
+
+
+@dataclass(frozen=True)
 class Zeros:
     """Ours has a vector that theirs lacks, such as the bias of a norm: nothing is added."""
 

@@ -1,4 +1,4 @@
-"""Random configurations of BLOOM, MPT, XGLM and M2M100, some of which do not convert.
+"""Random configurations of BLOOM, MPT, XGLM, M2M100 and nanochat, some of which do not convert.
 
 Every field that changes an answer is drawn, and what old folders hold besides.
 """
@@ -9,6 +9,7 @@ FORMATS = {
     "bloom": ("BloomForCausalLM", "BloomConfig"),
     "mpt": ("MptForCausalLM", "MptConfig"),
     "xglm": ("XGLMForCausalLM", "XGLMConfig"),
+    "nanochat": ("NanoChatForCausalLM", "NanoChatConfig"),
     "m2m_100": ("M2M100ForConditionalGeneration", "M2M100Config"),
 }
 ACTIVATIONS = ["gelu", "gelu_new", "relu", "silu", "tanh", "quick_gelu"]
@@ -99,7 +100,31 @@ def m2m_100(rng, heads, width):
     }
 
 
-OWN = {"bloom": bloom, "mpt": mpt, "xglm": xglm, "m2m_100": m2m_100}
+def nanochat(rng, heads, width):
+    kinds = ["default", "linear", "dynamic", "llama3"]
+    rope = {"rope_type": rng.choice(kinds), "rope_theta": 10 ** rng.uniform(1, 6)}
+    if rope["rope_type"] != "default":
+        rope["factor"] = rng.choice([1.0, 2.5, 8.0])
+    if rope["rope_type"] == "llama3":
+        rope |= {"original_max_position_embeddings": 8}
+        rope |= {"low_freq_factor": 0.5, "high_freq_factor": 2.0}
+    return {
+        "num_attention_heads": heads,
+        "num_key_value_heads": rng.choice([None, 1, heads]),
+        "num_hidden_layers": rng.randint(1, 4),
+        "hidden_size": width,
+        "head_dim": rng.choice([width // heads, 4, 6]),
+        "intermediate_size": rng.randint(1, 40),
+        "hidden_act": rng.choice([*ACTIVATIONS, "relu2"]),
+        "rms_norm_eps": 10 ** rng.uniform(-9, -1),
+        "attention_bias": rng.random() < 0.4,
+        "final_logit_softcapping": rng.choice([None, 1.5, 15.0]),
+        "max_position_embeddings": rng.randint(4, 99),
+        "rope_parameters": rope,
+    }
+
+
+OWN = {"bloom": bloom, "mpt": mpt, "xglm": xglm, "m2m_100": m2m_100, "nanochat": nanochat}
 # One thing that no conversion may pass over in silence.
 SPOILT = {
     "bloom": [
@@ -117,6 +142,10 @@ SPOILT = {
         {"expansion_ratio": 2},
     ],
     "xglm": [{"pad_token_id": 4}, {"pad_token_id": None}],
+    "nanochat": [
+        {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}},
+        {"eos_token_id": 10**6},
+    ],
     "m2m_100": [
         {"decoder_ffn_dim": 41},
         {"pad_token_id": None},

@@ -47,6 +47,11 @@ def without_pairs_in_half(tensor):
     return by_heads(tensor, [0, 2, 1, 3, 4, 5, 6, 7])
 
 
+def other_way(tensor):
+    """nanochat turns by the negative angle: the halves of a head change places."""
+    return by_heads(tensor, [4, 5, 6, 7, 0, 1, 2, 3])
+
+
 def by_heads(tensor, order):
     return tensor.unflatten(0, (-1, 8))[:, order].flatten(0, 1)
 
@@ -166,6 +171,18 @@ OLMO = Table(
         **same("model.layers.*.self_attn.*.*", "model.layers.*.mlp.*.*"),
     },
     constant=("model.norm.*", "model.layers.*.self_attn_norm.*", "model.layers.*.mlp_norm.*"),
+)
+
+NANOCHAT = Table(
+    {
+        **same("model.embed_tokens.weight", "lm_head.weight"),
+        **same("model.layers.*.self_attn.v_proj.*", "model.layers.*.self_attn.o_proj.*"),
+        "model.layers.*.self_attn.q_proj.*": ("model.layers.*.self_attn.q_proj.*", other_way),
+        "model.layers.*.self_attn.k_proj.*": ("model.layers.*.self_attn.k_proj.*", other_way),
+        "model.layers.*.mlp.up_proj.*": "model.layers.*.mlp.fc1.*",
+        "model.layers.*.mlp.down_proj.*": "model.layers.*.mlp.fc2.*",
+    },
+    constant=(*OLMO.constant, "model.embed_norm.*", "model.layers.*.self_attn.*_norm.*"),
 )
 
 PHI3 = Table(
@@ -375,6 +392,7 @@ TABLES = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "stablelm", "seed_oss", "arcee"), LLAMA),
     "phi3": PHI3,
     "olmo": OLMO,
+    "nanochat": NANOCHAT,
     "glm": GLM,
     **dict.fromkeys(("helium", "ernie4_5"), NEIGHBOURS),
     "gpt2": GPT2,

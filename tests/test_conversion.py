@@ -88,6 +88,7 @@ def test_every_rotary_type_of_llama_converts_both_ways(rope_type, tmp_path):
         "plbart",
         "blenderbot",
         "bloom",
+        "nanochat",
         "mpt",
         "xglm",
         "m2m_100",

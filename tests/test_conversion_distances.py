@@ -1,4 +1,4 @@
-"""BLOOM, MPT, M2M100 and XGLM: how they tell places apart, the texts they write, old files."""
+"""BLOOM, MPT, M2M100, XGLM, nanochat: how they tell places apart, their texts, old files."""
 
 import pytest
 import test_parity_decoder as decoders
@@ -62,7 +62,7 @@ def assert_same_texts(ours, theirs, **how):
 
 
 @pytest.mark.parametrize("how", [{}, {"num_beams": 3}], ids=["greedy", "beams"])
-@pytest.mark.parametrize("name", ["bloom", "mpt", "xglm", "m2m_100"])
+@pytest.mark.parametrize("name", ["bloom", "mpt", "xglm", "m2m_100", "nanochat"])
 def test_padded_texts_are_continued_as_they_continue_them(name, how, tmp_path):
     theirs = save_theirs(CASES[name], tmp_path / "theirs")
     theirs.config.use_cache = theirs.generation_config.use_cache = True  # MPT's default is not to
@@ -151,6 +151,7 @@ OURS = [
     ("mpt", MPT),
     ("mpt", {**MPT, "attention_scale": 1, "max_position_embeddings": 7}),
     *(("bloom", {**BLOOM, "hidden_act": name}) for name in GELU),
+    ("nanochat", {"embedding_norm": True, "qk_norm": True, "mlp_type": "plain"}),
     ("xglm", {**XGLM, "scale_embedding": True, "tie_word_embeddings": False}),
     ("m2m_100", {**FAIRSEQ, "norm_position": "pre", "lm_head_bias": False}),
 ]

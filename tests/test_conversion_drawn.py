@@ -41,6 +41,7 @@ FIELDS = {
     "logit_scale",
     "expansion_ratio",
     "decoder_ffn_dim",
+    "rope_type",
     "encoder_layers",
 }
 

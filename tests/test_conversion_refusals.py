@@ -175,6 +175,7 @@ XGLM = {
     "sinusoidal_layout": "fairseq",
     "pad_token_id": 1,
 }
+NANOCHAT = {"embedding_norm": True, "qk_norm": True, "mlp_type": "plain"}
 M2M100 = {"sinusoidal_layout": "fairseq", "norm_position": "pre", "lm_head_bias": False}
 
 
@@ -277,6 +278,12 @@ OUR_REFUSALS = [
     ("m2m_100", but(M2M100, lm_head_bias=True)),
     ("m2m_100", but(M2M100, norm_position="post")),
     ("m2m_100", but(M2M100, embedding_norm=True)),
+    ("nanochat", but(NANOCHAT, embedding_norm=False)),
+    ("nanochat", but(NANOCHAT, qk_norm=False)),
+    ("nanochat", but(NANOCHAT, qk_norm="all")),
+    ("nanochat", but(NANOCHAT, attention_output_bias=True)),
+    ("nanochat", but(NANOCHAT, attention_scale=1.0)),
+    ("nanochat", but(NANOCHAT, logit_scale=0.5)),
     ("stablelm", {"norm_type": "rmsnorm"}),
     ("stablelm", {"head_dim": 4, "norm_type": "layernorm"}),
     ("stablelm", {"sliding_window": 4, "norm_type": "layernorm"}),
@@ -329,6 +336,28 @@ def test_a_norm_that_has_learned_is_refused_where_theirs_do_not_learn(tmp_path, 
         export_checkpoint(src, dst, to="olmo")
 
     assert_refused(tmp_path, "norm", role, run=run)
+
+
+def test_a_norm_of_heads_that_has_learned_is_refused_for_nanochat(tmp_path):
+    save_ours(tmp_path / "theirs", **NANOCHAT)
+    name, values = "model.layers.1.self_attn.k_norm.weight", torch.full((6,), 1.5)
+    edit_weights(tmp_path / "theirs", lambda tensors: tensors.update({name: values}))
+    run = partial(export_checkpoint, to="nanochat")
+    assert_refused(tmp_path, "norm", "weight", run=run)
+
+
+@pytest.mark.parametrize("direction", ["import", "export"])
+def test_a_rotation_that_scales_is_refused_for_nanochat(direction, tmp_path):
+    """It norms what was turned, and so undoes the scale."""
+    yarn = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0}
+    if direction == "import":
+        save_theirs(CASES["nanochat"], tmp_path / "theirs")
+        edit_config(tmp_path / "theirs", rope_parameters=yarn)
+        run = import_checkpoint
+    else:
+        save_ours(tmp_path / "theirs", **NANOCHAT, rope_parameters=yarn)
+        run = partial(export_checkpoint, to="nanochat")
+    assert_refused(tmp_path, "rope_type", "yarn", "nanochat", run=run)
 
 
 def test_a_rotation_spread_over_whole_heads_is_refused_for_stablelm(tmp_path):

@@ -28,6 +28,8 @@ from transformers import (
     MistralForCausalLM,
     MptConfig,
     MptForCausalLM,
+    NanoChatConfig,
+    NanoChatForCausalLM,
     OlmoConfig,
     OlmoForCausalLM,
     OPTConfig,
@@ -165,6 +167,18 @@ def olmo(ours=None, **options):
     del options["rms_norm_eps"]
     ours = {"norm_type": "layernorm_unbiased", **(ours or {})}
     return Case((OlmoConfig, OlmoForCausalLM), OURS, options, ours=ours)
+
+
+def nanochat(attention_bias=False, **options):
+    """Its norms learn nothing, its heads turn by negative angles, its logits are bounded."""
+    options = {**MODERN, **ROPE, "hidden_act": "relu2", "final_logit_softcapping": 3.0, **options}
+    ours = {"embedding_norm": True, "qk_norm": True, "mlp_type": "plain"}
+    return Case(
+        (NanoChatConfig, NanoChatForCausalLM),
+        OURS,
+        {**options, "pad_token_id": None, "attention_bias": attention_bias},
+        ours={**ours, "attention_output_bias": attention_bias},
+    )
 
 
 def glm():
@@ -346,6 +360,10 @@ CASES = {
         {"norm_type": "layernorm", "attention_output_bias": True},
         attention_bias=True,
         tie_word_embeddings=True,
+    ),
+    "nanochat": nanochat(),
+    "nanochat biases tied": nanochat(
+        attention_bias=True, final_logit_softcapping=None, tie_word_embeddings=True
     ),
     "glm": glm(),
     "seed_oss": seed_oss(),
