@@ -135,7 +135,7 @@ REFUSALS = (
 def sentence(refusal: Refusal) -> str:
     if not refusal.instead:
         return f"{refusal.why}: there is no way round"
-    return f"{refusal.why}: choose another model, as of {', '.join(refusal.instead)}"
+    return f"{refusal.why}: choose a folder of {', '.join(refusal.instead)}"
 
 
 # model_type → why not
