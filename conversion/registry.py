@@ -94,7 +94,7 @@ FORMATS = {
 
 def named(name: str) -> Format | PlainFormat:
     if name in REFUSED:
-        raise ConversionError(f"{name} is no format, for {REFUSED[name]}")
+        raise ConversionError(f"{name} is no format, because {REFUSED[name]}")
     if name not in FORMATS:
         raise ConversionError(f"there is no format {name!r}: choose one of {', '.join(FORMATS)}")
     return FORMATS[name]
@@ -151,8 +151,8 @@ def format_of(src: str | Path, name: str | None = None) -> Format | PlainFormat:
         raise ConversionError(f"{src} is a {model_type} already: export it, or leave it as it is")
     if model_type in REFUSED:
         raise ConversionError(
-            f"model_type is {model_type!r} in {src}/config.json, which hf_tformer cannot express: "
-            f"{REFUSED[model_type]}"
+            f"model_type is {model_type!r} in {src}/config.json, which hf_tformer cannot express, "
+            f"because {REFUSED[model_type]}"
         )
     if model_type not in FORMATS:
         raise ConversionError(
