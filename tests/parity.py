@@ -253,6 +253,40 @@ BLENDERBOT = Table(
 )
 
 
+def t5_table(mlp, distances="table.weight", layer="0"):
+    """`mlp` is ours → theirs, `distances` our table of the layer of theirs that holds it."""
+    rules = {
+        **same("lm_head.weight"),
+        "model.shared.weight": "shared.weight",
+        "model.*.embed_tokens.weight": "*.embed_tokens.weight",
+    }
+    for stack, last in (("encoder", 1), ("decoder", 2)):
+        ours, theirs = f"model.{stack}.layers.*", f"{stack}.block.*.layer"
+        for x in "qkvo":
+            rules[f"{ours}.self_attn.{x}_proj.weight"] = f"{theirs}.0.SelfAttention.{x}.weight"
+        rules[f"{ours}.self_attn_norm.weight"] = f"{theirs}.0.layer_norm.weight"
+        for our_name, name in mlp.items():
+            rules[f"{ours}.mlp.{our_name}.weight"] = f"{theirs}.{last}.DenseReluDense.{name}.weight"
+        rules[f"{ours}.mlp_norm.weight"] = f"{theirs}.{last}.layer_norm.weight"
+        rules[f"model.{stack}.score_bias.{distances}"] = (
+            f"{stack}.block.{layer}.layer.0.SelfAttention.relative_attention_bias.weight"
+        )
+        rules[f"model.{stack}.norm.weight"] = f"{stack}.final_layer_norm.weight"
+    for x in "qkvo":
+        rules[f"model.decoder.layers.*.cross_attn.{x}_proj.weight"] = (
+            f"decoder.block.*.layer.1.EncDecAttention.{x}.weight"
+        )
+    rules["model.decoder.layers.*.cross_attn_norm.weight"] = (
+        "decoder.block.*.layer.1.layer_norm.weight"
+    )
+    return Table(rules)
+
+
+T5_MLP = {"up_proj": "wi", "down_proj": "wo"}
+T5_GATED_MLP = {"gate_proj": "wi_0", "up_proj": "wi_1", "down_proj": "wo"}
+UMT5_DISTANCES = {"distances": "tables.*.weight", "layer": "*"}
+
+
 def opt_rules(stack):
     return {
         "model.embed_tokens.weight": f"{stack}.embed_tokens.weight",
@@ -409,7 +443,18 @@ TABLES = {
     "blenderbot": BLENDERBOT,
     "m2m_100": PEGASUS,
     **dict.fromkeys(("bart", "mbart", "plbart"), BART),
+    **dict.fromkeys(("t5", "mt5"), t5_table(T5_MLP)),
+    **dict.fromkeys(("gated t5", "gated mt5"), t5_table(T5_GATED_MLP)),
+    "umt5": t5_table(T5_MLP, **UMT5_DISTANCES),
+    "gated umt5": t5_table(T5_GATED_MLP, **UMT5_DISTANCES),
 }
+
+
+def table_of(theirs):
+    """The classes of an encoder have names of their own, two kinds of MLP of T5 have not."""
+    is_gated = getattr(theirs.config, "is_gated_act", False)
+    model_type = "gated " * is_gated + theirs.config.model_type
+    return TABLES.get(type(theirs).__name__) or TABLES[model_type]
 
 
 def match(pattern, name):
@@ -427,7 +472,7 @@ def find_source(table, name):
 
 def pair_tensors(ours, theirs):
     """Our names → (our tensor, their tensor, transform); no tensor of either side is forgotten."""
-    table = TABLES.get(type(theirs).__name__) or TABLES[theirs.config.model_type]
+    table = table_of(theirs)
     our_tensors, their_tensors = saved_tensors(ours), saved_tensors(theirs)
     for name in [n for n in our_tensors if any(match(pattern, n) for pattern in table.constant)]:
         del our_tensors[name]

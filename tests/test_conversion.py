@@ -92,6 +92,10 @@ def test_every_rotary_type_of_llama_converts_both_ways(rope_type, tmp_path):
         "mpt",
         "xglm",
         "m2m_100",
+        "t5",
+        "t5 flan",
+        "mt5",
+        "umt5",
     ],
 )
 def test_the_configuration_comes_back_as_it_was(name, tmp_path):

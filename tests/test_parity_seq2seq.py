@@ -1,4 +1,4 @@
-"""The encoder-decoder family computes what Marian, BART and its kin compute, given the weights."""
+"""The encoder-decoder family computes what Marian, BART, T5 and their kin do, given the weights."""
 
 from dataclasses import replace
 
@@ -16,10 +16,16 @@ from transformers import (
     MarianMTModel,
     MBartConfig,
     MBartForConditionalGeneration,
+    MT5Config,
+    MT5ForConditionalGeneration,
     PegasusConfig,
     PegasusForConditionalGeneration,
     PLBartConfig,
     PLBartForConditionalGeneration,
+    T5Config,
+    T5ForConditionalGeneration,
+    UMT5Config,
+    UMT5ForConditionalGeneration,
 )
 
 from hf_tformer import TformerSeq2SeqConfig, TformerSeq2SeqForConditionalGeneration
@@ -121,6 +127,69 @@ def m2m_100(ours=None, **options):
     return bart((M2M100Config, M2M100ForConditionalGeneration), ours, **options)
 
 
+T5 = (T5Config, T5ForConditionalGeneration)
+MT5 = (MT5Config, MT5ForConditionalGeneration)
+UMT5 = (UMT5Config, UMT5ForConditionalGeneration)
+T5_SIZES = {  # theirs → ours
+    "d_model": "hidden_size",
+    "d_kv": "head_dim",
+    "d_ff": "intermediate_size",
+    "num_heads": "num_attention_heads",
+    "num_layers": "encoder_layers",
+    "num_decoder_layers": "decoder_layers",
+}
+
+
+def t5(classes=T5, theirs=None, ours=None, sizes=(30, 7, 37, 3, 2, 3)):
+    """`sizes` are in the order of T5_SIZES; both have a head of its own where ours says so."""
+    config_class, model_class = classes
+    is_untied = (ours or {}).get("tie_word_embeddings") is False
+    return Case(
+        (config_class, untied(model_class) if is_untied else model_class),
+        OURS,
+        {"vocab_size": 101, **TOKENS},
+        theirs={**dict(zip(T5_SIZES, sizes, strict=True)), **(theirs or {})},
+        ours={
+            **dict(zip(T5_SIZES.values(), sizes, strict=True)),
+            "bos_token_id": None,
+            "position_embedding_type": "none",
+            "score_bias": "relative_per_layer" if classes == UMT5 else "relative",
+            "norm_type": "rmsnorm",
+            "norm_position": "pre",
+            **dict.fromkeys(("attention_bias", "attention_output_bias", "mlp_bias"), False),
+            "attention_scale": 1.0,
+            "scale_embedding": False,
+            "logit_scale": 1.0 if classes == MT5 else sizes[0] ** -0.5,
+            **(ours or {}),
+        },
+    )
+
+
+def untied(model_class):
+    return lambda config: with_own_head(model_class(config))
+
+
+def with_own_head(model):
+    """The model as if it were loaded from a file whose head is not the table."""
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    del model.all_tied_weights_keys["lm_head.weight"]
+    return model
+
+
+def gated(name):
+    """The gate of an MLP in their words, and ours: what they call gelu there is gelu_new."""
+    hidden_act = "gelu_new" if name == "gelu" else name
+    return {"feed_forward_proj": f"gated-{name}"}, {"mlp_type": "gated", "hidden_act": hidden_act}
+
+
+def flan(classes=T5, sizes=(15, 7, 37, 3, 2, 3)):
+    """T5 v1.1 and what was made of it: a gate, a head of its own, nothing scaled."""
+    theirs, ours = gated("gelu")
+    theirs["tie_word_embeddings"] = False
+    ours |= {"tie_word_embeddings": False, "logit_scale": 1.0}
+    return t5(classes, theirs, ours, sizes)
+
+
 # Without tying, their three tables and the output projection are four tensors.
 UNTIED = {"share_encoder_decoder_embeddings": False}
 TWO_VOCABULARIES = {
@@ -151,6 +220,19 @@ CASES = {
     "m2m_100": m2m_100(scale_embedding=True),
     "m2m_100 untied": m2m_100(UNTIED, tie_word_embeddings=False),
     "blenderbot untied": blenderbot(UNTIED, tie_word_embeddings=False),
+    "t5": t5(),
+    "t5 flan": flan(),
+    "t5 gelu deep encoder": t5(
+        theirs={"feed_forward_proj": "gelu"}, ours={"hidden_act": "gelu"}, sizes=(11, 5, 8, 5, 3, 1)
+    ),
+    "t5 tied unscaled": t5(theirs={"tie_word_embeddings": False}, ours={"logit_scale": 1.0}),
+    "t5 scaled head of its own": t5(ours={"tie_word_embeddings": False}),
+    "t5 gated silu": t5(T5, *gated("silu")),
+    "mt5": flan(MT5),
+    "umt5": t5(UMT5, *gated("gelu")),
+    "umt5 relu head of its own": t5(
+        UMT5, {"feed_forward_proj": "relu"}, {"tie_word_embeddings": False}
+    ),
 }
 
 
@@ -179,6 +261,14 @@ def right_padded_batch():
     }
 
 
+def left_padded_source():
+    """Those whose distances count places see the same whatever stands there."""
+    batch = right_padded_batch()
+    for name in ("input_ids", "attention_mask"):
+        batch[name] = batch[name].flip(1)
+    return batch
+
+
 @pytest.fixture(params=["eager", "sdpa"])
 def backend(request):
     return request.param
@@ -197,7 +287,12 @@ def test_a_right_padded_batch_scores_and_trains_as_in_transformers(pair):
     assert_parity(*pair, right_padded_batch())
 
 
-@pytest.mark.parametrize("case", ["marian", "bart"])
+@pytest.mark.parametrize("case", ["t5", "umt5"])
+def test_a_left_padded_source_of_t5_scores_and_trains_as_in_transformers(case, backend):
+    assert_parity(*CASES[case].build(backend), left_padded_source())
+
+
+@pytest.mark.parametrize("case", ["marian", "bart", "t5 flan"])
 def test_labels_alone_are_read_as_transformers_reads_them(case):
     batch = right_padded_batch()
     del batch["decoder_input_ids"], batch["decoder_attention_mask"]
