@@ -3,6 +3,8 @@
 import gzip
 import re
 
+import pytest
+
 from benchmarks import quality
 
 GERMAN = [f"ein Hund und {n} Katzen" for n in range(40)]
@@ -35,8 +37,9 @@ def test_the_encoder_is_measured_beside_models_that_are_not_smaller(tmp_path, ca
     assert "validation loss: ours " in printed.splitlines()[-1]
 
 
+@pytest.mark.parametrize("task", ["multi30k", "t5"])
 def test_both_architectures_see_the_same_batches_and_have_the_same_size(
-    tmp_path, capsys, monkeypatch
+    task, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr(quality, "CPU", {**quality.CPU, **TINY})
     for split in ("train", "val", "test_2016_flickr"):
@@ -44,7 +47,7 @@ def test_both_architectures_see_the_same_batches_and_have_the_same_size(
             with gzip.open(tmp_path / f"multi30k.{split}.{language}.gz", "wt") as file:
                 file.write("\n".join(lines) + "\n")
     seen = watch_batches(monkeypatch)
-    quality.main(["multi30k", "--data", str(tmp_path), "--steps", "2"])
+    quality.main([task, "--data", str(tmp_path), "--steps", "2"])
     printed = capsys.readouterr().out
     assert len(seen) == 4
     assert seen[:2] == seen[2:]
