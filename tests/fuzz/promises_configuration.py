@@ -16,7 +16,7 @@ from transformers import AutoConfig, GenerationConfig
 
 from hf_tformer import TformerDecoderForSequenceClassification
 
-from .building import PromiseError, by_name
+from .building import PromiseError, by_name, check_same
 from .cases import FAMILIES
 from .promises_refusals import INFINITE, NAN, SMALL
 
@@ -187,8 +187,8 @@ def check_works(case, config, folder):
     expected, found = logits(family, model), logits(family, again)
     if not torch.isfinite(expected).all():
         raise PromiseError("accepted, and the logits are not finite")
-    if not torch.equal(expected, found):
-        raise PromiseError("saved and opened again, it gives other logits")
+    # A file's weights lie elsewhere in memory, by which products may round the last bit.
+    check_same(found, expected, "logits saved and opened again")
 
 
 def without_weights(config):
