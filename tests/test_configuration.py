@@ -14,6 +14,7 @@ from hf_tformer import TformerDecoderConfig, TformerSeq2SeqConfig
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
+FAIRSEQ = {"position_embedding_type": "sinusoidal", "sinusoidal_layout": "fairseq"}
 # what is given → words the message must hold: the field, the value, the remedy
 REFUSED = [
     ({"hidden_size": 500, "num_attention_heads": 7}, ["hidden_size (500)", "(7)", "set head_dim"]),
@@ -43,6 +44,14 @@ REFUSED = [
     ({"hidden_act": "swish2"}, ["hidden_act is 'swish2'", "silu"]),
     ({"initializer": "zeros"}, ["initializer is 'zeros'", "xavier_uniform"]),
     ({"sinusoidal_layout": "odd"}, ["sinusoidal_layout is 'odd'", "halves"]),
+    ({**FAIRSEQ, "pad_token_id": None}, ["'fairseq'", "pad_token_id (None)", "set the first"]),
+    (
+        {**FAIRSEQ, "pad_token_id": 1, "hidden_size": 45, "head_dim": 8},
+        ["'fairseq'", "hidden_size (45)", "even"],
+    ),
+    ({"qk_norm": "each"}, ["qk_norm is 'each'", "all"]),
+    ({"scale_embedding": 0.0}, ["scale_embedding is 0.0", "from 1e-06"]),
+    ({"scale_embedding": "root"}, ["scale_embedding", "'root'"]),
     ({"dropout": 1.0}, ["dropout is 1.0", "from 0 to 0.999999"]),
     ({"attention_dropout": -0.1}, ["attention_dropout is -0.1"]),
     ({"label_smoothing": float("nan")}, ["label_smoothing is nan"]),
@@ -146,12 +155,41 @@ REFUSED_DECODER = [
     ({"layer_types": ["banded"] * 6}, ["layer_types", "banded", "sliding_attention"]),
     ({"layer_types": ["sliding_attention"] * 6}, ["sliding_window is None", "set sliding_window"]),
     ({"sliding_window": 0}, ["sliding_window is 0"]),
+    ({"no_rope_layers": [1, 0]}, ["no_rope_layers is [1, 0]", "each of 6 layers"]),
+    ({"no_rope_layers": [1] * 5 + [2]}, ["no_rope_layers is [1, 1, 1, 1, 1, 2]", "0 or 1"]),
+    ({"no_rope_layers": [True] * 6}, ["no_rope_layers"]),
+    ({"score_bias": "relative"}, ["score_bias is 'relative'", "alibi"]),
+    ({"score_bias": "alibi", "sliding_window": 4}, ["score_bias", "sliding_window (4)", "None"]),
+    ({"parallel_residual": "both"}, ["parallel_residual is 'both'", "own, shared"]),
+    *(
+        (
+            {"parallel_residual": kind, "norm_position": place},
+            ["parallel_residual", repr(kind), "norm_position", repr(place), "choose 'pre'"],
+        )
+        for kind in ("own", "shared")
+        for place in ("post", "inside", "both")
+    ),
+    *(
+        (
+            {"residual_multiplier": 0.5, "norm_position": place},
+            ["residual_multiplier is 0.5", place],
+        )
+        for place in ("inside", "both")
+    ),
+    ({"residual_multiplier": 0.0}, ["residual_multiplier is 0.0", "from 1e-06"]),
+    ({"attn_logit_softcapping": 0.0}, ["attn_logit_softcapping is 0.0", "from 0.001"]),
+    ({"final_logit_softcapping": -30}, ["final_logit_softcapping is -30", "from 0.001"]),
+    (
+        {"final_logit_softcapping": 30.0, "logit_scale": 0.5},
+        ["final_logit_softcapping is 30.0", "logit_scale (0.5)", "choose one"],
+    ),
 ]
 REFUSED_SEQ2SEQ = [
     (
         {**ROTARY, "rope_parameters": {"full_attention": {"rope_type": "default"}}},
         ["full_attention", "flat"],
     ),
+    ({"score_bias": "alibi"}, ["score_bias is 'alibi'", "relative, relative_per_layer"]),
     ({"encoder_layers": 0}, ["encoder_layers is 0"]),
     ({"is_encoder_decoder": False}, ["is_encoder_decoder is False", "leave it"]),
     ({"decoder_layers": 10**9}, ["decoder_layers is 1000000000"]),
@@ -172,10 +210,34 @@ REFUSED_SEQ2SEQ = [
 ]
 
 ROPE = {"rope_type": "default"}
+BOTH_KINDS = {"layer_types": ["full_attention", "sliding_attention"] * 3, "sliding_window": 4}
+# Of the families whose layers may differ in kind.
+REFUSED_BY_KIND = [
+    ({"full_attention": ROPE}, ["no sliding_attention", "one flat dict"]),
+    ({"sliding_attention": ROPE}, ["no full_attention", "one flat dict"]),
+    (
+        {"full_attention": ROPE, "sliding_attention": "default"},
+        ["rope_parameters['sliding_attention'] is 'default'", "a dict for each"],
+    ),
+    (
+        {"full_attention": ROPE, "sliding_attention": ROPE, "factor": 2.0},
+        ["rope_parameters['factor'] is 2.0", "a dict for each"],
+    ),
+    (
+        {"full_attention": ROPE, "sliding_attention": {"rope_theta": -1.0}},
+        ["rope_theta", "-1.0", "number"],
+    ),
+]
 REFUSED_ENCODER = [
     ({"type_vocab_size": -1}, ["type_vocab_size is -1", "0 or their number"]),
     ({"type_vocab_size": 10**9}, ["type_vocab_size is 1000000000", "0 or their number"]),
+    ({"type_vocab_size": 10**12}, ["type_vocab_size is 1000000000000", "0 or their number"]),
     ({"score_bias": "loud"}, ["score_bias is 'loud'", "relative"]),
+    ({"score_bias": "alibi"}, ["score_bias is 'alibi'", "relative"]),
+    *(
+        ({"first_attention_norm": False, "norm_position": place}, ["first_attention_norm", place])
+        for place in ("inside", "both")
+    ),
     ({"classifier_pooling": "max"}, ["classifier_pooling is 'max'", "cls, mean"]),
     ({"classifier_act": "loud"}, ["classifier_act is 'loud'", "tanh"]),
     ({"classifier_act": None}, ["classifier_norm is True", "classifier_norm=False"]),
@@ -190,15 +252,6 @@ REFUSED_ENCODER = [
     (
         {"sliding_window": None, "layer_types": ["sliding_attention"] * 6},
         ["sliding_window is None", "set sliding_window"],
-    ),
-    ({"rope_parameters": {"full_attention": ROPE}}, ["no sliding_attention", "one flat dict"]),
-    (
-        {"rope_parameters": {"full_attention": ROPE, "sliding_attention": "default"}},
-        ["rope_parameters['sliding_attention'] is 'default'", "a dict for each"],
-    ),
-    (
-        {"rope_parameters": {"full_attention": ROPE, "sliding_attention": {"rope_theta": -1.0}}},
-        ["rope_theta", "-1.0", "number"],
     ),
 ]
 
@@ -218,6 +271,12 @@ def test_a_wrong_value_is_refused_by_name(family, fields, words):
 @pytest.mark.parametrize(("rope", "words"), REFUSED_ROPE, ids=lambda value: str(value)[:60])
 def test_wrong_rotary_parameters_are_refused_by_name(family, rope, words):
     check_refused(family.config_class, {**ROTARY, "rope_parameters": rope}, words)
+
+
+@pytest.mark.parametrize("config_class", [TformerDecoderConfig, ENCODER.config_class])
+@pytest.mark.parametrize(("rope", "words"), REFUSED_BY_KIND, ids=lambda value: str(value)[:60])
+def test_a_rotation_for_each_kind_of_layer_names_the_kinds(config_class, rope, words):
+    check_refused(config_class, {**BOTH_KINDS, "rope_parameters": rope}, words)
 
 
 @pytest.mark.parametrize(("fields", "words"), REFUSED_DECODER, ids=lambda value: str(value)[:60])

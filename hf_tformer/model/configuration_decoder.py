@@ -118,8 +118,12 @@ class TformerDecoderConfig(LayerTypesConfig):
         if self.sliding_window == 1:  # transformers' cache keeps one less, and for none: all
             raise ValueError("sliding_window is 1, so tokens see nothing: choose at least 2")
         turns = self.no_rope_layers
-        if turns is not None and [*map(type, turns)] != [int] * self.num_hidden_layers:
-            raise wrong("no_rope_layers", turns, "give 0 or 1 for each layer")
+        if turns is not None and (
+            len(turns) != self.num_hidden_layers
+            or any(type(turn) is not int or turn not in (0, 1) for turn in turns)
+        ):
+            remedy = f"give 0 or 1 for each of {self.num_hidden_layers} layers"
+            raise wrong("no_rope_layers", turns, remedy)
         if self.score_bias and self.sliding_window is not None:
             raise ValueError(
                 f"score_bias is {self.score_bias!r} beside sliding_window "

@@ -126,9 +126,9 @@ class TformerEncoderConfig(LayerTypesConfig):
         super().take_layer_types(layer_types)
 
     def validate_architecture(self):
-        super().validate_architecture()
-        if not 0 <= self.type_vocab_size <= 10**6:
+        if not 0 <= self.type_vocab_size <= 10**6:  # before all sizes are counted together
             raise wrong("type_vocab_size", self.type_vocab_size, "choose 0 or their number")
+        super().validate_architecture()
         if not (self.first_attention_norm or self.norm_position == "pre"):
             raise ValueError(
                 f"first_attention_norm is False but norm_position is {self.norm_position!r}: only "
