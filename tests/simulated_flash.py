@@ -16,12 +16,12 @@ def flash_attn_func(
     softmax_scale=None,
     causal=False,
     window_size=(-1, -1),
+    softcap=0.0,
     deterministic=False,
 ):
     """[batch, seq, heads, head_dim] → the same shape as q."""
-    return torch.stack(
-        [attend(*row, softmax_scale, causal, window_size) for row in zip(q, k, v, strict=True)]
-    )
+    options = (softmax_scale, causal, window_size, softcap)
+    return torch.stack([attend(*row, *options) for row in zip(q, k, v, strict=True)])
 
 
 def flash_attn_varlen_func(
@@ -36,6 +36,7 @@ def flash_attn_varlen_func(
     softmax_scale=None,
     causal=False,
     window_size=(-1, -1),
+    softcap=0.0,
     deterministic=False,
 ):
     """[total, heads, head_dim] with the boundaries of each sequence; lengths beyond the maxima are
@@ -51,15 +52,17 @@ def flash_attn_varlen_func(
         v.split(cu_seqlens_k.diff().tolist()),
         strict=True,
     )
-    return torch.cat([attend(*row, softmax_scale, causal, window_size) for row in rows])
+    return torch.cat([attend(*row, softmax_scale, causal, window_size, softcap) for row in rows])
 
 
-def attend(query, key, value, softmax_scale, causal, window_size):
+def attend(query, key, value, softmax_scale, causal, window_size, softcap):
     """One sequence: [query, heads, dim], [key, kv_heads, dim] → [query, heads, dim]."""
     assert query.shape[-1] == key.shape[-1] == value.shape[-1], "the kernel wants one head size"
     groups = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     scores = torch.einsum("qhd,khd->hqk", query, key) * (softmax_scale or query.shape[-1] ** -0.5)
+    if softcap > 0:
+        scores = (scores / softcap).tanh() * softcap
     # Bottom-right: the last query stands at the last key.
     distance = torch.arange(len(key)) - torch.arange(len(query))[:, None] - (len(key) - len(query))
     left, right = window_size

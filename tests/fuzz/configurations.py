@@ -12,18 +12,17 @@ ROPE_TYPES = ("default", *ROPE_INIT_FUNCTIONS)
 TURNED_BY_LENGTH = ("dynamic", "longrope")  # frequencies depend on the longest text of a batch
 FLAGS = (
     "embedding_norm",
-    "qk_norm",
     "attention_bias",
     "attention_output_bias",
     "mlp_bias",
     "lm_head_bias",
-    "scale_embedding",
     "tie_word_embeddings",
     "return_logits_in_training",
     "use_cache",
 )
 ENCODER_FLAGS = ("first_attention_norm", "classifier_norm", "head_bias")
 scales = st.none() | st.sampled_from([1, 0.3, 1.0]) | st.floats(0.05, 2.0)
+caps = st.none() | st.sampled_from([30, 1, 0.3])
 rates = st.sampled_from([0, 0.0, 0.1, 0.5])
 
 # What may be changed by itself. Sizes, positions, windows and token ids hang together: see below.
@@ -31,6 +30,8 @@ INDEPENDENT = {
     **dict.fromkeys(FLAGS, st.booleans()),
     "position_embedding_type": st.sampled_from(base.CHOICES["position_embedding_type"]),
     "sinusoidal_layout": st.sampled_from(base.CHOICES["sinusoidal_layout"]),
+    "qk_norm": st.sampled_from(base.CHOICES["qk_norm"]),
+    "scale_embedding": st.booleans() | st.sampled_from([3, 0.2, 1.0]),
     "norm_type": st.sampled_from(base.CHOICES["norm_type"]),
     "rms_norm_eps": st.sampled_from([1e-6, 1e-5, 0.1, 1.0]),
     "layer_norm_eps": st.sampled_from([1e-5, 1e-12, 0.1, 1.0]),
@@ -39,7 +40,6 @@ INDEPENDENT = {
     "mlp_type": st.sampled_from(base.CHOICES["mlp_type"]),
     "hidden_act": st.sampled_from(sorted(ACT2FN)),
     "attention_scale": scales,
-    "logit_scale": scales,
     "attention_dropout": rates,
     "dropout": rates,
     "label_smoothing": st.sampled_from([0, 0.0, 0.1, 0.6]),
@@ -62,7 +62,15 @@ DEPENDENT = {
         "bos_token_id",
         "eos_token_id",
     },
-    "decoder": {"num_hidden_layers", "sliding_window"},
+    "decoder": {
+        "num_hidden_layers",
+        "sliding_window",
+        "no_rope_layers",
+        "parallel_residual",
+        "residual_multiplier",
+        "logit_scale",
+        "final_logit_softcapping",
+    },
     "encoder": {
         "num_hidden_layers",
         "sliding_window",
@@ -87,10 +95,10 @@ DEPTHS = {
     "encoder": ("num_hidden_layers",),
     "seq2seq": ("encoder_layers", "decoder_layers"),
 }
-OF_WRITERS = ("logit_scale", "scale_embedding", "use_cache")
+OF_WRITERS = ("use_cache",)
 ONLY = {
-    "decoder": {},
-    "seq2seq": {"share_encoder_decoder_embeddings": st.booleans()},
+    "decoder": {"attn_logit_softcapping": caps},
+    "seq2seq": {"share_encoder_decoder_embeddings": st.booleans(), "logit_scale": scales},
     "encoder": {
         "type_vocab_size": st.integers(0, 3),
         "score_bias": st.sampled_from((None, *configuration_encoder.CHOICES["score_bias"])),
@@ -126,6 +134,8 @@ def configurations(draw, family, steady=False, dropout=True):
         fields |= draw(windows(family, fields["num_hidden_layers"]))
     if family == "encoder":
         fields |= draw(heads_and_norms(fields))
+    if family == "decoder":
+        fields |= draw(residuals_and_logits(fields))
     fields |= draw(positions(family, fields, steady))
     return fields | draw(token_ids(family, fields))
 
@@ -174,6 +184,8 @@ def positions(draw, family, fields, steady):
     changes = {}
     if draw(st.booleans()):
         changes["max_position_embeddings"] = draw(st.sampled_from(lengths))
+    if chosen == "sinusoidal" and fields.get("sinusoidal_layout") == "fairseq":
+        changes["hidden_size"] = fields["hidden_size"] + fields["hidden_size"] % 2  # pairs
     if chosen != "rotary":
         return changes
     heads = fields.get("num_attention_heads", 8)
@@ -182,9 +194,12 @@ def positions(draw, family, fields, steady):
         head_dim = changes["head_dim"] = head_dim + 1
     if draw(st.booleans()):
         changes["rope_parameters"] = draw(rotations(head_dim, lengths))
-        if family == "encoder" and draw(st.booleans()):
+        if family != "seq2seq" and draw(st.booleans()):
             kinds = ("full_attention", "sliding_attention")
             changes["rope_parameters"] = {k: draw(rotations(head_dim, lengths)) for k in kinds}
+    if family == "decoder" and draw(st.booleans()):
+        turns = [draw(st.integers(0, 1)) for _ in range(fields["num_hidden_layers"])]
+        changes["no_rope_layers"] = draw(st.sampled_from([turns, None]))
     return changes
 
 
@@ -240,6 +255,24 @@ def heads_and_norms(draw, fields):
 
 
 @st.composite
+def residuals_and_logits(draw, fields):
+    """Of a decoder: what a branch adds depends on where norms stand; a scale and a cap of the
+    logits exclude each other."""
+    changes = {}
+    order = fields.get("norm_position", "pre")
+    if order == "pre" and draw(st.booleans()):
+        changes["parallel_residual"] = draw(st.sampled_from(base.CHOICES["parallel_residual"]))
+    if order in ("pre", "post") and draw(st.booleans()):
+        changes["residual_multiplier"] = draw(st.sampled_from([1, 0.22, 3.0]))
+    if draw(st.booleans()):
+        changes |= draw(
+            st.fixed_dictionaries({"logit_scale": scales})
+            | st.fixed_dictionaries({"final_logit_softcapping": caps})
+        )
+    return changes
+
+
+@st.composite
 def windows(draw, family, depth):
     if not draw(st.booleans()):
         return {}
@@ -266,6 +299,8 @@ def token_ids(draw, family, fields):
     if draw(st.booleans()):
         choices = st.integers(0, 10) if family == "seq2seq" else st.none() | ids
         changes["pad_token_id"] = draw(choices)
+    if fields.get("sinusoidal_layout") == "fairseq" and family != "seq2seq":
+        changes["pad_token_id"] = draw(ids)  # which is counted from
     if draw(st.booleans()):
         changes["bos_token_id"] = draw(st.none() | ids)
     if draw(st.booleans()):
