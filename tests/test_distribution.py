@@ -7,10 +7,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import FAMILIES
+from families import DECODER, ENCODER, FAMILIES, SEQ2SEQ
+from leaves import ARCHITECTURES, backend_of
 
 # A vocabulary that two processes can halve: before 5.17 transformers gathers equal parts only.
 SIZES = {"vocab_size": 102, "num_attention_heads": 6, "num_key_value_heads": 2}
+# Attention that needs all heads at once stays whole in each process; the rest is sharded.
+WHOLE = [
+    (DECODER, {"qk_norm": "all", "norm_position": "inside"}),
+    (DECODER, {"score_bias": "alibi", "parallel_residual": "own", "residual_multiplier": 0.3}),
+    (SEQ2SEQ, {"score_bias": "relative", "mlp_type": "gated"}),
+    (SEQ2SEQ, {"score_bias": "relative_per_layer", "qk_norm": "all"}),
+    (ENCODER, {"score_bias": "relative", "norm_position": "both"}),
+]
 
 TENSOR_PARALLEL = """
 import sys, torch, transformers, torch.distributed as dist, hf_tformer
@@ -20,9 +29,11 @@ for case in sys.argv[1:]:
     saved = torch.load(folder + "/expected.pt", weights_only=True)
     halves = transformers.DistributedConfig(tp_size=2)
     model = getattr(transformers, auto).from_pretrained(folder, distributed_config=halves)
-    local = model.get_decoder().layers[0].self_attn.q_proj.weight
-    local = local.to_local() if hasattr(local, "to_local") else local
-    assert local.shape[0] == 30, f"nothing was sharded: {tuple(local.shape)}"
+    layer = model.get_decoder().layers[0]
+    for module, rows in ((layer.self_attn.q_proj, saved["rows"]), (layer.mlp.up_proj, 22)):
+        local = module.weight
+        local = local.to_local() if hasattr(local, "to_local") else local
+        assert local.shape[0] == rows, f"{case}: {tuple(local.shape)} of {rows} rows"
     model.train()(**saved["inputs"]).loss.backward()
     for name, parameter in model.named_parameters():
         found, expected = parameter.grad, saved["gradients"][name]
@@ -95,6 +106,10 @@ def test_a_tensor_parallel_model_has_the_logits_and_the_gradients_of_one_process
         folder = tmp_path / f"{family.name}, {'tied' if tie else 'untied'}"
         save_step(family, folder, **SIZES, mlp_type="gated", qk_norm=True, tie_word_embeddings=tie)
         cases[folder] = family.auto.__name__
+    for family, fields in WHOLE:
+        folder = tmp_path / f"{family.name}, {fields}".replace("'", "")
+        save_step(family, folder, **SIZES, **fields, is_whole=True)
+        cases[folder] = family.auto.__name__
     run_in_two_processes(TENSOR_PARALLEL, tmp_path, cases)
 
 
@@ -104,12 +119,16 @@ def test_a_sharded_training_step_has_the_gradients_of_one_process(tmp_path):
         folder = tmp_path / f"{family.name}, {'tied' if tie else 'untied'}"
         save_step(family, folder, tie_word_embeddings=tie)
         cases[folder] = family.auto.__name__
+    for family in FAMILIES:
+        for name, fields in ARCHITECTURES[family.name].items():
+            save_step(family, tmp_path / f"{family.name}, {name}", **fields)
+            cases[tmp_path / f"{family.name}, {name}"] = family.auto.__name__
     run_in_two_processes(FULLY_SHARDED, tmp_path, cases)
 
 
-def save_step(family, folder, **changes):
-    """A model, a batch, and what one process makes of it."""
-    model = family.build(**changes)
+def save_step(family, folder, is_whole=False, **changes):
+    """A model, a batch, and what one process makes of it; `is_whole`: its attention stays so."""
+    model = family.build(backend_of(changes), **changes)
     model.save_pretrained(folder)
     batch = family.training_batch(
         [[5, 6, 7, 8], [9, 10], [11], [12, 13, 14]], [[5], [6, 7], [8, 9, 10], [11, 12]]
@@ -121,6 +140,7 @@ def save_step(family, folder, **changes):
     saved = {
         "inputs": batch,
         "count": count,
+        "rows": 60 if is_whole else 30,
         "logits": output.logits.detach(),
         "gradients": {name: p.grad for name, p in model.named_parameters()},
     }

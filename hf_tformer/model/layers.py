@@ -199,10 +199,14 @@ def plan_for(model: nn.Module, plan: dict) -> dict:
 
     Attention stays whole in each process where all heads are needed at once.
     """
-    config = model.config
-    # CODEPATH: OLMo-2 and T5; the heads of Llama, Qwen3 and BART know nothing of each other
-    if config.qk_norm == "all" or getattr(config, "score_bias", None):
-        plan = {pattern: style for pattern, style in plan.items() if ".self_attn." not in pattern}
+    config, whole = model.config, ()
+    # CODEPATH: T5 adds to the scores of each head; those of Llama, Qwen3 and BART are alike
+    if getattr(config, "score_bias", None):
+        whole = ("self_attn",)
+    # CODEPATH: OLMo-2 normalises all heads together; the others each, or none
+    if config.qk_norm == "all":
+        whole = ("self_attn", "cross_attn")
+    plan = {name: style for name, style in plan.items() if not {*whole} & {*name.split(".")}}
     real = (name for name, module in model.named_modules() if not isinstance(module, nn.Identity))
     names = {name.replace("layers.0.", "layers.*.") for name in real}
     return {pattern: style for pattern, style in plan.items() if pattern in names}
