@@ -1,7 +1,7 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
 """Rotary positions where layers differ: each kind turns at a pace of its own, or not at all."""
 
-from operator import itemgetter
+from functools import partial
 
 from torch import nn
 from transformers.configuration_utils import PreTrainedConfig
@@ -53,6 +53,11 @@ def no_rotation(rotations):
     return None
 
 
+def rotation_of(kind, rotations):
+    """Not operator.itemgetter: torch.compile cannot look into it."""
+    return rotations[kind]
+
+
 def own_rotation(config, kind, layer_idx):
     """Of what build_rotations() gives, the part by which one layer turns.
 
@@ -63,4 +68,4 @@ def own_rotation(config, kind, layer_idx):
         return no_rotation
     # CODEPATH: as in build_rotations
     is_one_of_several = is_by_kind(getattr(config, "rope_parameters", None))
-    return itemgetter(kind) if is_one_of_several else unchanged
+    return partial(rotation_of, kind) if is_one_of_several else unchanged
