@@ -10,6 +10,7 @@ import sys
 import pytest
 import torch
 from families import DECODER, ENCODER, by_model_type
+from leaves import ARCHITECTURES
 from parity import randomise
 from transformers import AutoConfig
 
@@ -66,10 +67,10 @@ def expect_same_elsewhere(*args, **kwargs):
     expect_same(start_reader(*args, **kwargs))
 
 
-def write(folder, model_type, name):
+def write(folder, model_type, name, **fields):
     """Saves a random model; beside its folder, in the file returned, what it answers."""
     family = by_model_type[model_type]
-    model = randomise(getattr(hf_tformer, name)(family.config())).eval()
+    model = randomise(getattr(hf_tformer, name)(family.config(**fields))).eval()
     model.save_pretrained(folder)
     ids = torch.randint(3, 101, (2, 7))
     inputs = {"input_ids": ids, **family.target(ids[:, :5])}
@@ -99,6 +100,18 @@ def test_every_head_runs_where_the_package_is_not_installed_and_saves_again(tmp_
     for folder, *_ in first:
         shutil.rmtree(folder)  # the second generation must stand alone
     expect_same_elsewhere(tmp_path, *second)
+
+
+def test_what_other_architectures_have_runs_where_the_package_is_not_installed(tmp_path):
+    """One process reads them all."""
+    cases = []
+    for family in by_model_type.values():
+        for name, fields in ARCHITECTURES[family.name].items():
+            folder = tmp_path / f"{family.name} {name}"
+            names = family.config_class.model_type, family.model_class.__name__
+            answers = write(folder, *names, **fields)
+            cases.append((folder, family.auto.__name__, answers, tmp_path / "again" / folder.name))
+    expect_same_elsewhere(tmp_path, *cases)
 
 
 @pytest.mark.parametrize("family", [DECODER, ENCODER], ids=["decoder", "encoder"])

@@ -115,7 +115,7 @@ class Attention(nn.Module):
         )
         self.q_norm = build_head_norm(config, heads)
         self.k_norm = build_head_norm(config, kv_heads)
-        # CODEPATH: Gemma 2 bounds its scores; backends that cannot refuse the word
+        # CODEPATH: Gemma 2 bounds its scores; the others do not
         cap = getattr(config, "attn_logit_softcapping", None)
         self.cap = {} if cap is None else {"softcap": cap}
 
@@ -133,6 +133,13 @@ class Attention(nn.Module):
             raise ValueError(
                 f"value_head_dim ({self.value_head_dim}) is larger than head_dim ({self.head_dim}),"
                 " which flash attention cannot serve: load with attn_implementation='sdpa'"
+            )
+        backend = self.config._attn_implementation or ""
+        if self.cap and ("sdpa" in backend or "paged" in backend):  # some versions say nothing
+            raise ValueError(
+                f"attn_logit_softcapping is {self.cap['softcap']}, which {backend} attention "
+                "cannot apply: load with attn_implementation='eager', 'flex_attention' or "
+                "'flash_attention_2'"
             )
         dropout = self.attention_dropout if self.training else 0.0
         return {"dropout": dropout, "sliding_window": self.sliding_window, **self.cap}

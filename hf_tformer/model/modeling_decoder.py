@@ -22,7 +22,7 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
-from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.generic import is_flash_attention_requested, merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import SelfAttention
@@ -228,6 +228,17 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
         self.cap = build_cap(config)
         self.loss_function = causal_language_model_loss
         self.post_init()
+
+    def init_continuous_batching(self, *args, **kwargs):
+        """Refused where paged attention would leave something out without a word."""
+        is_flash = is_flash_attention_requested(self.config)
+        for name in ("score_bias", "attn_logit_softcapping"):
+            value = getattr(self.config, name)
+            if value is not None and not is_flash:
+                raise ValueError(
+                    f"{name} is {value!r}, which continuous batching leaves out: use generate()"
+                )
+        return super().init_continuous_batching(*args, **kwargs)
 
     @can_return_tuple
     def forward(
