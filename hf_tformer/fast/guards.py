@@ -40,6 +40,7 @@ FORWARDS = {
         nn.Dropout,
         nn.Identity,
         nn.LayerNorm,
+        nn.ModuleList,
         RMSNorm,
         SelfAttention,
         CrossAttention,
@@ -231,7 +232,8 @@ def real_tokens(stack, masks: dict, batch: int, length: int):
             return False, None
         if found is not None and not torch.equal(found, real):
             return False, None
-        if window is not None and window < length and have_gaps(real):
+        counts_distances = not adds_nothing(stack) or (window is not None and window < length)
+        if counts_distances and have_gaps(real):
             return False, None
         found = real
     return True, None if found is None or found.all() else found
@@ -337,7 +339,7 @@ def reads_what_it_knows(model) -> bool:
         return False
     if not all(map(is_known, (model.base_model, stack, model.lm_head))):
         return False
-    if not adds_nothing(stack) or getattr(model, "cap", unchanged) is not unchanged:
+    if getattr(model, "cap", unchanged) is not unchanged:
         return False
     read = (stack.embed_tokens, stack.embed_norm)
     called = (model, stack.positions, stack.rotary_emb)

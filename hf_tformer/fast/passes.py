@@ -13,8 +13,9 @@ import weakref
 import torch
 from torch import nn
 
+from ..model.attention import as_additive_mask
 from ..model.layer_types import LAYER_TYPES
-from . import guards
+from . import biases, guards
 from .caches import ROOM, append, select_texts
 from .layers import layers_of, stack_functions
 from .rotations import rotations_of, turn_heads
@@ -25,19 +26,27 @@ class NextTokens:
     """One token for each text.
 
     `masks` are those of layers that see all and of layers with a window, [texts, 1, 1, keys] in
-    sdpa's form, or None where nothing is hidden.
+    sdpa's form, or None where nothing is hidden; `biased` takes their place where distances count:
+    the sums of both, one for all layers or one for each.
     """
 
     def __init__(self, texts, cache, masks=(None, None), source_cache=None, source_mask=None):
         self.texts = texts
         self.rotation = None  # of one token, or of each: see rotations.py
-        self.cache, self.masks = cache, masks
+        self.cache, self.masks, self.biased = cache, masks, None
         self.source_cache, self.source_mask = source_cache, source_mask
 
-    def begin_step(self, rotation):
+    def begin_step(self, rotation, bias=None):
         self.rotation = rotation
         if self.masks[0] is not None:  # a token sees itself
             self.masks = (nn.functional.pad(self.masks[0], (0, 1)),) * 2
+        if bias is not None:
+            self.add_bias(bias)
+
+    def add_bias(self, bias):
+        """What the distance to each place adds: see biases.of_next_token()."""
+        bias, mask = bias.unsqueeze(1), self.masks[0]
+        self.biased = bias if mask is None else bias + as_additive_mask(mask, bias.dtype)
 
     def keep(self, texts):
         """Goes on with these texts, in this order."""
@@ -59,10 +68,15 @@ class NextTokens:
         keys = self.to_be_kept(keys.view(self.texts, -1, attention.head_dim))
         values = self.to_be_kept(values.view(self.texts, -1, attention.value_head_dim))
         keys, values = self.append(layer, keys, values)
-        mask = self.masks[attention.sliding_window is not None]
+        mask = self.mask_for(attention)
         if mask is not None:
             mask = mask[..., -keys.shape[2] :]  # a layer that slides has let go of the others
         return self.attend_to(attention, queries, keys, values, mask)
+
+    def mask_for(self, attention):
+        if self.biased is not None:
+            return self.biased[attention.layer_idx % len(self.biased)]
+        return self.masks[attention.sliding_window is not None]
 
     def append(self, layer, keys, values):
         return append(layer, keys, values)
@@ -90,6 +104,7 @@ class NextOfBeams(NextTokens):
     What beams write lies side by side behind the prompt that they share, [texts, …, prompt + steps
     · beams, …], and all attend to it together; what each of them sees is its own. A beam that goes
     on from another sees what that one saw: nothing else is moved. `texts` counts beams here.
+    `places` are those of the keys in their texts: what was written in a step has one.
     """
 
     def __init__(self, texts, beams, cache, mask, source_cache=None, source_mask=None):
@@ -99,11 +114,20 @@ class NextOfBeams(NextTokens):
         self.sees = prompt.repeat_interleave(beams, 0)  # [texts · beams, keys], to be added
         own = keys.new_full((beams, beams), -torch.inf).fill_diagonal_(0)
         self.sees_now = own.repeat(texts, 1)
+        self.places = torch.arange(keys.shape[2])
 
-    def begin_step(self, rotation):
+    def begin_step(self, rotation, bias=None):
         self.rotation = rotation
         self.sees = torch.cat((self.sees, self.sees_now), dim=1)
         self.masks = (self.sees.unflatten(0, (-1, 1, self.beams)),) * 2
+        if bias is not None:
+            self.add_bias(bias)
+
+    def add_bias(self, bias):
+        now = self.places.new_full((self.beams,), bias.shape[-1] - 1)
+        self.places = torch.cat((self.places, now))
+        bias = bias.flatten(1, 2).index_select(-1, self.places)
+        self.biased = bias[:, None, :, None] + self.masks[0]
 
     def follow(self, beams):
         """Each beam goes on from one of the same text."""
@@ -155,9 +179,10 @@ def run_next_tokens(
     is_next = guards.is_next_token(hidden_states, (*masks, source_mask))
     if not (is_next and cache.layers and guards.is_known_stack(stack)):
         return None
-    if not guards.adds_nothing(stack):
-        return None
+    bias = biases.of_next_token(stack, cache.get_seq_length() + 1, hidden_states.dtype)
     run = NextTokens(len(hidden_states), cache, masks, source_cache, source_mask)
+    if bias is not None:
+        run.add_bias(bias)
     if position_embeddings is not None:
         run.rotation = rotations_of(position_embeddings, stack.config.head_dim)[0]
     shape = hidden_states.shape
@@ -177,14 +202,15 @@ def run_whole_texts(stack, hidden_states, masks, position_embeddings, cache=None
     if not guards.may_skip_modules(stack, hidden_states):
         return None
     is_new = cache is None or (guards.grows_plainly(cache) and cache.get_seq_length() == 0)
-    if not (is_new and guards.is_known_stack(stack) and guards.adds_nothing(stack)):
+    if not (is_new and guards.is_known_stack(stack)):
         return None
     is_possible, real = guards.real_tokens(stack, masks, batch, length)
     # A text that will be continued and ends in padding goes on from there: it has to be computed.
     if not is_possible or (cache is not None and real is not None and not real[:, -1].all()):
         return None
     pairs = dict.fromkeys(LAYER_TYPES, position_embeddings)
-    run = WholeTexts((batch, length), real, pairs, cache=cache)
+    bias = biases.of_whole_texts(stack, length, hidden_states.dtype)
+    run = WholeTexts((batch, length), real, pairs, cache=cache, biases=bias)
     return run_through(stack, run, hidden_states)
 
 
@@ -198,8 +224,9 @@ def run_encoded_texts(stack, hidden_states, padding_mask, documents, position_em
     is_possible, real = guards.unpadded_tokens(stack, padding_mask, hidden_states.shape[:2])
     if not is_possible:
         return None
-    biases = stack.score_bias(hidden_states)
-    run = WholeTexts(hidden_states.shape[:2], real, position_embeddings, documents, biases=biases)
+    shape = hidden_states.shape[:2]
+    bias = biases.of_whole_texts(stack, shape[1], hidden_states.dtype)
+    run = WholeTexts(shape, real, position_embeddings, documents, biases=bias)
     return run_through(stack, run, hidden_states)
 
 

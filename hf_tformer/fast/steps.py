@@ -5,7 +5,7 @@ from torch import nn
 from transformers.cache_utils import EncoderDecoderCache
 
 from ..model.positions import count_positions
-from . import guards
+from . import biases, guards
 from .caches import own_part
 from .layers import norm_function, source_keys_and_values, stack_functions
 from .passes import NextOfBeams, NextTokens
@@ -46,6 +46,7 @@ class Step:
         most = NUMBERS_AHEAD // (len(self.last) * stack.config.head_dim**2)
         self.ahead = max(min(STEPS_AHEAD, most), 1) if guards.can_look_ahead(stack) else 1
         self.place, self.offsets = 0, ()  # among the steps whose positions are prepared
+        self.length = own.get_seq_length()  # of the text before them
         self.weights = None
 
     def to_be_added(self, padding_mask):
@@ -61,10 +62,11 @@ class Step:
         self.embed_norm = norm_function(self.stack.embed_norm)
         self.head = linear_function(self.lm_head, self.run.texts)
         self.weights = guards.Weights((self.stack, self.lm_head))
+        self.offsets = self.offsets[: self.place]  # what was prepared was of other weights, too
 
     def prepare_positions(self):
-        """What the next few steps add to their embeddings, and rotate their heads by."""
-        self.last = self.last + self.place
+        """What the next few steps add to embeddings and scores, and rotate their heads by."""
+        self.last, self.length = self.last + self.place, self.length + self.place
         position_ids = self.last + torch.arange(1, self.ahead + 1, device=self.last.device)
         hidden_size = self.embedding_weight.shape[1]
         blank = self.embedding_weight.new_zeros(1, self.ahead, hidden_size)
@@ -73,7 +75,12 @@ class Step:
         self.rotations = [None] * self.ahead
         if position_embeddings is not None:
             self.rotations = rotations_of(position_embeddings, self.stack.config.head_dim)
+        self.bias = biases.of_next_token(self.stack, self.length + self.ahead, blank.dtype)
         self.place = 0
+
+    def bias_of_step(self):
+        """A row for the last of the steps that are prepared ends with those of all before it."""
+        return None if self.bias is None else self.bias[..., self.ahead - 1 - self.place :]
 
     def keep(self, texts):
         """Goes on with these texts, fewer than there were."""
@@ -81,7 +88,6 @@ class Step:
         if len(self.last) > 1:
             self.last = self.last[texts]
         self.weights = None  # what is prepared was for another number of texts
-        self.offsets = self.offsets[: self.place]
 
     def __call__(self, tokens):
         if self.weights is None or not self.weights.are_unchanged():
@@ -89,7 +95,7 @@ class Step:
         if self.place == len(self.offsets):
             self.prepare_positions()
         run, place = self.run, self.place
-        run.begin_step(self.rotations[place])
+        run.begin_step(self.rotations[place], self.bias_of_step())
         embedded = nn.functional.embedding(tokens, self.stack.embed_tokens.weight)
         hidden_states = torch.add(self.offsets[place], embedded, alpha=self.scale)
         hidden_states = self.embed_norm(hidden_states)

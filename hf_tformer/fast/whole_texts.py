@@ -21,7 +21,7 @@ class WholeTexts:
     real                 which of [batch, length] are tokens, None if all are
     position_embeddings  (cos, sin) or None, by kind of layer
     documents            [batch, length] the number of the packed text of each token, or None
-    biases               [batch, heads, length, length] for each layer, what distances add, or None
+    biases               what distances add (biases.py), or None
     """
 
     def __init__(self, shape, real, position_embeddings, documents=None, cache=None, biases=None):
@@ -70,13 +70,14 @@ class WholeTexts:
         """Texts of a length, each within itself."""
         length, window = group[1], attention.sliding_window
         slides = window is not None and length > window
-        bias = None if self.biases is None else self.biases[attention.layer_idx]
+        bias = None
+        if self.biases is not None:
+            bias = self.biases[attention.layer_idx % len(self.biases), ..., :length, :length]
         if slides and bias is None and length > 2 * sum(reach_of_block(attention)):
             texts = zip(*(x.split(length) for x in states), strict=True)
             return torch.cat([self.attend_by_blocks(attention, *text) for text in texts])
         mask = guards.seen_by_place(attention, length) if slides else None
         if bias is not None:
-            bias = bias[0, :, :length, :length]  # the same for each text
             mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
         queries, keys, values = (x.unflatten(0, group).transpose(1, 2) for x in states)
         is_causal = attention.is_causal and mask is None
