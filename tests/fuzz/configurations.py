@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+import hf_tformer
 from hf_tformer.model import configuration_base as base
 from hf_tformer.model import configuration_encoder
 
@@ -101,17 +102,23 @@ ONLY = {
     "seq2seq": {"share_encoder_decoder_embeddings": st.booleans(), "logit_scale": scales},
     "encoder": {
         "type_vocab_size": st.integers(0, 3),
-        "score_bias": st.sampled_from((None, *configuration_encoder.CHOICES["score_bias"])),
         "head_act": st.sampled_from((None, *configuration_encoder.CHOICES["head_act"])),
         "head_bias": st.booleans(),
         "classifier_pooling": st.sampled_from(configuration_encoder.CHOICES["classifier_pooling"]),
     },
 }
+CONFIGS = {
+    "decoder": hf_tformer.TformerDecoderConfig,
+    "seq2seq": hf_tformer.TformerSeq2SeqConfig,
+    "encoder": hf_tformer.TformerEncoderConfig,
+}
 
 
 def table(family):
     left_out = OF_WRITERS if family == "encoder" else ()
-    return {n: c for n, c in INDEPENDENT.items() if n not in left_out} | ONLY[family]
+    biases = st.sampled_from((None, *CONFIGS[family].own_choices["score_bias"]))
+    independent = {n: c for n, c in INDEPENDENT.items() if n not in left_out}
+    return independent | ONLY[family] | {"score_bias": biases}
 
 
 @st.composite
@@ -130,7 +137,7 @@ def configurations(draw, family, steady=False, dropout=True):
     fields |= {name: draw(choices[name]) for name in names}
     if not dropout:
         fields |= {"dropout": 0.0, "attention_dropout": 0.0}
-    if family != "seq2seq":
+    if family == "encoder" or (family == "decoder" and not fields.get("score_bias")):
         fields |= draw(windows(family, fields["num_hidden_layers"]))
     if family == "encoder":
         fields |= draw(heads_and_norms(fields))
