@@ -96,10 +96,11 @@ def randomise(model, seed=0):
     Scores have a spread of three, as those of trained models. The gain of the last norm has random
     signs, or a tied projection would answer each token with itself. Branches are loud where norms
     come first, so that the context decides and not the last token alone; and quiet where norms come
-    last, since each of them fades what came before. The end token scores zero, so that no sequence
-    ends by chance.
+    last, since each of them fades what came before. The queries of T5, which does not scale its
+    scores, hold the scale. The end token scores zero, so that no sequence ends by chance.
     """
-    loudness = 0.5 if model.config.is_encoder_decoder else 1.5
+    is_t5 = model.config.model_type == "t5"
+    loudness = 0.5 if model.config.is_encoder_decoder and not is_t5 else 1.5
     generator = torch.Generator().manual_seed(seed)
     width = model.get_input_embeddings().embedding_dim
     for name, tensor in model.named_parameters():
@@ -113,6 +114,8 @@ def randomise(model, seed=0):
             tensor[[PAD, END]] = 0
         else:
             tensor.copy_(noise * loudness / tensor.shape[-1] ** 0.5)
+        if is_t5 and name.endswith("Attention.q.weight"):
+            tensor.div_(model.config.d_kv**0.5)
     gain = last_gain(model)
     gain.copy_(3 * torch.randn(gain.shape, generator=generator).sign())
 

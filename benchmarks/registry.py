@@ -36,6 +36,7 @@ BENCHMARKS = {
         Benchmark("conversion", "Converting a checkpoint", files.conversion),
         Benchmark("seq2seq", "Translating, greedily", seq2seq.seq2seq),
         Benchmark("beams", "Translating, four beams", seq2seq.beams),
+        Benchmark("t5", "Writing with T5", seq2seq.t5),
         Benchmark("corpus", "Translating a corpus", seq2seq.corpus),
         Benchmark("engine", "Translating, beside an engine in C++", seq2seq.engine),
         Benchmark("encoder", "Encoding, in inference", seq2seq.encoder),

@@ -17,6 +17,8 @@ SPECIAL = {
 }
 SLOPE = 3.0  # by which the score of the end token rises with each word beyond the source
 KINDS = {"marian": "MarianMTModel", "bart": "BartForConditionalGeneration"}
+NAMES = {**KINDS, "t5": "T5ForConditionalGeneration"}
+T5_FLOORS = {(512, 1, 1): 1.15, (512, 16, 1): 1.3, (512, 16, 4): 1.6, (256, 1, 1): 2.0}
 
 
 def pair_of(kind, settings, width=512, layers=6, vocab_size=16000, activation="swish"):
@@ -29,6 +31,15 @@ def pair_of(kind, settings, width=512, layers=6, vocab_size=16000, activation="s
     if kind == "marian":
         sizes |= {"activation_function": activation, "scale_embedding": True}
     return Pair(kind, settings, **sizes, **SPECIAL)
+
+
+def t5_pair(settings, width=512, layers=6, vocab_size=32128):
+    """Of version 1.1, as Flan-T5: a gated MLP, and logits that are not scaled."""
+    width, layers, vocab_size = settings.pick((width, layers, vocab_size), (128, 2, 997))
+    sizes = {"d_model": width, "d_kv": 64, "num_heads": width // 64, "d_ff": 2 * width}
+    sizes |= {"num_layers": layers, "vocab_size": vocab_size, "feed_forward_proj": "gated-gelu"}
+    special = {name: value for name, value in SPECIAL.items() if name.endswith("_token_id")}
+    return Pair("t5", settings, **sizes, **special, tie_word_embeddings=False)
 
 
 def source(pair, lengths, settings):
@@ -60,7 +71,7 @@ def contestants(pair, inputs, length, beams, settings):
     def tuned():
         return translating(pair.compiled, inputs, length, beams, cache_implementation="static")
 
-    name = KINDS[pair.kind]
+    name = NAMES[pair.kind]
     return {
         OURS: lambda: translating(pair.ours, inputs, length, beams),
         name: lambda: translating(pair.theirs, inputs, length, beams),
@@ -94,6 +105,22 @@ def beams(settings):
             contestants(pair, inputs, length, 4, settings),
             {KINDS[kind]: 1.4},
         )
+
+
+def t5(settings):
+    """Distances add to the scores of attention: one sentence and sixteen, greedily and by beams."""
+    for width, layers, vocab_size in ((512, 6, 32128), (256, 3, 16000)):
+        pair = t5_pair(settings, width, layers, vocab_size)
+        for rows, beams in ((1, 1), (16, 1), (1, 4), (16, 4)):
+            lengths = mixed_lengths(settings.pick(rows, min(rows, 3)), settings.pick(32, 9))
+            inputs = source(pair, lengths, settings)
+            how = "greedy" if beams == 1 else f"{beams} beams"
+            floor = T5_FLOORS.get((width, rows, beams))
+            yield Workload(
+                f"{width} wide, {layers}+{layers} layers, {how}, batch {rows}",
+                contestants(pair, inputs, settings.pick(32, 8), beams, settings),
+                {NAMES["t5"]: floor} if floor else {},
+            )
 
 
 def corpus(settings):

@@ -123,6 +123,7 @@ def test_a_contestant_is_weighed_in_a_process_of_its_own():
         ("choice", "padding"),
         ("growth", "19M parameters, a token after"),
         ("prompt-beams", "4 beams"),
+        ("t5", "256 wide, 3+3 layers, 4 beams, batch 16"),
         ("loading", "from_pretrained"),
         ("conversion", "Llama"),
     ],
