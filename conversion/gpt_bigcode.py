@@ -4,12 +4,21 @@ from .formats import DECODER, Format, carry, inverted, plain_attention_scale, re
 from .gpt2 import FIELDS, FIXED, IGNORED, OURS, THEIRS
 from .models import Config, Fields
 from .rules import Rule, linear
-from .transforms import InterleavedHeads, SplitHeads
+from .transforms import InterleavedHeads
 
-REST = (
+RULES = (
     Rule("model.embed_tokens.weight", "transformer.wte.weight"),
     Rule("model.positions.weight", "transformer.wpe.weight"),
     *linear(f"{OURS}.self_attn_norm", f"{THEIRS}.ln_1"),
+    # One head of keys follows all queries; many stand beside the query that they belong to.
+    *(
+        Rule(
+            tuple(f"{OURS}.self_attn.{x}_proj.{kind}" for x in "qkv"),
+            f"{THEIRS}.attn.c_attn.{kind}",
+            InterleavedHeads(),
+        )
+        for kind in ("weight", "bias")
+    ),
     *linear(f"{OURS}.self_attn.o_proj", f"{THEIRS}.attn.c_proj"),
     *linear(f"{OURS}.mlp_norm", f"{THEIRS}.ln_2"),
     *linear(f"{OURS}.mlp.up_proj", f"{THEIRS}.mlp.c_fc"),
@@ -17,20 +26,6 @@ REST = (
     *linear("model.norm", "transformer.ln_f"),
     Rule("lm_head.weight", "lm_head.weight"),
 )
-
-
-def rules(theirs: Config) -> tuple[Rule, ...]:
-    """One head of keys follows all queries; many stand beside the query that they belong to."""
-    transform = SplitHeads() if theirs.multi_query else InterleavedHeads()
-    attention = (
-        Rule(
-            tuple(f"{OURS}.self_attn.{x}_proj.{kind}" for x in "qkv"),
-            f"{THEIRS}.attn.c_attn.{kind}",
-            transform,
-        )
-        for kind in ("weight", "bias")
-    )
-    return (*REST, *attention)
 
 
 def to_ours(theirs: Config) -> Fields:
@@ -64,7 +59,7 @@ def to_theirs(ours: Config) -> Fields:
 FORMATS = (
     Format(
         "gpt_bigcode",
-        rules,
+        RULES,
         to_ours,
         to_theirs,
         ("GPTBigCodeConfig", "GPTBigCodeForCausalLM"),

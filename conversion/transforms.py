@@ -65,16 +65,19 @@ class SplitHeads:
 
 
 class InterleavedHeads:
-    """One fused tensor of theirs holds for each head the rows of its query, its key, its value."""
+    """One fused tensor of theirs holds for each key head the rows of its queries, its key, its
+    value; with as many queries as keys that is query, key and value of each head in turn."""
 
     def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         (fused,) = tensors
-        heads = fused.unflatten(0, (config.num_attention_heads, 3, -1))
-        return tuple(heads[:, part].flatten(0, 1) for part in range(3))
+        groups = fused.unflatten(0, (config.num_key_value_heads, -1, config.head_dim))
+        queries = config.num_attention_heads // config.num_key_value_heads
+        return tuple(part.flatten(0, 2) for part in groups.split((queries, 1, 1), dim=1))
 
     def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
-        heads = [tensor.unflatten(0, (config.num_attention_heads, -1)) for tensor in tensors]
-        return (torch.stack(heads, dim=1).flatten(0, 2),)
+        shape = (config.num_key_value_heads, -1, config.head_dim)
+        groups = [tensor.unflatten(0, shape) for tensor in tensors]
+        return (torch.cat(groups, dim=1).flatten(0, 2),)
 
 
 @dataclass(frozen=True)
