@@ -225,6 +225,8 @@ def converted_tensors(
     """
     form, to_ours, dtype = request.form, request.to_ours, request.dtype
     source_side, target_side = Side.of(source), Side.of(target)
+    if to_ours:
+        source_side.add_names(form.names_in_files)
     steps = plan(rules, (target_side if to_ours else source_side).shapes)
     ignored = {**form.ignored, **form.dropped}
     source_ignored, target_ignored = (ignored, {}) if to_ours else ({}, ignored)
@@ -245,6 +247,8 @@ def converted_tensors(
 
     ours = (target if to_ours else source).config
     tensors = fitting(convert(steps, read, ours, to_ours), target_side)
+    if not to_ours:
+        tensors = as_in_files(tensors, form.names_in_files)
     if not to_ours and form.theirs is form:
         tensors = under_all_names(tensors, target_side)
     produced = [target_side.shapes[name] for step in steps for name in step.targets(to_ours)]
@@ -264,6 +268,13 @@ def numbers(name: str, tensor: torch.Tensor) -> torch.Tensor:
             "convert a checkpoint from before the training diverged"
         )
     return tensor
+
+
+def as_in_files(tensors: Tensors, names: dict[str, str]) -> Tensors:
+    """By the names that files have, where the model's own are others."""
+    for name, tensor in tensors:
+        yield names.get(name, name), tensor
+        del tensor  # before the next one is read
 
 
 def under_all_names(tensors: Tensors, side: Side) -> Tensors:

@@ -25,7 +25,8 @@ class Format:
     `classes` are the names of the configuration and the model in transformers, `our_classes` is our
     family. `dropped` are tensors of theirs that have no place in ours and are named when they are
     left out, `first_position` how many of their positions are kept for padding. `sinusoids` are
-    frozen tables, which a file may lack or hold rounded: their model computes them. `released` are
+    frozen tables, which a file may lack or hold rounded: their model computes them.
+    `names_in_files` are tensors of theirs that files call otherwise than the model. `released` are
     models that people know by name, for the list of formats.
     """
 
@@ -40,6 +41,7 @@ class Format:
     dropped: dict[str, str] = field(default_factory=dict)  # their pattern → what it was for
     first_position: Callable = lambda config: 0
     sinusoids: tuple[str, ...] = ()  # theirs
+    names_in_files: dict[str, str] = field(default_factory=dict)  # their model's → their files'
     released: str = ""
 
     @property

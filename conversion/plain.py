@@ -63,6 +63,7 @@ class PlainFormat:
     zero_if_absent = ()
     sinusoids = ()
     dropped: ClassVar[dict[str, str]] = {}
+    names_in_files: ClassVar[dict[str, str]] = {}
 
     @property
     def theirs(self) -> "PlainFormat":

@@ -139,6 +139,10 @@ class Side:
         shapes = {name: tuple(state[name].shape) for name in state if name not in aliases}
         return cls(shapes, aliases, getattr(model, "base_model_prefix", ""))
 
+    def add_names(self, names: dict[str, str]) -> None:
+        """Name → another that files have for the same tensor, which may be tied itself."""
+        self.aliases |= {other: self.canonical(name) for name, other in names.items()}
+
     def canonical(self, name: str) -> str:
         """The name by which the model saves a tensor; base models are saved without a prefix, and
         read what was saved beside a head."""
