@@ -1,6 +1,9 @@
-"""StableLM: Llama with LayerNorm, where a part of each head is turned."""
+"""StableLM: Llama with LayerNorm, where a part of each head is turned.
 
-from .formats import DECODER, Format, carry, inverted, plain_attention_scale, require
+Attention may stand beside the MLP behind one norm. StableLM-2-12B has a norm for each head besides.
+"""
+
+from .formats import DECODER, Format, carry, choose, inverted, plain_attention_scale, require
 from .llama import ALL_OF_THEM, IGNORED, SAME_FIELDS
 from .llama import RULES as LLAMA_RULES
 from .models import Config, Fields
@@ -32,34 +35,53 @@ FIXED = {
 
 
 def to_ours(theirs: Config) -> Fields:
-    require(theirs, "hf_tformer", use_parallel_residual=False, qk_layernorm=False)
-    if getattr(theirs, "head_dim", None) is not None:  # no field of theirs, and half of it reads it
-        require(theirs, "hf_tformer", head_dim=theirs.hidden_size // theirs.num_attention_heads)
-    return {**carry(theirs, FIELDS), **FIXED, "rope_parameters": part_of_heads(theirs)}
+    require(theirs, "hf_tformer", qk_layernorm=False)
+    refuse_other_head_sizes(theirs)
+    return {
+        **carry(theirs, FIELDS),
+        **FIXED,
+        "parallel_residual": "shared" if theirs.use_parallel_residual else None,
+        "rope_parameters": part_of_heads(theirs, "StableLM"),
+    }
 
 
 def to_theirs(ours: Config) -> Fields:
     require(ours, "StableLM", **FIXED, head_dim=ours.hidden_size / ours.num_attention_heads)
+    choose(ours, "StableLM", parallel_residual=("shared", None))
     plain_attention_scale(ours, "StableLM")
-    rope = part_of_heads(ours)
     return {
         **carry(ours, inverted(FIELDS)),
-        "rope_parameters": rope,
-        # Said twice: beside yarn, transformers 5.16 would fall back to the quarter.
-        "partial_rotary_factor": rope["partial_rotary_factor"],
+        "use_parallel_residual": ours.parallel_residual == "shared",
+        **said_twice(part_of_heads(ours, "StableLM")),
     }
 
 
-def part_of_heads(config: Config) -> Fields:
-    """What is not said is a quarter in theirs and all in ours."""
-    rope = {"partial_rotary_factor": 1.0, **config.rope_parameters}
+def refuse_other_head_sizes(theirs: Config) -> None:
+    """There is no field of theirs for it, and half of the model reads it where a file has one."""
+    if getattr(theirs, "head_dim", None) is not None:
+        require(theirs, "hf_tformer", head_dim=theirs.hidden_size // theirs.num_attention_heads)
+
+
+def part_of_heads(config: Config, reader: str) -> Fields:
+    """The rotation, for those who cut off of each head what is not turned."""
+    rope = with_part_of_heads(config)
     fraction = rope["partial_rotary_factor"]
     if rope["rope_type"] == "proportional" and fraction != 1.0:
         raise ConversionError(
             f"rope_parameters['partial_rotary_factor'] is {fraction} with rope_type "
-            "'proportional', which StableLM cannot express: only 1.0 converts"
+            f"'proportional', which {reader} cannot express: only 1.0 converts"
         )
     return rope
+
+
+def with_part_of_heads(config: Config) -> Fields:
+    """What is not said is a quarter or a half in theirs and all in ours."""
+    return {"partial_rotary_factor": 1.0, **config.rope_parameters}
+
+
+def said_twice(rope: Fields) -> Fields:
+    """Beside yarn, transformers 5.16 would fall back to the part that they turn by default."""
+    return {"rope_parameters": rope, "partial_rotary_factor": rope["partial_rotary_factor"]}
 
 
 FORMATS = (

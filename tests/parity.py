@@ -100,6 +100,22 @@ def last_third(tensor):
     return tensor.chunk(3)[2]
 
 
+def from_groups(part):
+    """Of the fused tensor of NeoX and Falcon, with six heads of eight: each head of keys stands
+    behind the queries that share it, and before its values."""
+
+    def rows(tensor):
+        heads = tensor.split(8)
+        size = 6 // ((len(heads) - 6) // 2) + 2
+        places = {"query": range(size - 2), "key": [size - 2], "value": [size - 1]}[part]
+        return torch.cat([head for i, head in enumerate(heads) if i % size in places])
+
+    return rows
+
+
+GROUPED = {x: from_groups(name) for x, name in (("q", "query"), ("k", "key"), ("v", "value"))}
+
+
 def flattened(tensor):
     """[1, vocab] → [vocab]"""
     return tensor.squeeze(0)
@@ -112,7 +128,8 @@ def without_offset(tensor):
 
 @dataclass
 class Table:
-    """`rules`: ours → theirs, or ours → (theirs, transform). `ignored`: theirs → why not ours.
+    """`rules`: ours → theirs, or ours → (theirs, transform); a stroke stands between two names of
+    theirs, of which each model has one. `ignored`: theirs → why not ours.
     `constant`: ours, which keep the values that they are made with, for theirs have none.
     """
 
@@ -422,13 +439,95 @@ BIOGPT = Table(
     }
 )
 
+NEOX = Table(
+    {
+        **same("lm_head.weight"),
+        "model.embed_tokens.weight": "gpt_neox.embed_in.weight",
+        "model.layers.*.self_attn_norm.*": "gpt_neox.layers.*.input_layernorm.*",
+        **{
+            f"model.layers.*.self_attn.{x}_proj.*": (
+                "gpt_neox.layers.*.attention.query_key_value.*",
+                rows,
+            )
+            for x, rows in GROUPED.items()
+        },
+        "model.layers.*.self_attn.o_proj.*": "gpt_neox.layers.*.attention.dense.*",
+        "model.layers.*.mlp_norm.*": "gpt_neox.layers.*.post_attention_layernorm.*",
+        "model.layers.*.mlp.up_proj.*": "gpt_neox.layers.*.mlp.dense_h_to_4h.*",
+        "model.layers.*.mlp.down_proj.*": "gpt_neox.layers.*.mlp.dense_4h_to_h.*",
+        "model.norm.*": "gpt_neox.final_layer_norm.*",
+    }
+)
+
+GPTJ = Table(
+    {
+        **same("lm_head.*"),
+        "model.embed_tokens.weight": "transformer.wte.weight",
+        "model.layers.*.self_attn_norm.*": "transformer.h.*.ln_1.*",
+        "model.layers.*.self_attn.q_proj.*": (
+            "transformer.h.*.attn.q_proj.*",
+            without_pairs_in_half,
+        ),
+        "model.layers.*.self_attn.k_proj.*": (
+            "transformer.h.*.attn.k_proj.*",
+            without_pairs_in_half,
+        ),
+        "model.layers.*.self_attn.v_proj.*": "transformer.h.*.attn.v_proj.*",
+        "model.layers.*.self_attn.o_proj.*": "transformer.h.*.attn.out_proj.*",
+        "model.layers.*.mlp.up_proj.*": "transformer.h.*.mlp.fc_in.*",
+        "model.layers.*.mlp.down_proj.*": "transformer.h.*.mlp.fc_out.*",
+        "model.norm.*": "transformer.ln_f.*",
+    }
+)
+
+PHI = Table(
+    {
+        **same("model.embed_tokens.weight", "lm_head.*"),
+        **same(*(f"model.layers.*.self_attn.{x}_proj.*" for x in "qkv")),
+        "model.layers.*.self_attn_norm.*": "model.layers.*.input_layernorm.*",
+        "model.layers.*.self_attn.o_proj.*": "model.layers.*.self_attn.dense.*",
+        "model.layers.*.mlp.up_proj.*": "model.layers.*.mlp.fc1.*",
+        "model.layers.*.mlp.down_proj.*": "model.layers.*.mlp.fc2.*",
+        "model.norm.*": "model.final_layernorm.*",
+    }
+)
+
+FALCON = Table(
+    {
+        **same("lm_head.weight"),
+        "model.embed_tokens.weight": "transformer.word_embeddings.weight",
+        "model.layers.*.self_attn_norm.*": (
+            "transformer.h.*.ln_attn.*|transformer.h.*.input_layernorm.*"
+        ),
+        **{
+            f"model.layers.*.self_attn.{x}_proj.*": (
+                "transformer.h.*.self_attention.query_key_value.*",
+                rows,
+            )
+            for x, rows in GROUPED.items()
+        },
+        "model.layers.*.self_attn.o_proj.*": "transformer.h.*.self_attention.dense.*",
+        "model.layers.*.mlp_norm.*": (
+            "transformer.h.*.ln_mlp.*|transformer.h.*.post_attention_layernorm.*"
+        ),
+        "model.layers.*.mlp.up_proj.*": "transformer.h.*.mlp.dense_h_to_4h.*",
+        "model.layers.*.mlp.down_proj.*": "transformer.h.*.mlp.dense_4h_to_h.*",
+        "model.norm.*": "transformer.ln_f.*",
+    }
+)
+
 TABLES = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "stablelm", "seed_oss", "arcee"), LLAMA),
+    "granite": LLAMA,
+    "gpt_neox": NEOX,
+    "gptj": GPTJ,
+    "phi": PHI,
+    "falcon": FALCON,
     "phi3": PHI3,
     "olmo": OLMO,
     "nanochat": NANOCHAT,
     "glm": GLM,
-    **dict.fromkeys(("helium", "ernie4_5"), NEIGHBOURS),
+    **dict.fromkeys(("helium", "ernie4_5", "cohere", "cohere2"), NEIGHBOURS),
     "gpt2": GPT2,
     "gpt_neo": GPT_NEO,
     "gpt_bigcode": GPT_BIGCODE,
@@ -461,13 +560,16 @@ def match(pattern, name):
     return re.fullmatch(re.escape(pattern).replace(r"\*", r"([^.]+)"), name)
 
 
-def find_source(table, name):
+def find_source(table, name, their_names):
     """Where our tensor comes from: their name, and the transform."""
     patterns = [pattern for pattern in table.rules if match(pattern, name)]
     assert len(patterns) == 1, f"{len(patterns)} rules of the table fit our {name}"
     rule = table.rules[patterns[0]]
     theirs, transform = rule if isinstance(rule, tuple) else (rule, unchanged)
-    return theirs.replace("*", "{}").format(*match(patterns[0], name).groups()), transform
+    parts = match(patterns[0], name).groups()
+    names = {one.replace("*", "{}").format(*parts) for one in theirs.split("|")}
+    assert len(names & their_names) == 1, f"their {names} of our {name}: not one is there"
+    return (names & their_names).pop(), transform
 
 
 def pair_tensors(ours, theirs):
@@ -476,7 +578,7 @@ def pair_tensors(ours, theirs):
     our_tensors, their_tensors = saved_tensors(ours), saved_tensors(theirs)
     for name in [n for n in our_tensors if any(match(pattern, n) for pattern in table.constant)]:
         del our_tensors[name]
-    sources = {name: find_source(table, name) for name in our_tensors}
+    sources = {name: find_source(table, name, their_tensors.keys()) for name in our_tensors}
     assert len(set(sources.values())) == len(sources), "the table reads a tensor of theirs twice"
     read = {id(their_tensors[source]) for source, _ in sources.values()}
     for name in (name for name, tensor in their_tensors.items() if id(tensor) not in read):

@@ -81,6 +81,15 @@ def test_every_rotary_type_of_llama_converts_both_ways(rope_type, tmp_path):
         "gpt2",
         "opt",
         "gpt_neo",
+        "gpt_neox",
+        "gptj",
+        "phi",
+        "falcon 7b",
+        "falcon 11b",
+        "falcon 40b",
+        "cohere2",
+        "granite",
+        "stablelm beside the mlp",
         "marian",
         "bart",
         "mbart",
@@ -162,6 +171,24 @@ def test_sharded_and_pickled_weights_are_read_too(tmp_path):
             == read_all(tmp_path / "ours of whole").keys()
         )
         verify(tmp_path / "ours of whole", tmp_path / f"ours of {name}")
+
+
+def test_old_files_of_neox_hold_masks_frequencies_and_a_head_of_another_name(tmp_path):
+    """As those of Pythia; transformers writes that name still."""
+    model = save_theirs(CASES["gpt_neox"], tmp_path / "theirs")
+    state = model.state_dict()
+    state["embed_out.weight"] = state.pop("lm_head.weight")
+    for layer in (f"gpt_neox.layers.{index}.attention" for index in range(3)):
+        state[f"{layer}.bias"] = torch.ones(1, 1, 13, 13, dtype=torch.bool)
+        state[f"{layer}.masked_bias"] = torch.tensor(-1e9)
+        state[f"{layer}.rotary_emb.inv_freq"] = torch.ones(2)
+    (tmp_path / "old").mkdir()
+    model.config.save_pretrained(tmp_path / "old")
+    torch.save(state, tmp_path / "old/pytorch_model.bin")
+    import_checkpoint(tmp_path / "old", tmp_path / "ours", verify=False)
+    verify(tmp_path / "theirs", tmp_path / "ours")
+    export_checkpoint(tmp_path / "ours", tmp_path / "back", to="gpt_neox")
+    assert "embed_out.weight" in read_all(tmp_path / "back")
 
 
 def test_what_is_written_in_shards_is_read_as_one(tmp_path):

@@ -111,7 +111,17 @@ THEIR_REFUSALS = {
     "olmo clipped queries": ("olmo", {"clip_qkv": 8.0}),
     "bart two widths": ("bart", {"decoder_ffn_dim": 41}),
     "gpt_bigcode cross-attention": ("gpt_bigcode head by head", {"add_cross_attention": True}),
-    "stablelm parallel": ("stablelm partial rotation", {"use_parallel_residual": True}),
+    "gpt_neox two head sizes": ("gpt_neox", {"head_dim": 6}),
+    "gptj odd rotation": ("gptj", {"rotary_dim": 5}),
+    "gptj rotation beyond the head": ("gptj", {"rotary_dim": 12}),
+    "phi norms of heads": ("phi", {"qk_layernorm": True}),
+    "falcon distances": ("falcon one after the other", {"alibi": True}),
+    "falcon three norms": ("falcon 40b", {"num_ln_in_parallel_attn": 3}),
+    "falcon two norms of old": ("falcon 7b", {"num_ln_in_parallel_attn": 2}),
+    "falcon shared keys of old": ("falcon one after the other", {"num_kv_heads": 2}),
+    "falcon new one after the other": ("falcon 40b", {"parallel_attn": False}),
+    "cohere norms of heads": ("cohere", {"use_qk_norm": True}),
+    "granite without branches": ("granite", {"residual_multiplier": 0.0}),
     "stablelm norms of heads": ("stablelm partial rotation", {"qk_layernorm": True}),
     "stablelm two head sizes": ("stablelm partial rotation", {"head_dim": 6}),
     "opt narrower embeddings": ("opt", {"word_embed_proj_dim": 15}),
@@ -184,6 +194,11 @@ def but(layout, **fields):
     return {**fields, **{name: layout[name] for name in layout if name not in fields}}
 
 
+NEOX = {"mlp_bias": True, **PLAIN}
+GPTJ = {"parallel_residual": "shared", "lm_head_bias": True, **NEOX}
+PHI = {"attention_bias": True, "attention_output_bias": True, **GPTJ}
+COHERE = {"norm_type": "layernorm_unbiased", "parallel_residual": "shared"}
+WINDOWS = {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 4}
 OUR_REFUSALS = [
     ("llama", {"qk_norm": True}),
     ("llama", {"norm_position": "post"}),
@@ -284,6 +299,33 @@ OUR_REFUSALS = [
     ("nanochat", but(NANOCHAT, attention_output_bias=True)),
     ("nanochat", but(NANOCHAT, attention_scale=1.0)),
     ("nanochat", but(NANOCHAT, logit_scale=0.5)),
+    ("llama", {"parallel_residual": "own"}),
+    ("llama", {"residual_multiplier": 0.5}),
+    ("gpt_neox", {"parallel_residual": "shared", **NEOX}),
+    ("gpt_neox", {"attention_output_bias": True, **NEOX}),
+    ("gpt_neox", {"num_key_value_heads": 1, **NEOX}),
+    ("gpt_neox", {"head_dim": 4, **NEOX}),
+    ("gpt_neox", {"lm_head_bias": True, **NEOX}),
+    ("gptj", {"lm_head_bias": False, **{k: v for k, v in GPTJ.items() if k != "lm_head_bias"}}),
+    ("gptj", {"attention_bias": True, **GPTJ}),
+    ("gptj", {"parallel_residual": None, "lm_head_bias": True, **NEOX}),
+    ("phi", {"parallel_residual": "own", "lm_head_bias": True, **NEOX, "attention_bias": True}),
+    ("phi", {"attention_scale": 1.0, **PHI}),
+    ("phi", {"qk_norm": True, **PHI}),
+    ("falcon", {"mlp_bias": True, **PLAIN}),
+    ("falcon", {"head_dim": 4, **PLAIN}),
+    ("falcon", {"num_key_value_heads": 2, "num_attention_heads": 6, "head_dim": 2, **PLAIN}),
+    ("cohere", {"norm_type": "layernorm", "parallel_residual": "shared"}),
+    ("cohere", {"parallel_residual": "own", "norm_type": "layernorm_unbiased"}),
+    ("cohere", {"sliding_window": 4, **COHERE}),
+    ("cohere", {"attention_output_bias": True, **COHERE}),
+    ("cohere", {"no_rope_layers": [0, 1], **COHERE}),
+    ("cohere2", {"no_rope_layers": [1, 1], **COHERE, **WINDOWS}),
+    ("cohere2", {"qk_norm": True, **COHERE}),
+    ("granite", {"scale_embedding": True}),
+    ("granite", {"parallel_residual": "shared"}),
+    ("granite", {"attention_output_bias": True}),
+    ("stablelm", {"parallel_residual": "own", "norm_type": "layernorm"}),
     ("stablelm", {"norm_type": "rmsnorm"}),
     ("stablelm", {"head_dim": 4, "norm_type": "layernorm"}),
     ("stablelm", {"sliding_window": 4, "norm_type": "layernorm"}),
@@ -358,6 +400,15 @@ def test_a_rotation_that_scales_is_refused_for_nanochat(direction, tmp_path):
         save_ours(tmp_path / "theirs", **NANOCHAT, rope_parameters=yarn)
         run = partial(export_checkpoint, to="nanochat")
     assert_refused(tmp_path, "rope_type", "yarn", "nanochat", run=run)
+
+
+def test_another_pace_of_rotation_is_refused_for_gptj(tmp_path):
+    save_ours(tmp_path / "theirs", rope_parameters={"rope_theta": 500.0}, **GPTJ)
+
+    def run(src, dst):
+        export_checkpoint(src, dst, to="gptj")
+
+    assert_refused(tmp_path, "rope_theta", "500.0", "10000.0", run=run)
 
 
 def test_a_rotation_spread_over_whole_heads_is_refused_for_stablelm(tmp_path):

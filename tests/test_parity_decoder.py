@@ -10,16 +10,28 @@ from transformers import (
     BioGptForCausalLM,
     BloomConfig,
     BloomForCausalLM,
+    Cohere2Config,
+    Cohere2ForCausalLM,
+    CohereConfig,
+    CohereForCausalLM,
     Ernie4_5Config,
     Ernie4_5ForCausalLM,
+    FalconConfig,
+    FalconForCausalLM,
     GlmConfig,
     GlmForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     GPTBigCodeConfig,
     GPTBigCodeForCausalLM,
+    GPTJConfig,
+    GPTJForCausalLM,
     GPTNeoConfig,
     GPTNeoForCausalLM,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
     HeliumConfig,
     HeliumForCausalLM,
     LlamaConfig,
@@ -36,6 +48,8 @@ from transformers import (
     OPTForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
+    PhiConfig,
+    PhiForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -131,8 +145,10 @@ def gpt2(theirs=None, ours=None, **options):
     )
 
 
-def stablelm(**rope_parameters):
+def stablelm(use_parallel_residual=False, **rope_parameters):
     """Rotates a part of each head, and has LayerNorm; its head size cannot be chosen."""
+    theirs = {"use_parallel_residual": use_parallel_residual}
+    ours = {"parallel_residual": "shared" if use_parallel_residual else None}
     sizes = {"hidden_size": 48, "head_dim": 8, "layer_norm_eps": 1e-3}
     rope = {"rope_theta": 100.0, "partial_rotary_factor": 0.5, **rope_parameters}
     return Case(
@@ -140,8 +156,8 @@ def stablelm(**rope_parameters):
         OURS,
         {**MODERN, **sizes, "max_position_embeddings": 32, "rope_parameters": rope},
         # Said twice: transformers 5.16 would fall back to the quarter that StableLM has by default.
-        theirs={"use_qkv_bias": True, "partial_rotary_factor": 0.5},
-        ours={"norm_type": "layernorm", "attention_bias": True},
+        theirs={"use_qkv_bias": True, "partial_rotary_factor": 0.5, **theirs},
+        ours={"norm_type": "layernorm", "attention_bias": True, **ours},
     )
 
 
@@ -326,6 +342,130 @@ def xglm(**options):
     )
 
 
+HALF = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}
+BESIDE = {**COMMON, "hidden_size": 48, "num_attention_heads": 6, "tie_word_embeddings": False}
+BESIDE_OURS = {
+    "num_key_value_heads": None,
+    "intermediate_size": 37,
+    "norm_type": "layernorm",
+    "layer_norm_eps": 1e-3,
+    "mlp_type": "plain",
+    **dict.fromkeys(BIASES, True),
+}
+
+
+def neox(use_parallel_residual=True, ours=None, rope_parameters=HALF, **options):
+    sizes = {"intermediate_size": 37, "layer_norm_eps": 1e-3, "hidden_act": "gelu"}
+    ours = {**BESIDE_OURS, **(ours or {})}
+    theirs = {"attention_bias": ours["attention_bias"]}
+    return Case(
+        (GPTNeoXConfig, GPTNeoXForCausalLM),
+        OURS,
+        {**BESIDE, **sizes, "rope_parameters": rope_parameters, **options},
+        theirs={**theirs, "use_parallel_residual": use_parallel_residual},
+        ours={**ours, "parallel_residual": "own" if use_parallel_residual else None},
+    )
+
+
+def gptj(**options):
+    """Turns neighbours in half of each head, at a pace that cannot be chosen."""
+    theirs = {"n_inner": 37, "layer_norm_epsilon": 1e-3, "rotary_dim": 4}
+    return Case(
+        (GPTJConfig, GPTJForCausalLM),
+        OURS,
+        {**BESIDE, "max_position_embeddings": 32, **options},
+        theirs={**theirs, "activation_function": "gelu_new"},
+        ours={
+            **BESIDE_OURS,
+            "attention_bias": False,
+            "attention_output_bias": False,
+            "lm_head_bias": True,
+            "hidden_act": "gelu_new",
+            "parallel_residual": "shared",
+            "rope_parameters": {**HALF, "rope_theta": 10000.0},
+        },
+    )
+
+
+def phi(rope_parameters=HALF, **options):
+    sizes = {"intermediate_size": 37, "layer_norm_eps": 1e-3, "num_key_value_heads": 3}
+    return Case(
+        (PhiConfig, PhiForCausalLM),
+        OURS,
+        {
+            **BESIDE,
+            **sizes,
+            "hidden_act": "gelu_new",
+            "rope_parameters": rope_parameters,
+            **options,
+        },
+        # Said twice, as for StableLM.
+        theirs={"partial_rotary_factor": rope_parameters["partial_rotary_factor"]},
+        ours={
+            **{name: value for name, value in BESIDE_OURS.items() if name not in sizes},
+            "lm_head_bias": True,
+            "parallel_residual": "shared",
+        },
+    )
+
+
+def falcon(parallel_residual, kv_heads=1, bias=False, theirs=None, **options):
+    sizes = {"ffn_hidden_size": 37, "layer_norm_epsilon": 1e-3, "activation": "gelu"}
+    return Case(
+        (FalconConfig, FalconForCausalLM),
+        OURS,
+        {**BESIDE, **ROPE, **options},
+        theirs={**sizes, "bias": bias, **(theirs or {})},
+        ours={
+            **BESIDE_OURS,
+            **dict.fromkeys(BIASES, bias),
+            "num_key_value_heads": kv_heads,
+            "hidden_act": "gelu",
+            "parallel_residual": parallel_residual,
+        },
+    )
+
+
+COHERE = {**MODERN, **ROPE, "layer_norm_eps": 1e-3, "logit_scale": 0.3, "pad_token_id": None}
+COHERE_OURS = {"norm_type": "layernorm_unbiased", "parallel_residual": "shared"}
+
+
+def cohere(bias=False, **options):
+    ours = {**COHERE_OURS, "attention_output_bias": bias}
+    options = {**COHERE, "attention_bias": bias, **options}
+    return Case((CohereConfig, CohereForCausalLM), OURS, options, ours=ours)
+
+
+def cohere2(kinds, **options):
+    """Its layers turn where they have a window; its head size cannot be chosen."""
+    turns = [int(kind == "sliding_attention") for kind in kinds]
+    windows = {"layer_types": kinds, "sliding_window": WINDOW}
+    options = {**COHERE, **EVEN_HEADS, **windows, **options}
+    ours = {**COHERE_OURS, "no_rope_layers": turns}
+    return Case((Cohere2Config, Cohere2ForCausalLM), OURS, options, ours=ours)
+
+
+def granite(bias=False, **options):
+    """Four numbers of its own, three of which have other names in ours."""
+    return Case(
+        (GraniteConfig, GraniteForCausalLM),
+        OURS,
+        {**MODERN, **ROPE, "attention_bias": bias, "residual_multiplier": 0.22, **options},
+        theirs={
+            "mlp_bias": bias,
+            "embedding_multiplier": 12.0,
+            "attention_multiplier": 0.21,
+            "logits_scaling": 7.0,
+        },
+        ours={
+            **dict.fromkeys(BIASES, bias),
+            "scale_embedding": 12.0,
+            "attention_scale": 0.21,
+            "logit_scale": 1 / 7,
+        },
+    )
+
+
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 SLIDING = {"use_sliding_window": True, "sliding_window": WINDOW}
 
@@ -404,6 +544,39 @@ CASES = {
     "stablelm partial yarn": stablelm(
         rope_type="yarn", factor=4.0, original_max_position_embeddings=8
     ),
+    "stablelm beside the mlp": stablelm(use_parallel_residual=True, rope_type="default"),
+    "gpt_neox": neox(),
+    "gpt_neox one after the other": neox(
+        False,
+        {"attention_bias": False, "attention_output_bias": False},
+        tie_word_embeddings=True,
+        rope_parameters={**HALF, "rope_type": "proportional"},
+    ),
+    "gptj": gptj(),
+    "gptj tied": gptj(tie_word_embeddings=True),
+    "phi": phi(),
+    "phi yarn": phi(
+        {**HALF, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8},
+        max_position_embeddings=32,
+        tie_word_embeddings=True,
+    ),
+    "falcon 7b": falcon("shared", tie_word_embeddings=True),
+    "falcon 11b": falcon(
+        "shared",
+        3,
+        theirs={"new_decoder_architecture": True, "num_kv_heads": 3, "num_ln_in_parallel_attn": 1},
+    ),
+    "falcon 40b": falcon(
+        "own", 3, bias=True, theirs={"new_decoder_architecture": True, "num_kv_heads": 3}
+    ),
+    "falcon one after the other": falcon(
+        None, 6, bias=True, theirs={"parallel_attn": False, "multi_query": False}
+    ),
+    "cohere": cohere(tie_word_embeddings=True),
+    "cohere biases": cohere(bias=True),
+    "cohere2": cohere2(MIXED, tie_word_embeddings=True),
+    "granite": granite(),
+    "granite biases": granite(bias=True, tie_word_embeddings=True),
 }
 
 
