@@ -1,0 +1,31 @@
+"""What an imported model writes is what transformers writes with the checkpoint it came from."""
+
+import pytest
+import test_parity_decoder as decoders
+import torch
+from converting import CASES, save_theirs
+
+from conversion import import_checkpoint
+from hf_tformer import TformerDecoderForCausalLM
+
+pytestmark = pytest.mark.usefixtures("warm_python")
+
+NAMES = ("gpt_neox", "gptj", "phi", "falcon", "cohere", "cohere2", "granite", "stablelm")
+WAYS = {"greedy": {}, "beams": {"num_beams": 3}}
+
+
+@pytest.mark.parametrize("name", [name for name in decoders.CASES if name.split()[0] in NAMES])
+def test_texts_are_those_of_transformers_token_by_token(name, tmp_path):
+    """Rows of three lengths, padded on the left; windows and rotations go on beyond the prompt."""
+    theirs = save_theirs(CASES[name], tmp_path / "theirs")
+    import_checkpoint(tmp_path / "theirs", tmp_path / "ours", verify=False)
+    ours = TformerDecoderForCausalLM.from_pretrained(tmp_path / "ours")
+    batch = decoders.left_padded_batch()
+    del batch["labels"]
+    for way in WAYS.values():
+        options = {"max_new_tokens": 9, "do_sample": False, "pad_token_id": 0, **way}
+        options |= {"return_dict_in_generate": True, "output_logits": True}
+        found, expected = (model.generate(**batch, **options) for model in (ours, theirs))
+        assert torch.equal(found.sequences, expected.sequences), way
+        logits = (torch.stack(answer.logits) for answer in (found, expected))
+        torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-4)
