@@ -86,7 +86,7 @@ class Library:
         try:
             # A configuration may name attention code on the Hub; what is stated is not looked up.
             return self.config_class.from_pretrained(folder, attn_implementation=ATTENTION)
-        except WRONG_VALUES as error:
+        except (*WRONG_VALUES, AttributeError) as error:  # a name that the class computes
             raise ConversionError(f"{folder}/config.json: {first_cause(error)}") from error
 
     def make_config(self, fields: Fields, dtype: torch.dtype | None) -> PreTrainedConfig:

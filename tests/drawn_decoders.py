@@ -87,7 +87,10 @@ def gptj(rng):
 
 
 def phi(rng):
-    return {**in_part(rng), **rng.choice([{}, {"num_key_value_heads": 1}, {"head_dim": 8}])}
+    fields = in_part(rng)
+    size = fields["hidden_size"] // fields["num_attention_heads"]
+    other_sizes = {"hidden_size": 22, "head_dim": size}
+    return {**fields, **rng.choice([{}, {"num_key_value_heads": 1}, other_sizes])}
 
 
 def falcon(rng):

@@ -158,6 +158,12 @@ def test_what_we_cannot_express_is_refused_by_field_and_value(case, tmp_path):
     assert_refused(tmp_path, field, "0.5" if isinstance(value, dict) else str(value))
 
 
+def test_a_field_that_their_configuration_computes_is_refused_by_name(tmp_path):
+    save_theirs(CASES["falcon 7b"], tmp_path / "theirs")
+    edit_config(tmp_path / "theirs", head_dim=4)
+    assert_refused(tmp_path, "config.json", "head_dim")
+
+
 HALF = {"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5}
 PLAIN = {"norm_type": "layernorm", "mlp_type": "plain"}
 LEARNED = {"position_embedding_type": "learned", **PLAIN}

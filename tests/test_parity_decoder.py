@@ -427,6 +427,7 @@ def falcon(parallel_residual, kv_heads=1, bias=False, theirs=None, **options):
 
 
 COHERE = {**MODERN, **ROPE, "layer_norm_eps": 1e-3, "logit_scale": 0.3, "pad_token_id": None}
+del COHERE["rms_norm_eps"]
 COHERE_OURS = {"norm_type": "layernorm_unbiased", "parallel_residual": "shared"}
 
 
