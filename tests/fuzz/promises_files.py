@@ -89,6 +89,9 @@ FAIRSEQ = {
     "layer_types": None,
     "pad_token_id": 1,
 }
+
+
+BESIDE = {"parallel_residual": "shared", "lm_head_bias": True}
 WANTED = {
     "llama": {},
     "mistral": {},
@@ -104,6 +107,17 @@ WANTED = {
     "xglm": FAIRSEQ,
     "starcoder2": PLAIN_NORM,
     "stablelm": {"norm_type": "layernorm"},
+    "gpt_neox": {**PLAIN_NORM, **BIASES, "parallel_residual": "own"},
+    "gptj": {
+        **PLAIN_NORM,
+        **BESIDE,
+        "mlp_bias": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    },
+    "phi": {**PLAIN_NORM, **BIASES, **BESIDE},
+    "falcon": {**PLAIN_NORM, "parallel_residual": "shared"},
+    "cohere": {"norm_type": "layernorm_unbiased", "parallel_residual": "shared"},
+    "granite": {"residual_multiplier": 0.22},
     "marian": MARIAN,
     "bart": BART,
     "plbart": BART,
@@ -135,6 +149,7 @@ OF_SEQ2SEQ = ("marian", "bart", "plbart", "mbart", "pegasus", "blenderbot", "m2m
 OF_SEQ2SEQ += ("torch-transformer",)
 FOUR_TIMES = ("bloom", "mpt")  # as wide is their MLP
 WHOLE_HEADS = (*OF_SEQ2SEQ, *FOUR_TIMES, "gpt2", "opt", "biogpt", "gpt_neo", "gpt_bigcode", "xglm")
+WHOLE_HEADS += ("gpt_neox", "gptj", "falcon")
 
 
 @st.composite
@@ -146,6 +161,8 @@ def converted_cases(draw):
     changed = draw(st.lists(st.sampled_from(FREE), max_size=2, unique=True))
     config = {name: value for name, value in drawn.items() if is_kept(name) or name in changed}
     config = {**config, **{n: v for n, v in WANTED[form].items() if n not in changed}}
+    if config.get("norm_position", "pre") != "pre":  # side by side, norms come first
+        config.pop("parallel_residual", None)
     if form in WHOLE_HEADS:
         heads = config["num_attention_heads"] = draw(st.integers(1, 3))
         size = 2 * draw(st.integers(1, 5))
@@ -153,6 +170,10 @@ def converted_cases(draw):
         config.pop("value_head_dim", None)
         if form in FOUR_TIMES:
             config["intermediate_size"] = 4 * heads * size
+
+
+        if "rope_parameters" not in WANTED[form]:  # drawn for other sizes
+            config.pop("rope_parameters", None)
     elif config.get("head_dim", 0) is not None:
         heads = config.get("num_attention_heads", 8)
         if (config.get("head_dim") or config["hidden_size"] // heads) % 2:
