@@ -554,7 +554,6 @@ CASES = {
         rope_parameters={**HALF, "rope_type": "proportional"},
     ),
     "gptj": gptj(),
-    "gptj tied": gptj(tie_word_embeddings=True),
     "phi": phi(),
     "phi yarn": phi(
         {**HALF, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8},
@@ -573,10 +572,8 @@ CASES = {
     "falcon one after the other": falcon(
         None, 6, bias=True, theirs={"parallel_attn": False, "multi_query": False}
     ),
-    "cohere": cohere(tie_word_embeddings=True),
-    "cohere biases": cohere(bias=True),
-    "cohere2": cohere2(MIXED, tie_word_embeddings=True),
-    "granite": granite(),
+    "cohere biases": cohere(bias=True, tie_word_embeddings=True),
+    "cohere2": cohere2(MIXED),
     "granite biases": granite(bias=True, tie_word_embeddings=True),
 }
 
