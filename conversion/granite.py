@@ -37,7 +37,7 @@ def to_theirs(ours: Config) -> Fields:
         **carry(ours, inverted(FIELDS)),
         "attention_multiplier": ours.attention_scale or ours.head_dim**-0.5,
         "embedding_multiplier": ours.hidden_size**0.5 if is_root else ours.scale_embedding or 1.0,
-        "logits_scaling": float(f"{1 / ours.logit_scale:.15g}"),  # 49 comes back as 49
+        "logits_scaling": float(f"{1 / ours.logit_scale:.15g}"),  # 7.2 comes back as 7.2
         "head_dim": ours.head_dim,
         "rope_parameters": full_rotation(ours, "Granite"),
     }

@@ -456,13 +456,13 @@ def granite(bias=False, **options):
             "mlp_bias": bias,
             "embedding_multiplier": 12.0,
             "attention_multiplier": 0.21,
-            "logits_scaling": 7.0,
+            "logits_scaling": 7.2,
         },
         ours={
             **dict.fromkeys(BIASES, bias),
             "scale_embedding": 12.0,
             "attention_scale": 0.21,
-            "logit_scale": 1 / 7,
+            "logit_scale": 1 / 7.2,
         },
     )
 
