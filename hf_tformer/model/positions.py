@@ -115,8 +115,7 @@ def build_positions(config):
         return LearnedPositions(config.max_position_embeddings, config.hidden_size)
     # CODEPATH: sinusoidal in the 2017 paper and Marian; rotary models add nothing here
     if config.position_embedding_type == "sinusoidal":
-        # CODEPATH: fairseq's in M2M100, NLLB and XGLM
-        # CODEPATH: M2M100 and XGLM; the 2017 paper and Marian count from 0
+        # CODEPATH: fairseq's in M2M100, NLLB and XGLM; the 2017 paper and Marian count from 0
         if config.sinusoidal_layout == "fairseq":
             return FairseqPositions(config.hidden_size, config.pad_token_id)
         return SinusoidalPositions(config.hidden_size, config.sinusoidal_layout)
