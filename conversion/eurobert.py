@@ -5,8 +5,9 @@ from dataclasses import replace
 from .encoders import SHARED, TEXTS, heads_of, more_ids, text_classifier, unread_fields
 from .formats import ENCODER, carry, require
 from .heads import FormatWithHeads
-from .llama import IGNORED, RULES, full_rotation
+from .llama import IGNORED, RULES
 from .models import Config, Fields
+from .rotations import full_rotation
 from .rules import linear
 
 BODY = tuple(rule for rule in RULES if rule.ours != "lm_head.weight")

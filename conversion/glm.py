@@ -1,9 +1,13 @@
-"""GLM-4, Helium and Ernie 4.5: Llama whose rotary positions turn neighbours."""
+"""GLM-4 (of 9B, and of April 2025), Helium, Ernie 4.5: Llama whose rotary positions turn
+neighbours."""
+
+from functools import partial
 
 from .formats import carry, plain_attention_scale, require
-from .llama import ATTENTION, LIKE_LLAMA, RULES, SAME_FIELDS, full_rotation, head_size, llama_format
+from .llama import ATTENTION, LIKE_LLAMA, RULES, SAME_FIELDS, head_size, llama_format
 from .models import Config, Fields
 from .phi3 import FUSED_GATE, GATE_AND_UP
+from .rotations import full_rotation
 from .rules import ConversionError, Rule
 from .transforms import RotaryPairs
 
@@ -16,23 +20,31 @@ PAIRS = tuple(
 TURNED = {rule.ours for rule in PAIRS}
 LLAMA_RULES = (*(rule for rule in RULES if rule.ours not in TURNED), *PAIRS)
 GLM_RULES = (*(rule for rule in LLAMA_RULES if rule.ours not in GATE_AND_UP), FUSED_GATE)
+LAYER = "model.layers.{i}"
+# Of April 2025: a norm behind each branch, too.
+GLM4_RULES = (
+    *GLM_RULES,
+    Rule(f"{LAYER}.self_attn_output.weight", f"{LAYER}.post_self_attn_layernorm.weight"),
+    Rule(f"{LAYER}.mlp_output.weight", f"{LAYER}.post_mlp_layernorm.weight"),
+)
 
 BIASES = ("attention_bias", "attention_output_bias", "mlp_bias")
 GLM_FIXED = {**LIKE_LLAMA, "attention_output_bias": False, "mlp_bias": False}
+GLM4_FIXED = {**GLM_FIXED, "norm_position": "both"}
 GLM_FIELDS = (*SAME_FIELDS, "attention_bias")
 
 
-def glm_to_ours(theirs: Config) -> Fields:
+def glm_to_ours(theirs: Config, fixed: Fields = GLM_FIXED) -> Fields:
     return {
         **carry(theirs, GLM_FIELDS),
-        **GLM_FIXED,
+        **fixed,
         "head_dim": head_size(theirs),
         "rope_parameters": dict(theirs.rope_parameters),
     }
 
 
-def glm_to_theirs(ours: Config) -> Fields:
-    require(ours, "GLM", **GLM_FIXED)
+def glm_to_theirs(ours: Config, fixed: Fields = GLM_FIXED) -> Fields:
+    require(ours, "GLM", **fixed)
     plain_attention_scale(ours, "GLM")
     if ours.eos_token_id is None:
         raise ConversionError(
@@ -90,6 +102,14 @@ def ernie_to_theirs(ours: Config) -> Fields:
 
 FORMATS = (
     llama_format("glm", "Glm", glm_to_ours, glm_to_theirs, GLM_RULES, "GLM-4 9B, GLM-Edge"),
+    llama_format(
+        "glm4",
+        "Glm4",
+        partial(glm_to_ours, fixed=GLM4_FIXED),
+        partial(glm_to_theirs, fixed=GLM4_FIXED),
+        GLM4_RULES,
+        "GLM-4-0414",
+    ),
     llama_format("helium", "Helium", helium_to_ours, helium_to_theirs, LLAMA_RULES, "Helium 1"),
     llama_format(
         "ernie4_5", "Ernie4_5", ernie_to_ours, ernie_to_theirs, LLAMA_RULES, "ERNIE 4.5 0.3B"

@@ -10,7 +10,7 @@ from pathlib import Path
 from .checkpoints import read_json
 from .errors import UnexpressibleError
 from .formats import Format, choose
-from .models import Config, Fields
+from .models import Config, Fields, meaning
 from .rules import ConversionError, Rule, as_tuple
 
 
@@ -99,7 +99,7 @@ class FormatWithHeads(Format):
         names = (*self.our_classes.config_class.__annotations__, *UNDECLARED)
         skipped = TRAINING_ALONE | self.unread_fields(ours, head.ours)
         for name in names:
-            actual, expected = (plain(config, name) for config in (ours, back))
+            actual, expected = (meaning(config, name) for config in (ours, back))
             if name not in skipped and actual != expected:
                 raise UnexpressibleError(name, actual, self.classes[0], (expected,))
 
@@ -128,14 +128,6 @@ def refuse_learned_activations(fields: Fields) -> None:
                 f"{name} is {fields[name]!r}, whose own weights no table knows: only activations "
                 "without weights convert"
             )
-
-
-def plain(config: Config, name: str) -> object:
-    """The value of a field, said in one way where there are two."""
-    value = getattr(config, name, None)
-    if name == "attention_scale" and value is None:
-        return config.head_dim**-0.5
-    return value
 
 
 def without_prefixes(rule: Rule, ours: str, theirs: str) -> Rule:

@@ -1,11 +1,11 @@
 """Llama, Mistral, Qwen2 and Qwen3: one table, and what each of them fixes in the configuration."""
 
 from collections.abc import Callable
-from copy import deepcopy
 from functools import partial
 
 from .formats import DECODER, Format, carry, plain_attention_scale, require
 from .models import Config, Fields
+from .rotations import full_rotation
 from .rules import ConversionError, Rule, linear
 
 ATTENTION = "model.layers.{i}.self_attn"
@@ -117,23 +117,6 @@ def head_size(theirs: Config) -> int:
     return getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads
 
 
-def full_rotation(config: Config, reader: str) -> Fields:
-    """Their rotation covers whole heads; a default one ignores partial_rotary_factor, ours does
-    not."""
-    rope = deepcopy(config.rope_parameters)
-    refuse_part_of_heads(rope, reader)
-    return rope
-
-
-def refuse_part_of_heads(rope: Fields, reader: str) -> None:
-    fraction = rope.get("partial_rotary_factor")
-    if fraction not in (None, 1.0) and rope["rope_type"] != "proportional":
-        raise ConversionError(
-            f"rope_parameters['partial_rotary_factor'] is {fraction} with rope_type "
-            f"{rope['rope_type']!r}, which {reader} does not follow: only 1.0 converts"
-        )
-
-
 def require_one_kind_of_layer(ours: Config, reader: str) -> None:
     kinds = set(getattr(ours, "layer_types", ()))
     if len(kinds) > 1:
@@ -143,13 +126,24 @@ def require_one_kind_of_layer(ours: Config, reader: str) -> None:
         )
 
 
+def layer_types_of(ours: Config) -> list[str]:
+    """The kind of each layer, which ours names only where some layer slides."""
+    return list(getattr(ours, "layer_types", ["full_attention"] * ours.num_hidden_layers))
+
+
+def windows(ours: Config) -> Fields:
+    """For formats that name the kind of each layer, and have a window even if no layer slides."""
+    window = {"sliding_window": ours.sliding_window} if ours.sliding_window else {}
+    return {"layer_types": layer_types_of(ours), **window}
+
+
 def windows_of_qwen(ours: Config) -> Fields:
-    layer_types = getattr(ours, "layer_types", ["full_attention"] * ours.num_hidden_layers)
+    layer_types = layer_types_of(ours)
     slides = "sliding_attention" in layer_types
     return {
         "use_sliding_window": slides,
         "sliding_window": ours.sliding_window,
-        "layer_types": list(layer_types),
+        "layer_types": layer_types,
         "max_window_layers": layer_types.index("sliding_attention") if slides else len(layer_types),
     }
 

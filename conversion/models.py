@@ -214,9 +214,19 @@ def refuse_what_is_lost(ours: Config, theirs: Config, form: "Format | PlainForma
     """Imported again, their configuration has to say what ours says."""
     back = translate(theirs, form, to_ours=True, dtype=ours.dtype)
     for name in RARE:
-        actual, expected = getattr(ours, name, None), getattr(back, name, None)
+        actual, expected = meaning(ours, name), meaning(back, name)
         if actual != expected:
             raise UnexpressibleError(name, actual, form.name, (expected,))
+
+
+def meaning(config: Config, name: str) -> object:
+    """The value of a field, said in one way where there are two."""
+    value = getattr(config, name, None)
+    if name == "attention_scale" and value is None:
+        return config.head_dim**-0.5
+    if name == "no_rope_layers" and value and all(value):
+        return None
+    return value
 
 
 def first_cause(error: BaseException) -> str:

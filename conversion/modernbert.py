@@ -3,8 +3,9 @@
 from .encoders import CLASSIFIER, SHARED, heads_of, more_ids, transform, unread_fields
 from .formats import ENCODER, carry, inverted, require
 from .heads import FormatWithHeads
-from .llama import refuse_part_of_heads
+from .llama import layer_types_of
 from .models import Config, Fields
+from .rotations import full_rotations
 from .rules import Rule, linear
 from .transforms import Split
 
@@ -49,12 +50,9 @@ ALL_OF_THEM = {
     "mlp_type": "gated",
     "classifier_norm": True,
 }
-KINDS = ("full_attention", "sliding_attention")
 
 
 def to_ours(theirs: Config) -> Fields:
-    for rope in theirs.rope_parameters.values():
-        refuse_part_of_heads(rope, "ModernBERT")
     return {
         **ALL_OF_THEM,
         **carry(theirs, inverted(FIELDS)),
@@ -65,22 +63,20 @@ def to_ours(theirs: Config) -> Fields:
         "layer_types": list(theirs.layer_types),
         # Theirs counts both sides together, ours one side and the token itself.
         "sliding_window": theirs.local_attention // 2 + 1,
-        "rope_parameters": {kind: dict(theirs.rope_parameters[kind]) for kind in KINDS},
+        "rope_parameters": full_rotations(theirs, "ModernBERT"),
     }
 
 
 def to_theirs(ours: Config) -> Fields:
     require(ours, "ModernBERT", position_embedding_type="rotary")
-    rope = ours.rope_parameters
-    ropes = {kind: rope.get(kind, rope) for kind in KINDS} if set(rope) - set(KINDS) else rope
     window = {"local_attention": 2 * (ours.sliding_window - 1)} if ours.sliding_window else {}
     return {
         **carry(ours, FIELDS),
         **more_ids(ours),
         **window,
         "norm_bias": ours.norm_type == "layernorm",
-        "layer_types": list(getattr(ours, "layer_types", KINDS[:1] * ours.num_hidden_layers)),
-        "rope_parameters": {kind: dict(rope) for kind, rope in ropes.items()},
+        "layer_types": layer_types_of(ours),
+        "rope_parameters": full_rotations(ours, "ModernBERT"),
         "embedding_dropout": ours.dropout,
         "classifier_dropout": ours.dropout,
     }

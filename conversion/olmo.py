@@ -1,8 +1,9 @@
 """OLMo, Seed-OSS and Arcee: Llama with other norms, other biases or another MLP."""
 
 from .formats import carry, choose, inverted, plain_attention_scale, require
-from .llama import LIKE_LLAMA, RULES, SAME_FIELDS, full_rotation, head_size, llama_format
+from .llama import LIKE_LLAMA, RULES, SAME_FIELDS, head_size, llama_format
 from .models import Config, Fields
+from .rotations import full_rotation
 from .rules import Rule
 from .transforms import Ones, Zeros
 

@@ -17,6 +17,7 @@ from .llama import (
 )
 from .llama import FIXED as FIXED_OF_NAMES
 from .models import Config, Fields
+from .rotations import one_rotation
 from .rules import Rule
 from .transforms import Split, SplitHeads
 
@@ -47,7 +48,7 @@ def to_theirs(ours: Config) -> Fields:
     require(ours, "Phi-3", **FIXED)
     plain_attention_scale(ours, "Phi-3")
     require_one_kind_of_layer(ours, "Phi-3")
-    rope = dict(ours.rope_parameters)
+    rope = one_rotation(ours, "Phi-3")
     fields = carry(ours, (*SAME_FIELDS, "sliding_window", "head_dim"))
     if "original_max_position_embeddings" in rope:  # theirs reads it beside the others
         fields["original_max_position_embeddings"] = rope["original_max_position_embeddings"]

@@ -1,8 +1,9 @@
 """StarCoder2: Llama's attention, LayerNorm, and an MLP without a gate."""
 
 from .formats import BIASES, DECODER, Format, carry, inverted, plain_attention_scale, require
-from .llama import ATTENTION, IGNORED, MLP, full_rotation, require_one_kind_of_layer
+from .llama import ATTENTION, IGNORED, MLP, require_one_kind_of_layer
 from .models import Config, Fields
+from .rotations import full_rotation
 from .rules import Rule, linear
 
 LAYER = "model.layers.{i}"

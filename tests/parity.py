@@ -182,6 +182,37 @@ GLM = Table(
     }
 )
 
+GLM4 = Table(
+    {
+        **GLM.rules,
+        "model.layers.*.self_attn_output.*": "model.layers.*.post_self_attn_layernorm.*",
+        "model.layers.*.mlp_output.*": "model.layers.*.post_mlp_layernorm.*",
+    }
+)
+
+BEHIND_BRANCHES = {
+    **same("model.embed_tokens.weight", "model.norm.*", "lm_head.weight"),
+    **same("model.layers.*.self_attn.*.*", "model.layers.*.mlp.*.*"),
+    "model.layers.*.self_attn_output.*": "model.layers.*.post_attention_layernorm.*",
+    "model.layers.*.mlp_output.*": "model.layers.*.post_feedforward_layernorm.*",
+}
+
+OLMO2 = Table(
+    {
+        **BEHIND_BRANCHES,
+        "model.layers.*.self_attn.q_norm.norm.*": "model.layers.*.self_attn.q_norm.*",
+        "model.layers.*.self_attn.k_norm.norm.*": "model.layers.*.self_attn.k_norm.*",
+    }
+)
+
+AROUND_BRANCHES = Table(
+    {
+        **BEHIND_BRANCHES,
+        "model.layers.*.self_attn_norm.*": "model.layers.*.input_layernorm.*",
+        "model.layers.*.mlp_norm.*": "model.layers.*.pre_feedforward_layernorm.*",
+    }
+)
+
 OLMO = Table(
     {
         **same("model.embed_tokens.weight", "lm_head.weight"),
@@ -523,11 +554,17 @@ TABLES = {
     "gptj": GPTJ,
     "phi": PHI,
     "falcon": FALCON,
+    **dict.fromkeys(("gemma", "smollm3"), LLAMA),
+    **dict.fromkeys(("gemma2", "gemma3_text"), AROUND_BRANCHES),
+    **dict.fromkeys(("olmo2", "olmo3"), OLMO2),
+    "exaone4": Table(BEHIND_BRANCHES),
     "phi3": PHI3,
     "olmo": OLMO,
     "nanochat": NANOCHAT,
     "glm": GLM,
     **dict.fromkeys(("helium", "ernie4_5", "cohere", "cohere2"), NEIGHBOURS),
+    "glm4": GLM4,
+    **dict.fromkeys(("helium", "ernie4_5"), NEIGHBOURS),
     "gpt2": GPT2,
     "gpt_neo": GPT_NEO,
     "gpt_bigcode": GPT_BIGCODE,
@@ -608,7 +645,8 @@ def randomise(model, seed=0):
             continue
         values = torch.randn(tensor.shape, generator=generator)
         is_gain = tensor.ndim == 1 and name.endswith("weight")
-        tensor.copy_(1 + 0.3 * values if is_gain else 0.25 * values)
+        # A new gain is one, or zero where one is added to it.
+        tensor.copy_(tensor.mean() + 0.3 * values if is_gain else 0.25 * values)
         tensor.requires_grad_()
     return model
 

@@ -16,8 +16,18 @@ from transformers import (
     CohereForCausalLM,
     Ernie4_5Config,
     Ernie4_5ForCausalLM,
+    Exaone4Config,
+    Exaone4ForCausalLM,
     FalconConfig,
     FalconForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GemmaConfig,
+    GemmaForCausalLM,
+    Glm4Config,
+    Glm4ForCausalLM,
     GlmConfig,
     GlmForCausalLM,
     GPT2Config,
@@ -42,6 +52,10 @@ from transformers import (
     MptForCausalLM,
     NanoChatConfig,
     NanoChatForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
+    Olmo3Config,
+    Olmo3ForCausalLM,
     OlmoConfig,
     OlmoForCausalLM,
     OPTConfig,
@@ -56,6 +70,8 @@ from transformers import (
     Qwen3ForCausalLM,
     SeedOssConfig,
     SeedOssForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
     StableLmConfig,
     StableLmForCausalLM,
     Starcoder2Config,
@@ -197,11 +213,15 @@ def nanochat(attention_bias=False, **options):
     )
 
 
-def glm():
+def glm(classes=(GlmConfig, GlmForCausalLM), ours=None):
     """Rotates neighbours, in half of each head."""
     rope = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}
     biases = {"attention_bias": True, "pad_token_id": None, "eos_token_id": 2}
-    return Case((GlmConfig, GlmForCausalLM), OURS, {**MODERN, "rope_parameters": rope, **biases})
+    return Case(classes, OURS, {**MODERN, "rope_parameters": rope, **biases}, ours=ours or {})
+
+
+def glm4():
+    return glm((Glm4Config, Glm4ForCausalLM), {"norm_position": "both"})
 
 
 def seed_oss():
@@ -469,6 +489,82 @@ def granite(bias=False, **options):
 
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 SLIDING = {"use_sliding_window": True, "sliding_window": WINDOW}
+WINDOWS = {"layer_types": MIXED, "sliding_window": WINDOW}
+# Each kind of layer turns in its own way; only full layers are stretched, as in OLMo-3.
+ROPES = {
+    "full_attention": {
+        "rope_type": "yarn",
+        "rope_theta": 500.0,
+        "factor": 4.0,
+        "original_max_position_embeddings": 8,
+    },
+    "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+}
+BY_KIND = {**WINDOWS, "rope_parameters": ROPES, "max_position_embeddings": 32}
+# EXAONE's query and key are normalised head by head, OLMo's before they are split.
+INSIDE = {"norm_position": "inside", "qk_norm": "all"}
+NO_PADDING = {"pad_token_id": None}
+
+
+def olmo2(attention_bias=False, **options):
+    ours = {**INSIDE, "attention_output_bias": attention_bias}
+    options = {**MODERN, **ROPE, **NO_PADDING, "attention_bias": attention_bias, **options}
+    return Case((Olmo2Config, Olmo2ForCausalLM), OURS, options, ours=ours)
+
+
+def olmo3(**options):
+    classes = (Olmo3Config, Olmo3ForCausalLM)
+    return Case(classes, OURS, {**MODERN, **BY_KIND, **NO_PADDING, **options}, ours=INSIDE)
+
+
+def exaone4(no_rope_layers=None, **options):
+    ours = {"norm_position": "inside", "qk_norm": True, "no_rope_layers": no_rope_layers}
+    return Case((Exaone4Config, Exaone4ForCausalLM), OURS, {**MODERN, **ROPE, **options}, ours=ours)
+
+
+def smollm3(theirs=None, ours=None, **options):
+    options = {**MODERN, **ROPE, **NO_PADDING, "no_rope_layers": [1, 0, 1], **options}
+    return Case((SmolLM3Config, SmolLM3ForCausalLM), OURS, options, theirs or {}, ours or {})
+
+
+GEMMA = {**MODERN, **NO_PADDING, "tie_word_embeddings": True}
+OFFSET = {"norm_type": "rmsnorm_offset", "scale_embedding": True, "hidden_act": "gelu_pytorch_tanh"}
+
+
+def gemma(attention_bias=False, **options):
+    ours = {**OFFSET, "attention_output_bias": attention_bias}
+    options = {**GEMMA, **ROPE, "attention_bias": attention_bias, **options}
+    return Case((GemmaConfig, GemmaForCausalLM), OURS, options, ours=ours)
+
+
+def gemma2(theirs=None, ours=None, **options):
+    """Its scores are bounded, which sdpa cannot do."""
+    caps = {"attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.0}
+    return Case(
+        (Gemma2Config, Gemma2ForCausalLM),
+        OURS,
+        {**GEMMA, **ROPE, **WINDOWS, **caps, **options},
+        theirs={"query_pre_attn_scalar": 7, **(theirs or {})},
+        ours={**OFFSET, "norm_position": "both", "attention_scale": 7**-0.5, **(ours or {})},
+    )
+
+
+def gemma3(theirs=None, ours=None, **options):
+    """It names a bound of the scores, and does not read it."""
+    return Case(
+        (Gemma3TextConfig, Gemma3ForCausalLM),
+        OURS,
+        {**GEMMA, **BY_KIND, **options},
+        theirs={"query_pre_attn_scalar": 7, "attn_logit_softcapping": 1.5, **(theirs or {})},
+        ours={
+            **OFFSET,
+            "norm_position": "both",
+            "qk_norm": True,
+            "attention_scale": 7**-0.5,
+            **(ours or {}),
+        },
+    )
+
 
 CASES = {
     "llama multi-head": llama(num_key_value_heads=6),
@@ -506,7 +602,37 @@ CASES = {
     "nanochat biases tied": nanochat(
         attention_bias=True, final_logit_softcapping=None, tie_word_embeddings=True
     ),
+    "olmo2": olmo2(),
+    "olmo2 biases": olmo2(attention_bias=True, tie_word_embeddings=True),
+    "olmo3": olmo3(),
+    "gemma": gemma(),
+    "gemma biases": gemma(attention_bias=True, tie_word_embeddings=False),
+    "gemma2": gemma2(),
+    "gemma2 without bounds": gemma2(
+        attn_logit_softcapping=None,
+        final_logit_softcapping=None,
+        layer_types=["full_attention"] * 3,
+    ),
+    "gemma3": gemma3(),
+    "gemma3 biases": gemma3(
+        ours={"attention_output_bias": True},
+        attention_bias=True,
+        final_logit_softcapping=2.0,
+        tie_word_embeddings=False,
+    ),
+    "exaone4": exaone4(sliding_window=None, layer_types=["full_attention"] * 3),
+    "exaone4 windows": exaone4([1, 0, 1], **WINDOWS, tie_word_embeddings=True),
+    "smollm3": smollm3(),
+    "smollm3 windows": smollm3(
+        {"use_sliding_window": True},
+        {"attention_output_bias": True},
+        **WINDOWS,
+        attention_bias=True,
+        mlp_bias=True,
+        tie_word_embeddings=True,
+    ),
     "glm": glm(),
+    "glm4": glm4(),
     "seed_oss": seed_oss(),
     "arcee biases": arcee(attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
     "helium biases": helium(attention_bias=True, mlp_bias=True),

@@ -1,0 +1,47 @@
+"""What formats say about rotary positions: of whole heads or a part, of all layers or each kind."""
+
+from copy import deepcopy
+
+from hf_tformer.model.layer_types import LAYER_TYPES, is_by_kind
+
+from .models import Config, Fields
+from .rules import ConversionError
+
+
+def one_rotation(config: Config, reader: str) -> Fields:
+    """A copy of the rotary parameters, for a format whose layers all turn alike."""
+    rope = config.rope_parameters
+    ropes = list(rope.values()) if is_by_kind(rope) else [rope]
+    if any(other != ropes[0] for other in ropes):
+        raise ConversionError(
+            f"rope_parameters differ between {' and '.join(rope)}, but {reader} turns all layers "
+            "alike: export to olmo3 or gemma3_text, whose layers may differ"
+        )
+    return deepcopy(ropes[0])
+
+
+def full_rotation(config: Config, reader: str) -> Fields:
+    """Their rotation covers whole heads; a default one ignores partial_rotary_factor, ours does
+    not."""
+    rope = one_rotation(config, reader)
+    refuse_part_of_heads(rope, reader)
+    return rope
+
+
+def full_rotations(config: Config, reader: str) -> dict[str, Fields]:
+    """The same for a format that names each kind of layer, whether they differ or not."""
+    rope = config.rope_parameters
+    ropes = rope if is_by_kind(rope) else dict.fromkeys(LAYER_TYPES, rope)
+    for one in ropes.values():
+        refuse_part_of_heads(one, reader)
+    unused = next(iter(ropes.values()))  # in place of a kind that no layer is of
+    return {kind: deepcopy(ropes.get(kind, unused)) for kind in LAYER_TYPES}
+
+
+def refuse_part_of_heads(rope: Fields, reader: str) -> None:
+    fraction = rope.get("partial_rotary_factor")
+    if fraction not in (None, 1.0) and rope["rope_type"] != "proportional":
+        raise ConversionError(
+            f"rope_parameters['partial_rotary_factor'] is {fraction} with rope_type "
+            f"{rope['rope_type']!r}, which {reader} does not follow: only 1.0 converts"
+        )
