@@ -15,6 +15,7 @@ from . import (
     bloom,
     cohere,
     distilbert,
+    embeddinggemma,
     eurobert,
     exaone4,
     falcon,
@@ -101,6 +102,7 @@ FORMATS = {
         distilbert,
         modernbert,
         eurobert,
+        embeddinggemma,
         meta_llama,
         nanogpt,
         llms_from_scratch,
@@ -112,6 +114,10 @@ FORMATS = {
     )
     for form in module.FORMATS
 }
+
+
+# Of a type whose models see one side or both: the format of those that see both.
+BIDIRECTIONAL = {"gemma3_text": "embeddinggemma"}
 
 
 def named(name: str) -> Format | PlainFormat:
@@ -176,6 +182,9 @@ def format_of(src: str | Path, name: str | None = None) -> Format | PlainFormat:
             f"model_type is {model_type!r} in {src}/config.json, which hf_tformer cannot express, "
             f"because {REFUSED[model_type]}"
         )
+
+    if read_json(Path(src) / "config.json").get("use_bidirectional_attention"):
+        model_type = BIDIRECTIONAL.get(model_type, model_type)
     if model_type not in FORMATS:
         raise ConversionError(
             f"model_type is {model_type!r} in {src}/config.json: choose a folder of {of_folders()}"

@@ -5,8 +5,9 @@ Every field that changes an answer is drawn, and what old folders hold besides.
 
 import random
 
-import transformers
 from transformers.activations import ACT2FN
+
+from conversion import registry
 
 FORMATS = {
     "bert": "Bert",
@@ -18,6 +19,7 @@ FORMATS = {
     "distilbert": "DistilBert",
     "modernbert": "ModernBert",
     "eurobert": "EuroBert",
+    "embeddinggemma": "Gemma3Text",
 }
 HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification")
 HEADS += ("ForTokenClassification", "ForQuestionAnswering")
@@ -32,7 +34,7 @@ ACTIVATIONS += ["quick_gelu", "relu2", "mish"]
 def draw(form, seed):
     """A class of transformers and a configuration for it; not all make a model, or convert."""
     rng = random.Random(f"{form} {seed}")
-    heads = [head for head in HEADS if hasattr(transformers, f"{FORMATS[form]}{head}")]
+    heads = [head for head in HEADS if f"{FORMATS[form]}{head}" in registry.FORMATS[form].heads]
     heads += ["ForPreTraining"] * (form in PRETRAINED)
     head = rng.choice(heads)
     fields = {**shared(rng, head), **OWN.get(form, like_bert)(rng)}
@@ -156,7 +158,27 @@ def eurobert(rng):
     }
 
 
+def embeddinggemma(rng):
+    fields = eurobert(rng)
+    layers = rng.randint(1, 5)
+    kinds = ("full_attention", "sliding_attention")
+    return {
+        **{name: fields[name] for name in ("num_attention_heads", "num_key_value_heads")},
+        **{name: fields[name] for name in ("hidden_size", "intermediate_size", "rms_norm_eps")},
+        "head_dim": rng.choice([2, 8, 12]),
+        "num_hidden_layers": layers,
+        "hidden_activation": rng.choice(ACTIVATIONS),
+        "attention_bias": rng.random() < 0.3,
+        "query_pre_attn_scalar": rng.choice([1, 3, 8, 168, 256]),
+        "sliding_window": rng.choice([1, 2, 3, 8, 512]),
+        "use_bidirectional_attention": True,
+        **rng.choice([{}, {"layer_types": [rng.choice(kinds) for _ in range(layers)]}]),
+        **rng.choice([{}, {"rope_parameters": {kind: rope(rng) for kind in kinds}}]),
+    }
+
+
 OWN = {"distilbert": distilbert, "mpnet": mpnet, "modernbert": modernbert, "eurobert": eurobert}
+OWN["embeddinggemma"] = embeddinggemma
 
 
 def spoilt(rng, form):

@@ -107,6 +107,14 @@ EUROBERT_BODY = {
     "model.layers.*.self_attn_norm.weight": "model.layers.*.input_layernorm.weight",
     "model.layers.*.mlp_norm.weight": "model.layers.*.post_attention_layernorm.weight",
 }
+GEMMA_BODY = {
+    **same("model.embed_tokens.weight", "model.norm.weight"),
+    **same("model.layers.*.self_attn.*.*", "model.layers.*.mlp.*.*"),
+    "model.layers.*.self_attn_norm.weight": "model.layers.*.input_layernorm.weight",
+    "model.layers.*.self_attn_output.weight": "model.layers.*.post_attention_layernorm.weight",
+    "model.layers.*.mlp_norm.weight": "model.layers.*.pre_feedforward_layernorm.weight",
+    "model.layers.*.mlp_output.weight": "model.layers.*.post_feedforward_layernorm.weight",
+}
 
 CLASSIFIER = {"classifier.out_proj.*": "classifier.*"}
 ANSWERS = {"qa_outputs.out_proj.*": "qa_outputs.*"}
@@ -206,6 +214,7 @@ ROPE = {"rope_type": "default", "rope_theta": 50.0}
 ROPES = {"full_attention": {**ROPE, "rope_theta": 500.0}, "sliding_attention": ROPE}
 MODERN = {"norm_type": "layernorm_unbiased", "embedding_norm": True, "first_attention_norm": False}
 KINDS = ["full_attention", "sliding_attention", "sliding_attention"]
+GROUPED = {"num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8, "rms_norm_eps": 1e-3}
 
 FORMATS = {
     "bert": ("Bert", bert_body("bert"), BERT_HEADS, {**EPS, **TYPES}, {"ours": BERT}),
@@ -250,13 +259,7 @@ FORMATS = {
         "EuroBert",
         EUROBERT_BODY,
         EUROBERT_HEADS,
-        {
-            "num_attention_heads": 6,
-            "num_key_value_heads": 3,
-            "head_dim": 8,
-            "rms_norm_eps": 1e-3,
-            "rope_parameters": ROPE,
-        },
+        {**GROUPED, "rope_parameters": ROPE},
         {
             "theirs": {"hidden_act": "gelu", "mask_token_id": 2, "classifier_pooling": "bos"},
             "ours": {
@@ -265,6 +268,28 @@ FORMATS = {
                 "lm_head_bias": False,
                 "classifier_norm": False,
                 "head_bias": True,
+            },
+        },
+    ),
+    "embeddinggemma": (
+        "Gemma3Text",
+        GEMMA_BODY,
+        {},
+        {**GROUPED, "layer_types": KINDS, "rope_parameters": ROPES},
+        {
+            "theirs": {
+                "use_bidirectional_attention": True,
+                "query_pre_attn_scalar": 7,
+                "sliding_window": 4,
+            },
+            "ours": {
+                "norm_type": "rmsnorm_offset",
+                "norm_position": "both",
+                "qk_norm": True,
+                "scale_embedding": True,
+                "hidden_act": "gelu_pytorch_tanh",
+                "attention_scale": 7**-0.5,
+                "sliding_window": 3,
             },
         },
     ),
@@ -343,6 +368,13 @@ CASES |= {
         "ForSequenceClassification",
         theirs={"classifier_pooling": "mean"},
         ours={"classifier_pooling": "mean"},
+    ),
+    "embeddinggemma biases": case(
+        "embeddinggemma",
+        "Model",
+        attention_bias=True,
+        layer_types=["sliding_attention"] * 3,
+        ours={"attention_output_bias": True},
     ),
     "eurobert biases": case(
         "eurobert",
