@@ -208,6 +208,7 @@ def translate(
 # Of our fields, those that few formats have a word for.
 RARE = ("score_bias", "scale_embedding", "qk_norm", "no_rope_layers", "parallel_residual")
 RARE += ("residual_multiplier", "attn_logit_softcapping", "final_logit_softcapping")
+RARE += ("norm_position",)
 
 
 def refuse_what_is_lost(ours: Config, theirs: Config, form: "Format | PlainFormat") -> None:
