@@ -501,7 +501,6 @@ ROPES = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
 }
 BY_KIND = {**WINDOWS, "rope_parameters": ROPES, "max_position_embeddings": 32}
-# EXAONE's query and key are normalised head by head, OLMo's before they are split.
 INSIDE = {"norm_position": "inside", "qk_norm": "all"}
 NO_PADDING = {"pad_token_id": None}
 
@@ -522,9 +521,15 @@ def exaone4(no_rope_layers=None, **options):
     return Case((Exaone4Config, Exaone4ForCausalLM), OURS, {**MODERN, **ROPE, **options}, ours=ours)
 
 
-def smollm3(theirs=None, ours=None, **options):
-    options = {**MODERN, **ROPE, **NO_PADDING, "no_rope_layers": [1, 0, 1], **options}
-    return Case((SmolLM3Config, SmolLM3ForCausalLM), OURS, options, theirs or {}, ours or {})
+def smollm3(attention_bias=False, **options):
+    options = {**MODERN, **ROPE, **WINDOWS, **NO_PADDING, "no_rope_layers": [1, 0, 1], **options}
+    return Case(
+        (SmolLM3Config, SmolLM3ForCausalLM),
+        OURS,
+        {**options, "attention_bias": attention_bias},
+        theirs={"use_sliding_window": True},
+        ours={"attention_output_bias": attention_bias},
+    )
 
 
 GEMMA = {**MODERN, **NO_PADDING, "tie_word_embeddings": True}
@@ -537,32 +542,26 @@ def gemma(attention_bias=False, **options):
     return Case((GemmaConfig, GemmaForCausalLM), OURS, options, ours=ours)
 
 
-def gemma2(theirs=None, ours=None, **options):
+def gemma2(**options):
     """Its scores are bounded, which sdpa cannot do."""
     caps = {"attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.0}
     return Case(
         (Gemma2Config, Gemma2ForCausalLM),
         OURS,
         {**GEMMA, **ROPE, **WINDOWS, **caps, **options},
-        theirs={"query_pre_attn_scalar": 7, **(theirs or {})},
-        ours={**OFFSET, "norm_position": "both", "attention_scale": 7**-0.5, **(ours or {})},
+        theirs={"query_pre_attn_scalar": 7},
+        ours={**OFFSET, "norm_position": "both", "attention_scale": 7**-0.5},
     )
 
 
-def gemma3(theirs=None, ours=None, **options):
+def gemma3(ours=None, **options):
     """It names a bound of the scores, and does not read it."""
     return Case(
         (Gemma3TextConfig, Gemma3ForCausalLM),
         OURS,
         {**GEMMA, **BY_KIND, **options},
-        theirs={"query_pre_attn_scalar": 7, "attn_logit_softcapping": 1.5, **(theirs or {})},
-        ours={
-            **OFFSET,
-            "norm_position": "both",
-            "qk_norm": True,
-            "attention_scale": 7**-0.5,
-            **(ours or {}),
-        },
+        theirs={"query_pre_attn_scalar": 7, "attn_logit_softcapping": 1.5},
+        ours={**gemma2().ours, "qk_norm": True, **(ours or {})},
     )
 
 
@@ -602,35 +601,22 @@ CASES = {
     "nanochat biases tied": nanochat(
         attention_bias=True, final_logit_softcapping=None, tie_word_embeddings=True
     ),
-    "olmo2": olmo2(),
     "olmo2 biases": olmo2(attention_bias=True, tie_word_embeddings=True),
     "olmo3": olmo3(),
-    "gemma": gemma(),
-    "gemma biases": gemma(attention_bias=True, tie_word_embeddings=False),
+    "gemma biases": gemma(attention_bias=True),
     "gemma2": gemma2(),
     "gemma2 without bounds": gemma2(
         attn_logit_softcapping=None,
         final_logit_softcapping=None,
         layer_types=["full_attention"] * 3,
-    ),
-    "gemma3": gemma3(),
-    "gemma3 biases": gemma3(
-        ours={"attention_output_bias": True},
-        attention_bias=True,
-        final_logit_softcapping=2.0,
         tie_word_embeddings=False,
+    ),
+    "gemma3 biases": gemma3(
+        ours={"attention_output_bias": True}, attention_bias=True, final_logit_softcapping=2.0
     ),
     "exaone4": exaone4(sliding_window=None, layer_types=["full_attention"] * 3),
     "exaone4 windows": exaone4([1, 0, 1], **WINDOWS, tie_word_embeddings=True),
-    "smollm3": smollm3(),
-    "smollm3 windows": smollm3(
-        {"use_sliding_window": True},
-        {"attention_output_bias": True},
-        **WINDOWS,
-        attention_bias=True,
-        mlp_bias=True,
-        tie_word_embeddings=True,
-    ),
+    "smollm3 windows": smollm3(attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
     "glm": glm(),
     "glm4": glm4(),
     "seed_oss": seed_oss(),
