@@ -5,6 +5,7 @@ from .formats import (
     DECODER,
     Format,
     carry,
+    choose,
     inverted,
     plain_attention_scale,
     require,
@@ -99,6 +100,7 @@ def opt_to_ours(theirs: Config) -> Fields:
 def opt_to_theirs(ours: Config) -> Fields:
     biases = dict.fromkeys(BIASES, ours.attention_bias)
     require_shared(ours, "OPT", scale_embedding=False, **biases)
+    choose(ours, "OPT", norm_position=("pre", "post"))
     is_pre = ours.norm_position == "pre"
     if not is_pre:
         require(ours, "OPT", final_norm=False)

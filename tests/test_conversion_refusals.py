@@ -142,6 +142,9 @@ THEIR_REFUSALS = {
     "xglm other padding": ("xglm", {"pad_token_id": 3}),
     "xglm cross-attention": ("xglm", {"add_cross_attention": True}),
     "m2m_100 two head counts": ("m2m_100", {"decoder_attention_heads": 5}),
+    "gemma to both sides": ("gemma biases", {"use_bidirectional_attention": True}),
+    "gemma2 to both sides": ("gemma2", {"use_bidirectional_attention": True}),
+    "smollm3 windows for some backends": ("smollm3 windows", {"use_sliding_window": False}),
     "llama part of each head": (
         "llama tied",
         {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}},
@@ -164,6 +167,7 @@ def test_a_field_that_their_configuration_computes_is_refused_by_name(tmp_path):
     assert_refused(tmp_path, "config.json", "head_dim")
 
 
+KINDS = ("full_attention", "sliding_attention")
 HALF = {"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5}
 PLAIN = {"norm_type": "layernorm", "mlp_type": "plain"}
 LEARNED = {"position_embedding_type": "learned", **PLAIN}
@@ -205,6 +209,16 @@ GPTJ = {"parallel_residual": "shared", "lm_head_bias": True, **NEOX}
 PHI = {"attention_bias": True, "attention_output_bias": True, **GPTJ}
 COHERE = {"norm_type": "layernorm_unbiased", "parallel_residual": "shared"}
 WINDOWS = {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 4}
+
+
+OFFSET = {"norm_type": "rmsnorm_offset", "scale_embedding": True}
+GEMMA2 = {**OFFSET, "norm_position": "both"}
+BEHIND = {"norm_position": "inside", "qk_norm": "all"}
+BY_KIND = {
+    "rope_parameters": {KINDS[0]: {"rope_theta": 1e6}, KINDS[1]: {"rope_theta": 1e4}},
+    "layer_types": list(KINDS),
+    "sliding_window": 4,
+}
 OUR_REFUSALS = [
     ("llama", {"qk_norm": True}),
     ("llama", {"norm_position": "post"}),
@@ -224,6 +238,19 @@ OUR_REFUSALS = [
     ("qwen2", {"attention_output_bias": True, "attention_bias": True}),
     ("qwen3", {"mlp_bias": True, "qk_norm": True}),
     ("qwen3", {"qk_norm": False}),
+    ("qwen2", {**BY_KIND, "attention_bias": True}),
+    ("qwen3", {**BY_KIND, "qk_norm": True}),
+    ("gemma2", {**BY_KIND, **GEMMA2}),
+    ("smollm3", BY_KIND),
+    ("gemma", {"hidden_act": "gelu", **OFFSET}),
+    ("gemma2", {"attention_scale": 0.3, **GEMMA2}),
+    ("gemma3_text", {"attn_logit_softcapping": 1.5, "qk_norm": True, **GEMMA2}),
+    ("olmo2", {"sliding_window": 4, **BEHIND}),
+    ("olmo3", {"attention_output_bias": True, **BEHIND}),
+    ("exaone4", {"no_rope_layers": [0, 1], **BEHIND, "qk_norm": True}),
+    ("exaone4", {"mlp_bias": True, **BEHIND, "qk_norm": True}),
+    ("glm4", {"norm_position": "pre"}),
+    ("opt", {"norm_position": "inside", **LEARNED}),
     ("phi3", {"attention_bias": True}),
     ("phi3", {"rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 2.0}}),
     ("olmo", {"norm_type": "rmsnorm"}),
@@ -361,6 +388,19 @@ def test_what_they_cannot_express_is_refused_by_field_and_value(to, fields, tmp_
     field, value = next(iter(fields.items()))
     words = [field] if isinstance(value, (list, dict)) else [field, str(value)]
     assert_refused(tmp_path, *words, run=run)
+
+
+def test_a_text_model_that_sees_both_sides_is_no_decoder(tmp_path):
+    save_theirs(CASES["gemma3 biases"], tmp_path / "theirs")
+    edit_config(tmp_path / "theirs", use_bidirectional_attention=True)
+    assert_refused(tmp_path, "architectures", "Gemma3ForCausalLM", "Gemma3TextModel")
+
+
+def test_a_part_of_the_heads_of_one_kind_of_layers_is_refused(tmp_path):
+    save_theirs(CASES["olmo3"], tmp_path / "theirs")
+    ropes = {"full_attention": {"rope_theta": 1e6}, "sliding_attention": HALF}
+    edit_config(tmp_path / "theirs", rope_parameters=ropes)
+    assert_refused(tmp_path, "partial_rotary_factor", "0.5", "OLMo-3")
 
 
 def test_a_default_rotation_of_part_of_each_head_is_refused_for_llama(tmp_path):

@@ -4,7 +4,13 @@ import json
 
 import pytest
 from converting import assert_refused
+from numpy.testing import assert_allclose
 from test_conversion_encoders import read_all, save_theirs
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from torch.nn import Identity
+from transformers import PreTrainedTokenizerFast
 
 from conversion import export_checkpoint, import_checkpoint
 
@@ -94,3 +100,36 @@ def test_modules_that_cannot_be_read_are_refused(modules, tmp_path, sentences):
     if modules == "[":
         (sentences / "modules.json").write_text("[")
     assert_refused(tmp_path, "modules.json", "list of modules")
+
+
+def test_embeddinggemma_makes_the_same_vectors_of_texts(tmp_path):
+    sentences = pytest.importorskip("sentence_transformers")
+    save_theirs("embeddinggemma Model", tmp_path / "body")
+    words = {word: index for index, word in enumerate(["<pad>", "<unk>", *"abcdefgh"])}
+    tokenizer = Tokenizer(WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = Whitespace()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>"
+    ).save_pretrained(tmp_path / "body")
+    parts = sentences.models
+    model = sentences.SentenceTransformer(
+        modules=[
+            parts.Transformer(str(tmp_path / "body")),
+            parts.Pooling(30, pooling_mode="mean"),
+            parts.Dense(30, 41, bias=False, activation_function=Identity()),
+            parts.Dense(41, 7, bias=False, activation_function=Identity()),
+            parts.Normalize(),
+        ],
+        prompts={"query": "a c ", "document": "d "},
+        device="cpu",
+    )
+    model.save(str(tmp_path / "theirs"))
+    import_checkpoint(tmp_path / "theirs", tmp_path / "ours")
+    ours = sentences.SentenceTransformer(
+        str(tmp_path / "ours"), trust_remote_code=True, device="cpu"
+    )
+    texts = ["a b c d e f g h h g", "b", "e f e"]
+    for prompt in ("query", "document"):
+        expected = model.encode(texts, prompt_name=prompt)
+        assert expected.shape == (3, 7)
+        assert_allclose(ours.encode(texts, prompt_name=prompt), expected, rtol=1e-4, atol=1e-5)
