@@ -102,6 +102,7 @@ def test_modules_that_cannot_be_read_are_refused(modules, tmp_path, sentences):
     assert_refused(tmp_path, "modules.json", "list of modules")
 
 
+@pytest.mark.slow
 def test_embeddinggemma_makes_the_same_vectors_of_texts(tmp_path):
     sentences = pytest.importorskip("sentence_transformers")
     save_theirs("embeddinggemma Model", tmp_path / "body")
@@ -111,7 +112,7 @@ def test_embeddinggemma_makes_the_same_vectors_of_texts(tmp_path):
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>"
     ).save_pretrained(tmp_path / "body")
-    parts = sentences.models
+    parts = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
     model = sentences.SentenceTransformer(
         modules=[
             parts.Transformer(str(tmp_path / "body")),
