@@ -78,6 +78,10 @@ def test_every_rotary_type_of_llama_converts_both_ways(rope_type, tmp_path):
     "name",
     [
         "llama grouped-query",
+        "olmo3",
+        "gemma2",
+        "exaone4 windows",
+        "smollm3 windows",
         "gpt2",
         "opt",
         "gpt_neo",

@@ -92,11 +92,23 @@ FAIRSEQ = {
 
 
 BESIDE = {"parallel_residual": "shared", "lm_head_bias": True}
+
+
+BEHIND = {"norm_position": "inside", "qk_norm": "all"}
+OFFSET = {"norm_type": "rmsnorm_offset", "scale_embedding": True}
 WANTED = {
     "llama": {},
     "mistral": {},
     "qwen2": {"attention_bias": True},
     "qwen3": {"qk_norm": True},
+    "smollm3": {},
+    "olmo2": BEHIND,
+    "olmo3": BEHIND,
+    "exaone4": {**BEHIND, "qk_norm": True},
+    "gemma": OFFSET,
+    "gemma2": {**OFFSET, "norm_position": "both"},
+    "gemma3_text": {**OFFSET, "norm_position": "both", "qk_norm": True},
+    "glm4": {"norm_position": "both"},
     "gpt2": {**LEARNED, **BIASES},
     "opt": {**LEARNED, **BIASES, "layer_norm_eps": 1e-5},
     "biogpt": {**LEARNED, **BIASES, "layer_norm_eps": 1e-5},
@@ -143,6 +155,9 @@ FREE = (
     "lm_head_bias",
     "logit_scale",
     "share_encoder_decoder_embeddings",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "no_rope_layers",
 )
 KEPT = ("rope_parameters", "sliding_window", "layer_types", "source_vocab_size")
 OF_SEQ2SEQ = ("marian", "bart", "plbart", "mbart", "pegasus", "blenderbot", "m2m_100")
