@@ -85,4 +85,4 @@ def test_many_drawn_decoders_convert_and_write_the_same_texts(form, tmp_path):
     for seed in range(100, 150):
         (tmp_path / str(seed)).mkdir()
         made += check(form, seed, tmp_path / str(seed))
-    assert made > 40
+    assert made > 30
