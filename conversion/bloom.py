@@ -100,5 +100,13 @@ def to_theirs(ours: Config) -> Fields:
 
 
 FORMATS = (
-    Format("bloom", RULES, to_ours, to_theirs, ("BloomConfig", "BloomForCausalLM"), DECODER),
+    Format(
+        "bloom",
+        RULES,
+        to_ours,
+        to_theirs,
+        ("BloomConfig", "BloomForCausalLM"),
+        DECODER,
+        released="BLOOM, BLOOMZ",
+    ),
 )

@@ -5,8 +5,9 @@ The layers of Cohere 2 that see all tokens do not turn at all. Command-R+ has a 
 
 from .formats import carry, plain_attention_scale, require
 from .glm import LLAMA_RULES
-from .llama import ALL_OF_THEM, SAME_FIELDS, full_rotation, head_size, llama_format
+from .llama import ALL_OF_THEM, SAME_FIELDS, head_size, llama_format, windows
 from .models import Config, Fields
+from .rotations import full_rotation
 
 FIELDS = (
     *(name for name in SAME_FIELDS if name != "rms_norm_eps"),
@@ -61,10 +62,7 @@ def cohere2_to_ours(theirs: Config) -> Fields:
 
 
 def cohere2_to_theirs(ours: Config) -> Fields:
-    layer_types = getattr(ours, "layer_types", ["full_attention"] * ours.num_hidden_layers)
-    # Their model wants a window even where no layer has one.
-    window = {"sliding_window": ours.sliding_window} if ours.sliding_window else {}
-    return {**to_theirs(ours), "layer_types": layer_types, **window}
+    return {**to_theirs(ours), **windows(ours)}
 
 
 def turns(layer_types: list[str]) -> list[int] | None:
@@ -74,6 +72,13 @@ def turns(layer_types: list[str]) -> list[int] | None:
 
 
 FORMATS = (
-    llama_format("cohere", "Cohere", cohere_to_ours, cohere_to_theirs, LLAMA_RULES),
-    llama_format("cohere2", "Cohere2", cohere2_to_ours, cohere2_to_theirs, LLAMA_RULES),
+    llama_format("cohere", "Cohere", cohere_to_ours, cohere_to_theirs, LLAMA_RULES, "Command-R"),
+    llama_format(
+        "cohere2",
+        "Cohere2",
+        cohere2_to_ours,
+        cohere2_to_theirs,
+        LLAMA_RULES,
+        "Command-R7B, Command-A",
+    ),
 )

@@ -67,6 +67,7 @@ FORMATS = (
         ("Gemma3TextConfig", "Gemma3TextModel"),
         ENCODER,
         prefix="model",
+        released="EmbeddingGemma",
         heads={"Gemma3TextModel": Head("Gemma3TextModel", BASE)},
         unread_fields=unread_fields,
     ),

@@ -43,4 +43,4 @@ def turning(theirs: Config) -> list[int] | None:
     return [int(kind == "sliding_attention") for kind in theirs.layer_types]
 
 
-FORMATS = (llama_format("exaone4", "Exaone4", to_ours, to_theirs, BEHIND_ALONE),)
+FORMATS = (llama_format("exaone4", "Exaone4", to_ours, to_theirs, BEHIND_ALONE, "EXAONE 4"),)

@@ -14,8 +14,9 @@ from .formats import (
     plain_attention_scale,
     require,
 )
-from .llama import ALL_OF_THEM, full_rotation
+from .llama import ALL_OF_THEM
 from .models import Config, Fields
+from .rotations import full_rotation
 from .rules import Rule, linear
 from .transforms import InterleavedHeads
 
@@ -133,5 +134,13 @@ def generation(ours: Config) -> Fields:
 
 
 FORMATS = (
-    Format("falcon", rules, to_ours, to_theirs, ("FalconConfig", "FalconForCausalLM"), DECODER),
+    Format(
+        "falcon",
+        rules,
+        to_ours,
+        to_theirs,
+        ("FalconConfig", "FalconForCausalLM"),
+        DECODER,
+        released="Falcon 7B, 11B, 40B, 180B",
+    ),
 )

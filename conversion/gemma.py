@@ -132,8 +132,8 @@ def scalar_of_queries(ours: Config, reader: str) -> int:
 
 
 FORMATS = (
-    llama_format("gemma", "Gemma", gemma_to_ours, gemma_to_theirs),
-    llama_format("gemma2", "Gemma2", gemma2_to_ours, gemma2_to_theirs, NORMS_AROUND),
+    llama_format("gemma", "Gemma", gemma_to_ours, gemma_to_theirs, released="Gemma 1, CodeGemma"),
+    llama_format("gemma2", "Gemma2", gemma2_to_ours, gemma2_to_theirs, NORMS_AROUND, "Gemma 2"),
     Format(
         "gemma3_text",
         NORMS_AROUND,
@@ -142,5 +142,6 @@ FORMATS = (
         ("Gemma3TextConfig", "Gemma3ForCausalLM"),
         DECODER,
         IGNORED,
+        released="Gemma 3, its text models",
     ),
 )

@@ -70,5 +70,14 @@ def to_theirs(ours: Config) -> Fields:
 
 
 FORMATS = (
-    Format("gptj", RULES, to_ours, to_theirs, ("GPTJConfig", "GPTJForCausalLM"), DECODER, IGNORED),
+    Format(
+        "gptj",
+        RULES,
+        to_ours,
+        to_theirs,
+        ("GPTJConfig", "GPTJForCausalLM"),
+        DECODER,
+        IGNORED,
+        released="GPT-J 6B",
+    ),
 )

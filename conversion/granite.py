@@ -1,8 +1,9 @@
 """Granite 3: Llama with a number before the scores, the branches, the embeddings and the logits."""
 
 from .formats import carry, inverted, require
-from .llama import LIKE_LLAMA, SAME_FIELDS, full_rotation, head_size, llama_format
+from .llama import LIKE_LLAMA, SAME_FIELDS, head_size, llama_format
 from .models import Config, Fields
+from .rotations import full_rotation
 
 # theirs → ours
 FIELDS = {
@@ -43,4 +44,4 @@ def to_theirs(ours: Config) -> Fields:
     }
 
 
-FORMATS = (llama_format("granite", "Granite", to_ours, to_theirs),)
+FORMATS = (llama_format("granite", "Granite", to_ours, to_theirs, released="Granite 3"),)

@@ -39,5 +39,6 @@ FORMATS = (
         ("M2M100Config", "M2M100ForConditionalGeneration"),
         SEQ2SEQ,
         IGNORED,
+        released="M2M100, NLLB-200",
     ),
 )

@@ -93,4 +93,14 @@ def to_theirs(ours: Config) -> Fields:
     }
 
 
-FORMATS = (Format("mpt", RULES, to_ours, to_theirs, ("MptConfig", "MptForCausalLM"), DECODER),)
+FORMATS = (
+    Format(
+        "mpt",
+        RULES,
+        to_ours,
+        to_theirs,
+        ("MptConfig", "MptForCausalLM"),
+        DECODER,
+        released="MPT 7B, 30B",
+    ),
+)

@@ -5,8 +5,9 @@ so without weights in these norms and without scales in the rotation the order d
 """
 
 from .formats import carry, plain_attention_scale, require
-from .llama import ATTENTION, LIKE_LLAMA, MLP, SAME_FIELDS, full_rotation, head_size, llama_format
+from .llama import ATTENTION, LIKE_LLAMA, MLP, SAME_FIELDS, head_size, llama_format
 from .models import Config, Fields
+from .rotations import full_rotation
 from .rules import ConversionError, Rule, linear
 from .transforms import Ones, SwappedHalves
 
@@ -69,4 +70,4 @@ def rotation_alone(config: Config, reader: str) -> Fields:
     return rope
 
 
-FORMATS = (llama_format("nanochat", "NanoChat", to_ours, to_theirs, RULES),)
+FORMATS = (llama_format("nanochat", "NanoChat", to_ours, to_theirs, RULES, "nanochat"),)

@@ -96,5 +96,6 @@ FORMATS = (
         DECODER,
         IGNORED,
         names_in_files={"lm_head.weight": "embed_out.weight"},
+        released="GPT-NeoX 20B, Pythia",
     ),
 )

@@ -70,6 +70,6 @@ def olmo3_to_theirs(ours: Config) -> Fields:
 
 
 FORMATS = (
-    llama_format("olmo2", "Olmo2", olmo2_to_ours, olmo2_to_theirs, OLMO_RULES),
-    llama_format("olmo3", "Olmo3", olmo3_to_ours, olmo3_to_theirs, OLMO_RULES),
+    llama_format("olmo2", "Olmo2", olmo2_to_ours, olmo2_to_theirs, OLMO_RULES, "OLMo 2"),
+    llama_format("olmo3", "Olmo3", olmo3_to_ours, olmo3_to_theirs, OLMO_RULES, "OLMo 3"),
 )

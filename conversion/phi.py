@@ -57,5 +57,14 @@ def to_theirs(ours: Config) -> Fields:
 
 
 FORMATS = (
-    Format("phi", RULES, to_ours, to_theirs, ("PhiConfig", "PhiForCausalLM"), DECODER, IGNORED),
+    Format(
+        "phi",
+        RULES,
+        to_ours,
+        to_theirs,
+        ("PhiConfig", "PhiForCausalLM"),
+        DECODER,
+        IGNORED,
+        released="Phi-1, Phi-1.5, Phi-2",
+    ),
 )

@@ -34,4 +34,4 @@ def to_theirs(ours: Config) -> Fields:
     }
 
 
-FORMATS = (llama_format("smollm3", "SmolLM3", to_ours, to_theirs),)
+FORMATS = (llama_format("smollm3", "SmolLM3", to_ours, to_theirs, released="SmolLM3"),)

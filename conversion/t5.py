@@ -152,6 +152,11 @@ CLASSES = {
 }
 SCORE_BIASES = {"t5": "relative", "mt5": "relative", "umt5": "relative_per_layer"}
 TABLES = {"relative": ONE_TABLE, "relative_per_layer": TABLE_PER_LAYER}
+RELEASED = {
+    "t5": "T5, T5 v1.1, Flan-T5, ByT5, UL2, Flan-UL2, MADLAD-400, CodeT5",
+    "mt5": "mT5, mT0",
+    "umt5": "UMT5",
+}
 FORMATS = tuple(
     T5Format(
         name,
@@ -161,6 +166,7 @@ FORMATS = tuple(
         classes,
         SEQ2SEQ,
         IGNORED,
+        released=RELEASED[name],
     )
     for name, classes in CLASSES.items()
 )

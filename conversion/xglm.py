@@ -66,5 +66,14 @@ def to_theirs(ours: Config) -> Fields:
 
 
 FORMATS = (
-    Format("xglm", RULES, to_ours, to_theirs, ("XGLMConfig", "XGLMForCausalLM"), DECODER, IGNORED),
+    Format(
+        "xglm",
+        RULES,
+        to_ours,
+        to_theirs,
+        ("XGLMConfig", "XGLMForCausalLM"),
+        DECODER,
+        IGNORED,
+        released="XGLM",
+    ),
 )

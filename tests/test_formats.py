@@ -135,8 +135,7 @@ def test_what_converts_with_one_value_alone_is_refused_with_another(name):
 
 
 def test_fields_that_convert_with_one_value_alone_are_found():
-    stablelm = {"qk_layernorm": "False", "use_parallel_residual": "False"}
-    assert only_with(FORMATS["stablelm"]) == stablelm
+    assert only_with(FORMATS["stablelm"]) == {"qk_layernorm": "False"}
     assert only_with(FORMATS["llama"]) == only_with(FORMATS["nanogpt"]) == {}
     mpnet = only_with(FORMATS["mpnet"])
     assert mpnet["pad_token_id"] == "1"

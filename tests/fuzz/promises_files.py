@@ -185,7 +185,6 @@ def converted_cases(draw):
         config.pop("value_head_dim", None)
         if form in FOUR_TIMES:
             config["intermediate_size"] = 4 * heads * size
-
         if "rope_parameters" not in WANTED[form]:  # drawn for other sizes
             config.pop("rope_parameters", None)
     elif config.get("head_dim", 0) is not None:
