@@ -39,7 +39,9 @@ def inputs_of(family, length=9):
 def test_a_leaf_changes_the_answer_and_its_absence_is_the_default(family, leaf):
     model, plain = family.build("eager", **leaf), family.build("eager")
     logits, expected = (m(**inputs_of(family)).logits for m in (model, plain))
-    assert not torch.allclose(logits, expected, **CLOSE)
+    # Drawn around its first value, a weight that is added to one gives the gain of the other norm.
+    is_same = leaf == {"norm_type": "rmsnorm_offset"}
+    assert torch.allclose(logits, expected, **CLOSE) == is_same
 
 
 REFUSED = {"sdpa": "attn_logit_softcapping", "flash_attention_2": "score_bias"}

@@ -1,5 +1,7 @@
 """Models of transformers and ours write the same texts, with a cache, greedily and by beams."""
 
+from dataclasses import replace
+
 import pytest
 import test_parity_decoder as decoders
 import test_parity_seq2seq as seq2seqs
@@ -21,9 +23,21 @@ def padded_prompts(is_seq2seq):
     return {name: batch[name][:, part] for name in ("input_ids", "attention_mask")}
 
 
+def shallow(case):
+    """T5 of transformers cannot write where its decoder is deeper than its encoder."""
+    if "num_decoder_layers" not in case.theirs:
+        return case
+    depth = case.theirs["num_layers"]
+    return replace(
+        case,
+        theirs={**case.theirs, "num_decoder_layers": depth},
+        ours={**case.ours, "decoder_layers": depth},
+    )
+
+
 @pytest.mark.parametrize("name", [name for name in CASES if name != READ_ANEW])
 def test_the_texts_of_transformers_are_written(name):
-    models = CASES[name].build("sdpa")
+    models = shallow(CASES[name]).build("sdpa")
     prompts = padded_prompts(models[0].config.is_encoder_decoder)
     for beams in (1, 3):
         habits = GenerationConfig(**HABITS, **TOKENS, num_beams=beams)

@@ -6,9 +6,6 @@
 Attention is in attention.py. A CODEPATH comment names the checkpoints on each side of a choice.
 """
 
-from functools import partial
-from operator import mul
-
 import torch
 from torch import nn
 from transformers import initialization as init
@@ -92,6 +89,17 @@ def post_norm(hidden_states, norm, sublayer, output, dropout):
 RESIDUALS = {"pre": pre_norm, "inside": pre_norm, "both": pre_norm, "post": post_norm}
 
 
+class Multiply(nn.Module):
+    """By one number."""
+
+    def __init__(self, factor: float):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, hidden_states):
+        return hidden_states * self.factor
+
+
 def build_output(config):
     """What is made of the output of a sub-layer before it is added.
 
@@ -103,7 +111,7 @@ def build_output(config):
         return build_norm(config, config.hidden_size)
     # CODEPATH: Granite multiplies it; Llama and the others add it as it is
     factor = getattr(config, "residual_multiplier", 1.0)
-    return unchanged if factor == 1.0 else partial(mul, factor)
+    return unchanged if factor == 1.0 else Multiply(factor)
 
 
 def one_after_the_other(layer, hidden_states, attend):

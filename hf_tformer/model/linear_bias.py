@@ -1,8 +1,6 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
 """Distances that count as they are (ALiBi, Press 2022)."""
 
-import math
-
 import torch
 
 from .biases import NoBias, ScoreBias
@@ -19,7 +17,7 @@ class LinearBias(ScoreBias):
 
 def slopes_of(heads: int) -> list[float]:
     """A geometric row that ends at 1 / 256; between two powers of 2, every other of the next."""
-    whole = 2 ** int(math.log2(heads))
+    whole = 2 ** (heads.bit_length() - 1)
     row = [2 ** (-8 * (i + 1) / whole) for i in range(whole)]
     between = [2 ** (-4 * (i + 1) / whole) for i in range(0, 2 * (heads - whole), 2)]
     return row + between

@@ -1,13 +1,12 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
 """Numbers that are learned for ranges of distances (Raffel 2019)."""
 
-import math
-
 from torch import nn
 
 from .biases import NoBias, ScoreBias
 
 BUCKETS, FAR = 32, 128  # of every released model
+LOG = {8: 2.0794415416798357, 16: 2.772588722239781}  # natural ones, of FAR / exact
 
 
 class RelativeBias(ScoreBias):
@@ -43,7 +42,7 @@ def bucket_of(distance, is_causal: bool):
     """
     half = BUCKETS if is_causal else BUCKETS // 2
     exact, far = half // 2, (-distance).clamp(min=0) if is_causal else distance.abs()
-    wide = (far.float() / exact).log() / math.log(FAR / exact) * (half - exact)
+    wide = (far.float() / exact).log() / LOG[FAR // exact] * (half - exact)
     bucket = far.where(far < exact, (exact + wide.long()).clamp(max=half - 1))
     return bucket if is_causal else bucket + (distance > 0) * half
 

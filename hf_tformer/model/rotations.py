@@ -1,8 +1,6 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
 """Rotary positions where layers differ: each kind turns at a pace of its own, or not at all."""
 
-from functools import partial
-
 from torch import nn
 from transformers.configuration_utils import PreTrainedConfig
 
@@ -53,9 +51,14 @@ def no_rotation(rotations):
     return None
 
 
-def rotation_of(kind, rotations):
-    """Not operator.itemgetter: torch.compile cannot look into it."""
-    return rotations[kind]
+class RotationOf:
+    """The rotation of one kind of layer, out of all."""
+
+    def __init__(self, kind: str):
+        self.kind = kind
+
+    def __call__(self, rotations):
+        return rotations[self.kind]
 
 
 def own_rotation(config, kind, layer_idx):
@@ -68,4 +71,4 @@ def own_rotation(config, kind, layer_idx):
         return no_rotation
     # CODEPATH: as in build_rotations
     is_one_of_several = is_by_kind(getattr(config, "rope_parameters", None))
-    return partial(rotation_of, kind) if is_one_of_several else unchanged
+    return RotationOf(kind) if is_one_of_several else unchanged
