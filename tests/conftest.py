@@ -10,12 +10,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import pytest
-import simulated_flash
 import torch
 from families import BACKENDS, FAMILIES
 from warm_python import WarmPython
 
 from hf_tformer import fast
+from hf_tformer.testing import simulated_flash
 
 # The models are tiny: handing their work to a second thread costs more than doing it.
 torch.set_num_threads(1)

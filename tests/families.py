@@ -1,183 +1,23 @@
 """One interface to all families, so that each promise is written once and kept by all.
 
-Sizes are odd on purpose: three key heads, a head size that is not hidden / heads, a prime
-vocabulary.
+How a family is asked is hf_tformer/testing/families.py, which models of others are asked by, too.
 """
 
-from dataclasses import dataclass
-
 import pytest
-import torch
-from parity import randomise
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    AutoModelForSeq2SeqLM,
-    EncoderDecoderCache,
-    StaticCache,
-)
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
 import hf_tformer
-
-BACKENDS = ("eager", "sdpa", "flash_attention_2")  # the last one simulated: see simulated_flash.py
-PAD = 0
-IGNORED = -100
-
-
-def pad(rows, side):
-    """Lists of token ids → input_ids and attention_mask, padded on one side."""
-    width = max(len(row) for row in rows)
-    ids, mask = torch.full((len(rows), width), PAD), torch.zeros(len(rows), width, dtype=torch.long)
-    for i, row in enumerate(rows):
-        place = slice(width - len(row), width) if side == "left" else slice(0, len(row))
-        ids[i, place], mask[i, place] = torch.tensor(row), 1
-    return ids, mask
-
-
-def random_rows(lengths, seed=0, vocab_size=101):
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randint(3, vocab_size, (n,), generator=generator).tolist() for n in lengths]
-
-
-@dataclass
-class Family:
-    name: str
-    config_class: type
-    model_class: type
-    base_class: type
-    auto: type  # the Auto class of its usual head
-    sizes: dict
-
-    def config(self, **overrides):
-        return self.config_class(**{**self.sizes, **overrides})
-
-    def build(self, backend="sdpa", model_class=None, **overrides):
-        model = randomise((model_class or self.model_class)(self.config(**overrides))).eval()
-        model.config._attn_implementation = backend
-        return model
-
-    def target(self, ids):
-        """What a forward pass is given besides its input: only an encoder-decoder wants more."""
-        return {}
-
-    def logits(self, model, rows, side="right", **kwargs):
-        """The logits of each row's real tokens: a list of [length, vocab]."""
-        ids, mask = pad(rows, side)
-        logits = model(input_ids=ids, attention_mask=mask, **kwargs).logits
-        return [logits[i, mask[i].bool()] for i in range(len(rows))]
-
-    def training_rows(self, rows, targets=None):
-        """What a dataset holds: input_ids and labels, unpadded."""
-        return [{"input_ids": row, "labels": row} for row in rows]
-
-    def training_batch(self, rows, targets=None):
-        examples = self.training_rows(rows, targets)
-        ids, mask = pad([example["input_ids"] for example in examples], "right")
-        labels, counted = pad([example["labels"] for example in examples], "right")
-        labels = labels.masked_fill(counted == 0, IGNORED)
-        return {"input_ids": ids, "attention_mask": mask, "labels": labels}
-
-    def shifted(self, logits, labels):
-        """Logits beside the labels that they are to give."""
-        return logits, labels
-
-
-class Encoder(Family):
-    """Each token is found from those on both sides; nothing is written."""
-
-    def training_rows(self, rows, targets=None):
-        """Some tokens are to be found: every other one."""
-        labels = ([t if i % 2 == 0 else IGNORED for i, t in enumerate(row)] for row in rows)
-        return [
-            {"input_ids": row, "labels": wanted} for row, wanted in zip(rows, labels, strict=True)
-        ]
-
-
-class Decoder(Family):
-    """A prompt is the sequence itself; what is decoded continues it."""
-
-    def steps(self, model, ids, chunks, cache=None):
-        """Feeds `ids` in chunks beside a cache; the logits of all of them."""
-        logits, past = [], cache
-        for chunk in ids.split(chunks, dim=1):
-            output = model(input_ids=chunk, past_key_values=past, use_cache=True)
-            logits, past = [*logits, output.logits], output.past_key_values
-        return torch.cat(logits, dim=1)
-
-    def at_once(self, model, ids):
-        return model(input_ids=ids, use_cache=False).logits
-
-    def static_cache(self, model, length):
-        return StaticCache(config=model.config, max_cache_len=length)
-
-    def generate(self, model, rows, side="left", **kwargs):
-        """The new tokens of each row, up to its end token."""
-        ids, mask = pad(rows, side)
-        output = model.generate(input_ids=ids, attention_mask=mask, pad_token_id=PAD, **kwargs)
-        return [until_end(row[ids.shape[1] :]) for row in output.tolist()]
-
-    def shifted(self, logits, labels):
-        return logits[:, :-1], labels[:, 1:]
-
-
-class Seq2Seq(Family):
-    """A prompt is a source; what is decoded answers it. The target is one fixed sequence where one
-    is needed."""
-
-    def target(self, ids):
-        return {"decoder_input_ids": ids}
-
-    def logits(self, model, rows, side="right", **kwargs):
-        ids, mask = pad(rows, side)
-        target = torch.tensor([[1, *random_rows([6], seed=9)[0]]] * len(rows))
-        output = model(input_ids=ids, attention_mask=mask, decoder_input_ids=target, **kwargs)
-        return list(output.logits)
-
-    def source(self, ids):
-        """A padded source for each row of targets, with its encoder outputs."""
-        source, mask = pad(random_rows([5 + 2 * (i % 2) for i in range(len(ids))], seed=7), "right")
-        return {"input_ids": source, "attention_mask": mask}
-
-    def steps(self, model, ids, chunks, cache=None):
-        logits, past = [], cache
-        source = self.source(ids)
-        encoder_outputs = model.get_encoder()(**source)
-        for chunk in ids.split(chunks, dim=1):
-            output = model(
-                encoder_outputs=encoder_outputs,
-                attention_mask=source["attention_mask"],
-                decoder_input_ids=chunk,
-                past_key_values=past,
-                use_cache=True,
-            )
-            logits, past = [*logits, output.logits], output.past_key_values
-        return torch.cat(logits, dim=1)
-
-    def at_once(self, model, ids):
-        return model(**self.source(ids), decoder_input_ids=ids, use_cache=False).logits
-
-    def static_cache(self, model, length):
-        config = model.config.get_text_config(decoder=True)
-        return EncoderDecoderCache(
-            StaticCache(config=config, max_cache_len=length),
-            StaticCache(config=config, max_cache_len=7),
-        )
-
-    def generate(self, model, rows, side="right", **kwargs):
-        ids, mask = pad(rows, side)
-        output = model.generate(input_ids=ids, attention_mask=mask, **kwargs)
-        return [until_end(row[1:]) for row in output.tolist()]
-
-    def training_rows(self, rows, targets=None):
-        targets = targets or [row[::-1] for row in rows]
-        return [
-            {"input_ids": row, "labels": target} for row, target in zip(rows, targets, strict=True)
-        ]
-
-
-def until_end(tokens, end=2):
-    return tokens[: tokens.index(end) + 1] if end in tokens else tokens
-
+from hf_tformer.testing.families import (
+    BACKENDS,
+    IGNORED,
+    PAD,
+    Decoder,
+    Encoder,
+    Seq2Seq,
+    pad,
+    random_rows,
+    until_end,
+)
 
 DECODER = Decoder(
     "decoder",
@@ -185,17 +25,7 @@ DECODER = Decoder(
     hf_tformer.TformerDecoderForCausalLM,
     hf_tformer.TformerDecoderModel,
     AutoModelForCausalLM,
-    {
-        "vocab_size": 101,
-        "hidden_size": 36,
-        "intermediate_size": 44,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 3,
-        "head_dim": 10,
-        "max_position_embeddings": 64,
-        "pad_token_id": PAD,
-    },
+    Decoder.usual_sizes,
 )
 SEQ2SEQ = Seq2Seq(
     "seq2seq",
@@ -203,18 +33,7 @@ SEQ2SEQ = Seq2Seq(
     hf_tformer.TformerSeq2SeqForConditionalGeneration,
     hf_tformer.TformerSeq2SeqModel,
     AutoModelForSeq2SeqLM,
-    {
-        "vocab_size": 101,
-        "hidden_size": 36,
-        "intermediate_size": 44,
-        "encoder_layers": 1,
-        "decoder_layers": 2,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 3,
-        "head_dim": 10,
-        "max_position_embeddings": 64,
-        "dropout": 0.0,
-    },
+    Seq2Seq.usual_sizes,
 )
 ENCODER = Encoder(
     "encoder",
@@ -222,20 +41,25 @@ ENCODER = Encoder(
     hf_tformer.TformerEncoderForMaskedLM,
     hf_tformer.TformerEncoderModel,
     AutoModelForMaskedLM,
-    {
-        "vocab_size": 101,
-        "hidden_size": 36,
-        "intermediate_size": 44,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 3,
-        "head_dim": 10,
-        "max_position_embeddings": 64,
-        "sliding_window": 4,  # of the second layer: narrow enough to matter
-        "pad_token_id": PAD,
-    },
+    Encoder.usual_sizes,
 )
 FAMILIES = (DECODER, SEQ2SEQ, ENCODER)
 WRITERS = (DECODER, SEQ2SEQ)  # those that generate
 by_model_type = {family.config_class.model_type: family for family in FAMILIES}
 by_writers = pytest.mark.parametrize("family", WRITERS, ids=lambda family: family.name)
+
+__all__ = [
+    "BACKENDS",
+    "DECODER",
+    "ENCODER",
+    "FAMILIES",
+    "IGNORED",
+    "PAD",
+    "SEQ2SEQ",
+    "WRITERS",
+    "by_model_type",
+    "by_writers",
+    "pad",
+    "random_rows",
+    "until_end",
+]

@@ -11,7 +11,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 import torch
-from torch import nn
+
+from hf_tformer.testing.families import randomise
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -630,25 +631,6 @@ def pair_tensors(ours, theirs):
 def saved_tensors(model):
     """Parameters and persistent buffers themselves, under every name that a tied one has."""
     return model.state_dict(keep_vars=True)
-
-
-@torch.no_grad()
-def randomise(model, seed=0):
-    """Fills all that can be learned: norms at one and biases at zero would hide mistakes.
-
-    Frozen parameters are tables of constants and keep their values. A buffer that is saved
-    (final_logits_bias) is a weight in all but name: it has to collect a gradient to be compared.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    for name, tensor in saved_tensors(model).items():
-        if isinstance(tensor, nn.Parameter) and not tensor.requires_grad:
-            continue
-        values = torch.randn(tensor.shape, generator=generator)
-        is_gain = tensor.ndim == 1 and name.endswith("weight")
-        # A new gain is one, or zero where one is added to it.
-        tensor.copy_(tensor.mean() + 0.3 * values if is_gain else 0.25 * values)
-        tensor.requires_grad_()
-    return model
 
 
 def load(ours, theirs):

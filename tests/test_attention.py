@@ -4,7 +4,6 @@ import inspect
 from types import SimpleNamespace
 
 import pytest
-import simulated_flash
 import torch
 from families import BACKENDS, DECODER, SEQ2SEQ, random_rows
 from parity import randomise
@@ -14,6 +13,7 @@ from transformers.utils.output_capturing import OutputRecorder
 
 from hf_tformer.model.attention import SelfAttention, eager_attention
 from hf_tformer.model.cross_attention import CrossAttention, PackedKeys
+from hf_tformer.testing import simulated_flash
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 

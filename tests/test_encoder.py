@@ -1,7 +1,6 @@
 """What only an encoder has: sight to both sides, windows, rotations by kind of layer, its heads."""
 
 import pytest
-import simulated_flash
 import torch
 from families import ENCODER, pad, random_rows
 from parity import randomise
@@ -9,6 +8,7 @@ from test_training import gradients, train
 from transformers import AutoConfig, default_data_collator
 
 import hf_tformer
+from hf_tformer.testing import simulated_flash
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 ROWS = random_rows([7, 12, 1, 9])

@@ -136,7 +136,7 @@ def test_the_order_of_the_source_matters_but_its_padding_does_not(backend):
 @pytest.mark.parametrize("lengths", [(6, 6), (6, 4), (6, 9), (6, 1)], ids=str)
 def test_teacher_forcing_beside_a_padded_source_is_right_on_flash(monkeypatch, lengths, side):
     """The stock path of flash attention unpads the target with the mask of the source."""
-    import simulated_flash
+    from hf_tformer.testing import simulated_flash
 
     simulated_flash.install(monkeypatch)
     source_length, target_length = lengths
@@ -199,7 +199,7 @@ def test_a_mask_that_hides_nothing_does_not_unpack_sequences(backend):
 
 
 def test_packed_sequences_given_by_their_boundaries_never_see_each_other_on_flash(monkeypatch):
-    import simulated_flash
+    from hf_tformer.testing import simulated_flash
 
     simulated_flash.install(monkeypatch)
     model = DECODER.build("flash_attention_2")

@@ -11,80 +11,21 @@ import pytest
 import torch
 from families import DECODER, ENCODER, by_model_type
 from leaves import ARCHITECTURES
-from parity import randomise
 from transformers import AutoConfig
 
 import hf_tformer
 from hf_tformer.registration import FAMILIES
+from hf_tformer.testing import travel
+from hf_tformer.testing.travel import expect_same, expect_same_elsewhere, start_reader
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
-# The reader's whole program. It proves that the package cannot be imported before it loads
-# anything; then it opens each folder, compares what it answers, and saves it again.
-READER = """
-import json, sys, torch, transformers
-sys.modules["hf_tformer"] = None
-for folder, auto, answers, save_to in json.loads(sys.argv[1]):
-    model = getattr(transformers, auto).from_pretrained(folder, trust_remote_code=True).eval()
-    assert type(model).__module__.startswith("transformers_modules"), type(model)
-    saved = torch.load(answers, weights_only=True)
-    output = model(**saved["inputs"], return_dict=True)
-    for name, expected in saved["outputs"].items():
-        assert torch.equal(output[name], expected), (auto, name)
-    if "tokens" in saved:
-        tokens = model.generate(**saved["prompt"], max_new_tokens=6, do_sample=False)
-        assert torch.equal(tokens, saved["tokens"]), (auto, tokens)
-    model.save_pretrained(save_to)
-print("same")
-"""
-
-
-def start_reader(tmp_path, *cases, cwd=None, **environment):
-    """A case: folder, auto class, file of answers, where to save again."""
-    environment = {
-        **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-        "HF_MODULES_CACHE": str(tmp_path / "modules"),
-        "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",  # as in the process that wrote: more threads add in another order
-        **environment,
-    }
-    return subprocess.Popen(
-        [sys.executable, "-c", READER, json.dumps(cases, default=str)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        cwd=cwd or tmp_path,
-    )
-
-
-def expect_same(reader):
-    output, errors = reader.communicate(timeout=300)
-    assert output.strip().endswith("same"), errors[-3000:]
-
-
-def expect_same_elsewhere(*args, **kwargs):
-    expect_same(start_reader(*args, **kwargs))
-
 
 def write(folder, model_type, name, **fields):
-    """Saves a random model; beside its folder, in the file returned, what it answers."""
+    """Saves a random model with that head; beside its folder, in the file returned, its answers."""
     family = by_model_type[model_type]
-    model = randomise(getattr(hf_tformer, name)(family.config(**fields))).eval()
-    model.save_pretrained(folder)
-    ids = torch.randint(3, 101, (2, 7))
-    inputs = {"input_ids": ids, **family.target(ids[:, :5])}
-    outputs = {n: v.detach() for n, v in model(**inputs).items() if isinstance(v, torch.Tensor)}
-    saved = {"inputs": inputs, "outputs": outputs}
-    if model.can_generate():
-        prompt = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        saved |= {
-            "prompt": prompt,
-            "tokens": model.generate(**prompt, max_new_tokens=6, do_sample=False),
-        }
-    answers = folder.with_name(f"{folder.name} answers.pt")
-    torch.save(saved, answers)
-    return answers
+    model = family.build(model_class=getattr(hf_tformer, name), **fields)
+    return travel.write(folder, family, model)
 
 
 @pytest.mark.parametrize("model_type", FAMILIES)

@@ -5,7 +5,6 @@ import warnings
 from contextlib import ExitStack, contextmanager
 
 import pytest
-import simulated_flash
 import torch
 from families import FAMILIES, pad
 from parity import randomise
@@ -14,6 +13,7 @@ from transformers.cache_utils import EncoderDecoderCache
 from transformers.utils.logging import disable_progress_bar
 
 from hf_tformer import fast
+from hf_tformer.testing import simulated_flash
 
 by_name = {family.name: family for family in FAMILIES}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}

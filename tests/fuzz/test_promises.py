@@ -1,11 +1,11 @@
 """Random models on random batches keep every promise, and a promise that is broken is noticed."""
 
 import pytest
-import simulated_flash
 from hypothesis import Phase
 
 from hf_tformer.model import losses, modeling_decoder, modeling_encoder
 from hf_tformer.model.configuration_base import TformerConfig
+from hf_tformer.testing import simulated_flash
 
 from .building import by_name
 from .cases import FAMILIES

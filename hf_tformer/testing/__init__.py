@@ -1,0 +1,1 @@
+"""What this package is tested with, for models of others, too."""
