@@ -1,0 +1,100 @@
+"""Promises about logits."""
+
+import pytest
+import torch
+
+from . import simulated_flash
+from .families import BACKENDS, random_rows
+from .promise import CLOSE, ROWS, Promises, promise
+
+
+class LogitsPromises(Promises):
+    @promise
+    @pytest.mark.parametrize("side", ["left", "right"])
+    @torch.no_grad()
+    def test_padding(self, side):
+        """A text has the logits that it has alone, whichever side it is padded on.
+
+        Add attention_mask to your scores (sdpa gives it as booleans, True where a key is seen, or
+        None), and take positions from position_ids, not from places.
+        """
+        model = self.build()
+        together = self.family.logits(model, ROWS, side)
+        for row, logits in zip(ROWS, together, strict=True):
+            (alone,) = self.family.logits(model, [row])
+            torch.testing.assert_close(logits, alone, **CLOSE)
+
+    @promise
+    @pytest.mark.parametrize("backend", BACKENDS[1:])
+    @torch.no_grad()
+    def test_backends(self, backend, monkeypatch):
+        """Each attention backend that the model supports gives the logits of the eager one.
+
+        Do not touch what the backend receives, or set _supports_sdpa and _supports_flash_attn to
+        False in your PreTrainedModel. Flash attention's kernel is simulated.
+        """
+        simulated_flash.install(monkeypatch)
+        model = self.build()
+        flag = "_supports_sdpa" if backend == "sdpa" else "_supports_flash_attn"
+        if not getattr(model, flag):
+            pytest.skip(f"the model says that {backend} cannot serve it: {flag} is False")
+        logits = []
+        for name in ("eager", backend):
+            model.config._attn_implementation = name
+            logits.append(self.family.logits(model, ROWS, "left"))
+        torch.testing.assert_close(*logits, **CLOSE)
+
+    @promise
+    @torch.no_grad()
+    def test_outputs(self):
+        """Hidden states and attention weights of every layer are returned to those who ask.
+
+        Return (output, weights) from your attention, and derive it from SelfAttention and the layer
+        from that of the family.
+        """
+        model = self.build()
+        model.config._attn_implementation = "eager"
+        ids = torch.tensor(random_rows([7, 7]))
+        wanted = {"output_hidden_states": True, "output_attentions": True}
+        output = model(input_ids=ids, **self.family.target(ids), **wanted)
+        layers = model.get_decoder().layers
+        prefix = "decoder_" if model.config.is_encoder_decoder else ""
+        states, weights = output[f"{prefix}hidden_states"], output[f"{prefix}attentions"]
+        assert len(states) == len(layers) + 1
+        assert [tuple(w.shape) for w in weights] == [(2, 6, 7, 7)] * len(layers)
+
+    @promise
+    @torch.no_grad()
+    def test_resize(self, tmp_path):
+        """A vocabulary can be resized: the tables grow together, and stay tied.
+
+        Name the table embed_tokens and the head lm_head, or override get_input_embeddings.
+        """
+        model = self.build()
+        model.resize_token_embeddings(110)
+        model.save_pretrained(tmp_path)
+        ids = torch.tensor(random_rows([7, 7]))
+        for each in (model, self.model_class.from_pretrained(tmp_path)):
+            assert each.config.vocab_size == each.get_input_embeddings().num_embeddings == 110
+            logits = each(input_ids=ids, **self.family.target(ids)).logits
+            assert logits.shape == (2, 7, 110)
+            head, table = each.get_output_embeddings(), each.get_decoder().embed_tokens
+            assert head.weight.data_ptr() == table.weight.data_ptr()
+
+
+class PackingPromises(Promises):
+    @promise
+    @torch.no_grad()
+    def test_packing(self):
+        """Texts that stand in one row behind one another have the logits that each has alone.
+
+        Positions that restart tell them apart, and the mask keeps them apart: add it to your
+        scores.
+        """
+        model = self.build()
+        rows = ROWS[:3]
+        joined = torch.tensor([[token for row in rows for token in row]])
+        positions = torch.cat([torch.arange(len(row)) for row in rows])[None]
+        packed = model(input_ids=joined, position_ids=positions).logits[0]
+        alone = torch.cat([model(input_ids=torch.tensor([row])).logits[0] for row in rows])
+        torch.testing.assert_close(packed, alone, **CLOSE)
