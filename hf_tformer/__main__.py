@@ -19,6 +19,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "new": Command("hf_tformer.new.command", "begin a model of your own kind"),
     "check": Command("hf_tformer.check.command", "say what is wrong with a folder or repository"),
     "publish": Command("hf_tformer.publish.command", "send a folder to the Hub, with a card"),
     "refresh": Command("hf_tformer.refresh.command", "renew the code of a folder or repository"),

@@ -40,6 +40,7 @@ finally:
     assert status == 0
     assert out.splitlines()[-1] == "[]"
     assert re.findall(r"^    (\w+) ", out, re.M) == [
+        "new",
         "check",
         "publish",
         "refresh",

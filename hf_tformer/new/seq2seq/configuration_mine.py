@@ -1,0 +1,35 @@
+"""The fields of Mine: those of the encoder-decoder, and its own."""
+
+from transformers.configuration_utils import strict
+
+from .configuration_seq2seq import TformerSeq2SeqConfig
+
+if False:  # read, not run: transformers copies and compares the model's code with this file
+    from .modeling_mine import MineModel  # noqa: F401
+
+AUTO_MAP = {
+    "AutoConfig": "configuration_mine.MineConfig",
+    "AutoModel": "modeling_mine.MineModel",
+    "AutoModelForSeq2SeqLM": "modeling_mine.MineForConditionalGeneration",
+}
+
+
+@strict  # checks the types
+class MineConfig(TformerSeq2SeqConfig):
+    """Each field has a type and a default."""
+
+    model_type = "mine"
+
+    first_temperature: float | int = 1.0  # what each head begins with
+
+    def __post_init__(self, **kwargs):
+        super().__post_init__(**kwargs)
+        self.auto_map = dict(AUTO_MAP)
+
+    def validate_architecture(self):
+        super().validate_architecture()
+        if self.first_temperature <= 0:
+            raise ValueError(f"first_temperature is {self.first_temperature}: choose more than 0")
+
+
+MineConfig.register_for_auto_class()
