@@ -130,7 +130,7 @@ LISTED = {
         audio_utils.power_to_db audio_utils.spectrogram audio_utils.window_function
         backbone_utils.** BatchEncoding BatchFeature cache_utils cache_utils.** ChatTemplate
         CONFIG_MAPPING configuration_utils configuration_utils.layer_type_validation
-        configuration_utils.Pre* configuration_utils.Pre*.**
+        configuration_utils.Pre* configuration_utils.Pre*.** configuration_utils.strict
         conversion_mapping.register_checkpoint_conversion_mapping core_model_loading.WeightConverter
         core_model_loading.WeightRenaming deepspeed.is_deepspeed_zero3_enabled
         feature_extraction_sequence_utils.Seq* feature_extraction_utils.BatchFeature

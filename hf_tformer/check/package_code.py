@@ -8,10 +8,11 @@ import shutil
 from pathlib import Path
 
 from ..registration import FAMILIES
-from .folder import MODEL_CODE, Folder
+from .folder import MODEL_CODE, Folder, code_file
 from .source_code import reached
 
 PACKAGE = "hf_tformer"
+INSIDE = "tformer_refresh_"  # a folder, and an identifier: see refresh/replacing.py
 OUR_FIRST_LINE = re.compile(rb"# Copyright \d+ The hf_tformer authors\.")
 
 
@@ -23,6 +24,51 @@ def package_code(model_type: str) -> dict[str, Path]:
     }
     sources = reached(Folder(MODEL_CODE).all_sources, entries)
     return {source.name: MODEL_CODE / source.name for source in sources}
+
+
+def code_under(folder: Folder) -> dict[str, Path]:
+    """File name → file of the code that the folder would carry today: that of its family, or what
+    a model of somebody's own is built on; {} where nothing in it is ours."""
+    if is_of_package(folder):
+        return package_code(folder.config["model_type"])
+    if not has_own_configuration(folder):
+        return {}
+    ours = {name for name in loaded_code(folder) if is_ours(folder.path / name)}
+    sources = reached(Folder(MODEL_CODE).all_sources, ours)
+    return {source.name: MODEL_CODE / source.name for source in sources}
+
+
+def is_of_package(folder: Folder) -> bool:
+    """Whether it is a model of this package, and not one of somebody's own."""
+    return str(folder.config.get("model_type")) in FAMILIES
+
+
+def has_own_configuration(folder: Folder) -> bool:
+    """Whether a model_type that is not ours is read by a file that is not ours either."""
+    files = [
+        folder.path / without_inside(code_file(reference))
+        for reference in folder.references
+        if reference[:2] == ("config.json", "AutoConfig")
+    ]
+    is_named = isinstance(folder.config.get("model_type"), str)
+    return is_named and bool(files) and not any(map(is_ours, files))
+
+
+def loaded_code(folder: Folder) -> set[str]:
+    """The names of its files of code that loading runs."""
+    names = (source.name for source in folder.sources)
+    return {without_inside(name) for name in names if "/" not in without_inside(name)}
+
+
+def without_inside(name: str) -> str:
+    """What a file, or a reference to one, is called once an interrupted refresh is finished."""
+    return re.sub(rf"^{INSIDE}[0-9a-f]{{8}}/", "", name)
+
+
+def auto_map_today(folder: Folder) -> dict[str, str]:
+    """Its auto_map, with what the installed package says of a model of its own."""
+    ours = package_auto_map(folder.config["model_type"]) if is_of_package(folder) else {}
+    return {n: without_inside(r) for n, r in {**folder.config["auto_map"], **ours}.items()}
 
 
 def package_auto_map(model_type: str) -> dict[str, str]:
@@ -38,8 +84,7 @@ def obsolete_code(folder: Folder) -> set[str]:
 
     A file that bears our first line and that nothing loads may be somebody's copy: it is not ours.
     """
-    loaded = {source.name for source in folder.sources if not source.folder}
-    gone = loaded - package_code(folder.config["model_type"]).keys()
+    gone = loaded_code(folder) - code_under(folder).keys()
     return {name for name in gone if is_ours(folder.path / name)}
 
 
@@ -52,16 +97,15 @@ def stage_with_package_code(folder: Folder, place: Path, obsolete: set[str]) -> 
 
     What stays as it is, its weights above all, is linked.
     """
-    code = package_code(folder.config["model_type"])
+    code = code_under(folder)
     for path in folder.path.iterdir():
         if path.is_file() and path.name not in {*code, *obsolete, "config.json"}:
             (place / path.name).symlink_to(path.resolve())
     for name, path in code.items():
         shutil.copyfile(path, place / name)
-    auto_map = {**folder.config["auto_map"], **package_auto_map(folder.config["model_type"])}
     # Bytes, because a translation of line ends would change the rest of the file.
     text = (folder.path / "config.json").read_bytes().decode("utf-8")
-    (place / "config.json").write_bytes(with_auto_map(text, auto_map).encode("utf-8"))
+    (place / "config.json").write_bytes(with_auto_map(text, auto_map_today(folder)).encode("utf-8"))
 
 
 def with_auto_map(text: str, auto_map: dict[str, str]) -> str:

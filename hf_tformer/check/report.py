@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from ..inside import printable
-from ..registration import FAMILIES
 from .files import few
 from .folder import CheckError, Folder, located, opened
 from .fresh_process import TIMEOUT, run_probe
-from .package_code import PACKAGE, package_code
+from .package_code import PACKAGE, code_under, is_of_package
 from .reading import dangers, static_findings
 from .same_answers import compare_with_package
 from .source_code import Source
@@ -54,9 +53,11 @@ def check(
         folder = opened(path)
         findings = [Finding(*line) for line in static_findings(folder)]
         dangerous = dangers(findings)
-        if str(folder.config.get("model_type")) in FAMILIES:
+        if is_of_package(folder):
             may_run = run and (run_anyway or not dangerous)
             findings.append(compare_code(folder, may_run, timeout))
+        elif code_under(folder):
+            findings.append(compare_foundation(folder))
         if run and dangerous and not run_anyway:
             names = few(dict.fromkeys(finding.name for finding in dangerous))
             remedy = "--run-anyway runs it behind the walls"
@@ -73,9 +74,7 @@ def compare_code(folder: Folder, run: bool, timeout: float) -> Finding:
     """Whether the folder's files of code are those of the installed package, byte by byte; where
     they are not, whether that matters."""
     package = importlib.import_module(PACKAGE)
-    code = package_code(folder.config["model_type"])
-    ours = {name: sha256(path.read_bytes()).hexdigest() for name, path in code.items()}
-    theirs = digests(source for source in folder.all_sources.values() if not source.folder)
+    ours, theirs = digests_of(folder)
     faults = {
         "differs": [
             f"{name} ({theirs[name][:8]}, here {ours[name][:8]})"
@@ -93,6 +92,25 @@ def compare_code(folder: Folder, run: bool, timeout: float) -> Finding:
     if run and theirs and (faults["differs"] or faults["missing"]):
         verdict, matters = compare_answers(folder, timeout)
     return Finding("code", verdict, f"not equal to {installed}: {told}{matters}")
+
+
+def compare_foundation(folder: Folder) -> Finding:
+    """Whether a model of somebody's own is built on files that the installed package has."""
+    package = importlib.import_module(PACKAGE)
+    ours, theirs = digests_of(folder)
+    others = sorted(name for name in ours if theirs.get(name) != ours[name])
+    built = f"a model of its own, built on hf_tformer {package.__version__}"
+    if not others:
+        return Finding("code", "ok", f"{built}, {len(ours)} files")
+    remedy = "`tformer refresh` renews them where the answers are equal"
+    return Finding("code", "warn", f"{built}, but {few(others, 20)} differ: {remedy}")
+
+
+def digests_of(folder: Folder) -> tuple[dict[str, str], dict[str, str]]:
+    """file → SHA-256 of the installed package's code for a folder, and of all that lies there."""
+    code = code_under(folder)
+    ours = {name: sha256(path.read_bytes()).hexdigest() for name, path in code.items()}
+    return ours, digests(source for source in folder.all_sources.values() if not source.folder)
 
 
 def compare_answers(folder: Folder, timeout: float) -> tuple[str, str]:

@@ -67,6 +67,14 @@ SHAPE = "print(model(**inputs).to_tuple()[0].shape)"
 SHOW_TEXT = "print(tokenizer.batch_decode(tokens, skip_special_tokens=True))"
 SHOW = "print(tokens)"
 
+INSTALLED = """\
+Or install the package that the code comes from, and trust nothing:
+
+```python
+{program}
+```
+
+"""
 TEXT = """\
 # {name}
 
@@ -84,13 +92,7 @@ The code of this model stands beside its weights. Read it before you run it, and
 {remote}
 ```
 
-Or install the package that the code comes from, and trust nothing:
-
-```python
-{installed}
-```
-
-{trained}{results}## Files of code
+{installed}{trained}{results}## Files of code
 
 `tformer check {repo_id}` says whether they equal those of the installed package.
 
@@ -115,7 +117,7 @@ def write_card(
 ) -> ModelCard:
     """Writes README.md into a saved folder; `revision` is the commit that its snippets pin."""
     config = read_config(folder)
-    what, task, _ = about(config["model_type"], saved_class(config))
+    what, task, _ = about(config)
     summary = f"{what} of {parameters:,} parameters, made with hf_tformer {__version__}."
     digests = ((f"`{file}`", f"`{digest}`") for file, digest in code_hashes(folder).items())
     results = "| metric | value |\n|---|---|\n" + table((metrics or {}).items())
@@ -125,7 +127,7 @@ def write_card(
         description=f"{summary}\n\n{description}" if description else summary,
         sizes=table((size, config.get(size)) for size in SIZES),
         remote=snippet(folder, repo_id, revision, installed=False),
-        installed=snippet(folder, repo_id, revision, installed=True),
+        installed=installed_program(folder, repo_id, revision, config),
         trained=f"## Training\n\n{training}\n\n" if training else "",
         results=f"## Results\n\n{results}\n\n" if metrics else "",
         hashes=table(digests),
@@ -172,6 +174,15 @@ def snippet(folder: str | os.PathLike, repo_id: str, revision: str | None, insta
     return f"import hf_tformer\n{text}" if installed else text
 
 
+def installed_program(
+    folder: str | os.PathLike, repo_id: str, revision: str | None, config: dict
+) -> str:
+    """How to do without trust; a model of somebody's own is not among those of the package."""
+    if config["model_type"] not in FAMILIES:
+        return ""
+    return INSTALLED.format(program=snippet(folder, repo_id, revision, installed=True))
+
+
 def program(loading: str, auto_class: str, has_tokenizer: bool) -> str:
     """What loads a model, followed by what is done with it."""
     if auto_class not in USES:
@@ -185,16 +196,21 @@ def has_classes(auto_class: str) -> bool:
 
 def auto_class_of(config: dict) -> str:
     """The Auto class that opens a checkpoint with the head it was saved from."""
-    return about(config["model_type"], saved_class(config))[2]
+    return about(config)[2]
 
 
 def saved_class(config: dict) -> str | None:
     return (config.get("architectures") or [None])[0]
 
 
-def about(model_type: str, class_name: str | None) -> tuple[str, str, str]:
+def about(config: dict) -> tuple[str, str, str]:
     """What a model is called, its task, and the Auto class that opens it with its head."""
-    what, usual = ABOUT[model_type]
-    heads = FAMILIES[model_type][1]
-    auto = next((auto for auto, name in heads.items() if name == class_name), usual)
+    model_type, class_name = config["model_type"], saved_class(config)
+    if model_type in FAMILIES:
+        (what, usual), heads = ABOUT[model_type], FAMILIES[model_type][1]
+    else:
+        what, usual = f"A model of its own kind, {model_type},", "AutoModel"
+        heads = {auto: name.split(".")[-1] for auto, name in config["auto_map"].items()}
+    known = (auto for auto, name in heads.items() if name == class_name and auto in TASKS)
+    auto = next(known, usual)
     return what, TASKS[auto], auto

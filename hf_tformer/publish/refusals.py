@@ -7,6 +7,8 @@ from safetensors import SafetensorError, safe_open
 
 import hf_tformer
 
+from ..check.folder import Folder
+from ..check.package_code import code_under, is_of_package
 from ..damage import fault_of_dtype, json_object, not_a_number
 from ..opening import first_line
 from ..registration import FAMILIES
@@ -40,13 +42,18 @@ def read_json(path: Path) -> dict:
 
 def refuse_wrong_configuration(folder: Path, config: dict) -> None:
     model_type = config.get("model_type")
-    if not isinstance(model_type, str) or model_type not in FAMILIES:
+    if not isinstance(model_type, str) or not code_under(Folder(folder)):
         raise PublishError(
-            f"model_type is {model_type!r}: publish takes {' and '.join(FAMILIES)}; "
-            "for other models use their own push_to_hub"
+            f"model_type is {model_type!r}: publish takes {' and '.join(FAMILIES)}, and models "
+            "that are built on their code; for other models use their own push_to_hub"
         )
     if fault := fault_of_dtype(config):
         raise PublishError(fault)
+    names = config.get("architectures") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise PublishError(f"architectures is {names!r} in config.json: name the class of the head")
+    if not is_of_package(Folder(folder)):
+        return  # only code of its own reads it; where it arrives, a process of its own does
     config_class = getattr(hf_tformer, FAMILIES[model_type][0])
     try:
         config_class.from_pretrained(folder)
@@ -54,9 +61,6 @@ def refuse_wrong_configuration(folder: Path, config: dict) -> None:
         while isinstance(error, StrictDataclassError) and error.__cause__ is not None:
             error = error.__cause__
         raise PublishError(f"config.json cannot be read: {first_line(error)}") from error
-    names = config.get("architectures") or []
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise PublishError(f"architectures is {names!r} in config.json: name the class of the head")
 
 
 def auto_map_of(config: dict) -> dict[str, str]:

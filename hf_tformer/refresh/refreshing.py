@@ -17,7 +17,13 @@ from pathlib import Path
 from .. import __version__
 from ..check.folder import CheckError, Folder, digest, opened
 from ..check.fresh_process import TIMEOUT
-from ..check.package_code import is_ours, obsolete_code, package_code, stage_with_package_code
+from ..check.package_code import (
+    code_under,
+    is_of_package,
+    is_ours,
+    obsolete_code,
+    stage_with_package_code,
+)
 from ..check.same_answers import compare_with_package
 from ..registration import FAMILIES
 from . import card as card_parts
@@ -101,7 +107,7 @@ def renewed(
     interrupted run was about to replace or remove.
     """
     folder = suitable(path)
-    ours = package_code(folder.config["model_type"]).keys()
+    ours = code_under(folder).keys()
     obsolete = obsolete_code(folder) | {n for n in known - ours if is_ours(path / n)}
     refuse_clashing_names(folder, ours - known)
     with tempfile.TemporaryDirectory() as place:
@@ -131,10 +137,13 @@ def suitable(path: Path) -> Folder:
     model_type, auto_map = config.get("model_type"), config.get("auto_map")
     version = config.get("format_version", 1)
     sentence = None
-    if str(model_type) not in FAMILIES:
-        sentence = f"model_type is {model_type!r}: refresh takes {' and '.join(FAMILIES)}"
-    elif not isinstance(auto_map, dict) or not any(path.glob("*.py")):
+    if is_of_package(folder) and not (isinstance(auto_map, dict) and any(path.glob("*.py"))):
         sentence = f"{path} brings no code of its own, so there is none to renew"
+    elif not code_under(folder):
+        sentence = (
+            f"model_type is {model_type!r}: refresh takes {' and '.join(FAMILIES)}, and models "
+            "that are built on their code"
+        )
     elif foreign := [name for name in auto_map.values() if "--" in str(name)]:
         sentence = f"its code is in another repository ({foreign[0]}): refresh that one"
     elif not isinstance(version, int) or version > FORMAT_VERSION:

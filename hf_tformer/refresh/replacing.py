@@ -26,11 +26,10 @@ try:
 except ImportError:  # Windows: nothing tells two runs apart
     fcntl = None
 
-from ..check.folder import digest, opened
-from ..check.package_code import package_auto_map, package_code, with_auto_map
+from ..check.folder import Folder, digest, opened
+from ..check.package_code import INSIDE, code_under, loaded_code, with_auto_map
 from .refreshing import Change, Refreshed, RefreshError, renewed
 
-INSIDE = "tformer_refresh_"  # an identifier: Python imports from it
 NAMES = "files.txt"  # in there: what is to be replaced or removed
 
 
@@ -117,17 +116,16 @@ def write_inside(path: Path, staged: Path, changes: list[Change], inside: Path) 
     write(inside / NAMES, names.encode("utf-8"))
     for name in {"config.json", *(change.file for change in changes if change.after)}:
         write(inside / "final" / name, (staged / name).read_bytes(), like=path / name)
+    folder = Folder(path)
+    code_files = code_under(folder).keys() | loaded_code(folder)
     # A configuration names its models' files in its own code, too.
-    ours = package_auto_map(config["model_type"])
-    moved = {reference: f"{inside.name}/{reference}" for reference in ours.values()}
-    for name, file in package_code(config["model_type"]).items():
-        code = file.read_text(encoding="utf-8")
+    moved = {reference: f"{inside.name}/{reference}" for reference in config["auto_map"].values()}
+    for name in sorted(name for name in code_files if (staged / name).exists()):
+        code = (staged / name).read_text(encoding="utf-8")
         for reference, there in moved.items():
             code = code.replace(f'"{reference}"', f'"{there}"')
         write(inside / name, code.encode("utf-8"))
-    auto_map = {
-        auto: moved.get(reference, reference) for auto, reference in config["auto_map"].items()
-    }
+    auto_map = {auto: moved[reference] for auto, reference in config["auto_map"].items()}
     text = (staged / "config.json").read_bytes().decode("utf-8")
     write(
         inside / "config.json", with_auto_map(text, auto_map).encode("utf-8"), path / "config.json"
