@@ -64,6 +64,20 @@ class LogitsPromises(Promises):
         assert [tuple(w.shape) for w in weights] == [(2, 6, 7, 7)] * len(layers)
 
     @promise
+    def test_sharding(self):
+        """Each layer is named as one that stays on one device, and no name is of another model.
+
+        Name the classes of your layers in _no_split_modules of your PreTrainedModel, and derive
+        every part that is a model from it.
+        """
+        model = self.build()
+        names = {type(module).__name__ for module in model.modules()}
+        missing = set(model._no_split_modules) - names
+        assert not missing, f"_no_split_modules names {sorted(missing)}, which are not in the model"
+        layers = {type(layer).__name__ for layer in model.get_decoder().layers}
+        assert layers <= set(model._no_split_modules), f"{sorted(layers)} may be split"
+
+    @promise
     @torch.no_grad()
     def test_resize(self, tmp_path):
         """A vocabulary can be resized: the tables grow together, and stay tied.

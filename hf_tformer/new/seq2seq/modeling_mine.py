@@ -11,6 +11,7 @@ from .modeling_seq2seq import TformerSeq2SeqForConditionalGeneration, TformerSeq
 from .stacks_seq2seq import (
     TformerSeq2SeqDecoder,
     TformerSeq2SeqDecoderLayer,
+    TformerSeq2SeqEncoder,
     TformerSeq2SeqPreTrainedModel,
 )
 
@@ -42,13 +43,18 @@ class MinePreTrainedModel(TformerSeq2SeqPreTrainedModel):
             init.constant_(module.temperature, self.config.first_temperature)
 
 
+class MineEncoder(MinePreTrainedModel, TformerSeq2SeqEncoder):
+    pass
+
+
 class MineDecoder(MinePreTrainedModel, TformerSeq2SeqDecoder):
     layer_class = MineDecoderLayer
 
 
 class MineModel(MinePreTrainedModel, TformerSeq2SeqModel):
     def post_init(self):
-        self.decoder = MineDecoder(self.config)  # before tables are tied
+        self.encoder = MineEncoder(self.config)  # before tables are tied
+        self.decoder = MineDecoder(self.config)
         super().post_init()
 
 
