@@ -17,6 +17,8 @@ for folder, auto, answers, save_to in json.loads(sys.argv[1]):
     model = getattr(transformers, auto).from_pretrained(folder, trust_remote_code=True).eval()
     assert type(model).__module__.startswith("transformers_modules"), type(model)
     saved = torch.load(answers, weights_only=True)
+    name = type(model).__name__
+    assert saved.get("class", name) == name, f"auto_map opens {name}, not the class that was saved"
     output = model(**saved["inputs"], return_dict=True)
     for name, expected in saved["outputs"].items():
         torch.testing.assert_close(output[name], expected, rtol=1e-5, atol=1e-6)
@@ -62,7 +64,7 @@ def write(folder, family, model):
     ids = torch.randint(3, 101, (2, 7))
     inputs = {"input_ids": ids, **family.target(ids[:, :5])}
     outputs = {n: v.detach() for n, v in model(**inputs).items() if isinstance(v, torch.Tensor)}
-    saved = {"inputs": inputs, "outputs": outputs}
+    saved = {"class": type(model).__name__, "inputs": inputs, "outputs": outputs}
     if model.can_generate():
         prompt = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         saved |= {
