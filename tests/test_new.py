@@ -135,6 +135,8 @@ REFUSED = {
     "another file of ours": ("fine", "Base", "our configuration_base.py"),
     "a class of ours": ("fine", "Self", "SelfAttention is a class of ours"),
     "no name for a package": ("my-model", "Own", "'my-model' is no name that Python can import"),
+    "a name of Python's own": ("__main__", "Own", "'__main__' is no name that Python can import"),
+    "a word that Python keeps": ("class", "Own", "'class' is no name that Python can import"),
     "a module of Python": ("json", "Own", "'json' is the name of a module"),
     "a module that is installed": ("transformers", "Own", "is the name of a module"),
     "no place": ("gone/fine", "Own", "gone is no folder"),
@@ -303,7 +305,7 @@ def test_refresh_refuses_where_the_users_layer_needs_the_older_files(old, monkey
     assert content(old) == before
 
 
-@pytest.mark.parametrize("stop", [1, pytest.param(2, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("stop", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3))])
 def test_an_interrupted_refresh_leaves_a_model_that_opens_and_is_finished_later(
     old, stop, monkeypatch, tmp_path
 ):

@@ -6,7 +6,7 @@ from families import DECODER
 from torch import nn
 
 import hf_tformer
-from hf_tformer.model.attention import SelfAttention
+from hf_tformer.model.attention import SelfAttention, rotate
 from hf_tformer.model.modeling_decoder import TformerDecoderLayer
 from hf_tformer.testing import BrokenPromiseError, DecoderPromises
 
@@ -193,8 +193,51 @@ BROKEN = {
     "trainer": (head_with(Counting), {}),
     "travels": (Unshifted, {}),
 }
+SECONDS = ("compile", "travels")  # each takes some
 FIXTURES = {"backends": ("monkeypatch",), "check": ("tmp_path",)}
 WITH_FOLDER = ("saved", "ties", "resize", "smoothing", "peft", "trainer", "travels", "check")
+
+
+def quiet_attention(query, key, value, mask, scaling):
+    """A softmax with a place for nothing: a head that finds nothing adds nothing."""
+    scores = query @ key.transpose(-1, -2) * scaling + mask
+    nothing = torch.zeros_like(scores[..., :1])
+    weights = torch.cat((nothing, scores), dim=-1).softmax(-1)[..., 1:]
+    return weights @ value, weights
+
+
+class QuietAttention(SelfAttention):
+    """A function in plain torch takes the place of the backends."""
+
+    def forward(
+        self,
+        hidden_states,
+        attention_mask=None,
+        position_embeddings=None,
+        past_key_values=None,
+        **kwargs,
+    ):
+        query = self.project_query(hidden_states)
+        key, value = self.project_key_value(hidden_states)
+        if position_embeddings is not None:
+            query, key = rotate(query, key, *position_embeddings)
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, self.layer_idx)
+        key = key.repeat_interleave(self.num_key_value_groups, dim=1)
+        value = value.repeat_interleave(self.num_key_value_groups, dim=1)
+        output, weights = quiet_attention(query, key, value, attention_mask, self.scaling)
+        return self.project_output(output.transpose(1, 2), hidden_states.shape[:-1]), weights
+
+
+class QuietHead(head_with(QuietAttention)):
+    _supports_sdpa = _supports_flash_attn = _supports_flex_attn = False
+
+
+class TestAnAttentionFunctionOfOnesOwn(DecoderPromises):
+    """It keeps what can be asked of a class that has no folder."""
+
+    model_class = QuietHead
+    test_travels = test_check = test_compile = test_smoothing = None
 
 
 def promises_of(head, **said):
@@ -208,7 +251,9 @@ def ask(promises, name, request, given):
 
 
 @pytest.mark.usefixtures("warm_python")
-@pytest.mark.parametrize("case", BROKEN)
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[pytest.mark.slow] * (c in SECONDS)) for c in BROKEN]
+)
 def test_a_promise_that_is_broken_is_named_with_its_sentence(case, request):
     head, given = BROKEN[case]
     name = case.partition(",")[0]

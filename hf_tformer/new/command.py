@@ -4,8 +4,7 @@ import sys
 
 from ..command_line import Parser
 from ..inside import printable
-
-FAMILIES = ("decoder", "seq2seq", "encoder")
+from .writing import FAMILIES, NewError, model_type_of, write_new
 
 
 def build_parser(prog: str) -> Parser:
@@ -23,8 +22,6 @@ def build_parser(prog: str) -> Parser:
 def main(arguments: list[str] | None = None, prog: str = "tformer new") -> int:
     """The exit status is 1 where nothing was written."""
     args = build_parser(prog).parse_args(arguments)
-    from .writing import NewError, model_type_of, write_new  # loads transformers
-
     try:
         files = write_new(args.folder, args.family, args.name)
     except NewError as error:

@@ -17,11 +17,13 @@ that they are built on.
 | `modeling_{model_type}.py` | its layer; attention whose heads learn a temperature is an example |
 | `test_{model_type}.py` | what hf_tformer promises of its models, tried on it; your own tests |
 
-Before and after each change:
+Before and after each change (`pip install "hf-tformer[test]"` brings pytest):
 
 ```bash
 python -m pytest {folder}
 ```
+
+What your idea makes impossible is waived by name and with a reason, in `test_{model_type}.py`.
 
 Training:
 

@@ -84,7 +84,7 @@ def refuse_place(folder: Path) -> None:
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise NewError(f"{folder} exists: choose another name, or remove it first")
     name = folder.name
-    if not name.isidentifier() or keyword.iskeyword(name):
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or keyword.iskeyword(name):
         remedy = "choose letters, digits and underscores, such as my_model"
         raise NewError(f"{name!r} is no name that Python can import: {remedy}")
     if is_taken(folder):

@@ -80,5 +80,5 @@ class FilePromises(Promises):
 
 def described(config):
     """What a configuration says of the model, and not of the folder that it came from."""
-    of_the_folder = ("architectures", "transformers_version", "_name_or_path")
+    of_the_folder = ("architectures", "auto_map", "transformers_version", "_name_or_path")
     return {n: value for n, value in config.to_dict().items() if n not in of_the_folder}
