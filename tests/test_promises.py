@@ -233,6 +233,20 @@ class QuietHead(head_with(QuietAttention)):
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = False
 
 
+class TestOtherSizes(DecoderPromises):
+    """An untied model with other heads keeps them, too."""
+
+    model_class = Head
+    fields = {  # noqa: RUF012
+        "tie_word_embeddings": False,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 127,
+        "sliding_window": 3,
+    }
+    test_travels = test_check = test_compile = test_trainer = None
+
+
 class TestAnAttentionFunctionOfOnesOwn(DecoderPromises):
     """It keeps what can be asked of a class that has no folder."""
 

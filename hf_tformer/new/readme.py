@@ -52,7 +52,8 @@ model = {auto}.from_pretrained("user/{folder}", trust_remote_code=True)
 ```
 
 `tformer refresh trained` brings the plain files to those of an hf_tformer that was installed later,
-where the model answers as before. It leaves your files as they are.
+where the model answers as before. It leaves your files as they are; `cp trained/*.py {folder}/`
+then brings the renewed ones here, and the tests above say whether they suit you.
 """
 
 

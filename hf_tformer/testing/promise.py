@@ -39,7 +39,8 @@ class Promises:
     """What a subclass says of its model:
 
     model_class  the head that is trained, such as MineForCausalLM
-    fields       fields of its configuration, beside those of a small model
+    fields       fields of its configuration, beside those of a small model, whose texts have up to
+                 101 words
     waived       promise → the reason why this model cannot keep it
     """
 
