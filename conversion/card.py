@@ -109,7 +109,7 @@ def write_ours(
 def write_theirs(
     folder: Path, form: "Format | PlainFormat", done: "Conversion", description: str
 ) -> ModelCard:
-    what, task, auto = our_card.about(*family_of(form))
+    what, task, auto = our_card.about(config_of(form))
     name = done.folder.absolute().name
     text = TEXT.format(
         name=name,
@@ -125,10 +125,10 @@ def write_theirs(
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
 
 
-def family_of(form: "Format | PlainFormat") -> tuple[str, str]:
-    """Our model_type, and the class of ours that the format is for."""
+def config_of(form: "Format | PlainFormat") -> dict[str, object]:
+    """What our configuration says of the class of ours that the format is for."""
     config_class = form.our_classes.config_class
-    return config_class.model_type, form.our_classes.model_name
+    return {"model_type": config_class.model_type, "architectures": [form.our_classes.model_name]}
 
 
 def is_of_transformers(form: "Format | PlainFormat") -> bool:
