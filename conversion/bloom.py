@@ -16,29 +16,18 @@ from .formats import (
     require,
     whole_heads,
 )
+from .megatron import OURS, branches
 from .models import Config, Fields
 from .rules import Rule, linear
-from .transforms import InterleavedHeads
 
-OURS, THEIRS = "model.layers.{i}", "transformer.h.{i}"
+THEIRS = "transformer.h.{i}"
 RULES = (
     Rule("model.embed_tokens.weight", "transformer.word_embeddings.weight"),
     *linear("model.embed_norm", "transformer.word_embeddings_layernorm"),
     *linear(f"{OURS}.self_attn_norm", f"{THEIRS}.input_layernorm"),
-    *(
-        Rule(
-            tuple(f"{OURS}.self_attn.{x}_proj.{kind}" for x in "qkv"),
-            f"{THEIRS}.self_attention.query_key_value.{kind}",
-            InterleavedHeads(),
-        )
-        for kind in ("weight", "bias")
-    ),
-    *linear(f"{OURS}.self_attn.o_proj", f"{THEIRS}.self_attention.dense"),
+    *branches(THEIRS, "self_attention"),
     *linear(f"{OURS}.mlp_norm", f"{THEIRS}.post_attention_layernorm"),
-    *linear(f"{OURS}.mlp.up_proj", f"{THEIRS}.mlp.dense_h_to_4h"),
-    *linear(f"{OURS}.mlp.down_proj", f"{THEIRS}.mlp.dense_4h_to_h"),
     *linear("model.norm", "transformer.ln_f"),
-    Rule("lm_head.weight", "lm_head.weight"),
 )
 
 # theirs → ours

@@ -15,27 +15,16 @@ from .formats import (
     require,
 )
 from .llama import ALL_OF_THEM
+from .megatron import OURS, branches
 from .models import Config, Fields
 from .rotations import full_rotation
 from .rules import Rule, linear
-from .transforms import InterleavedHeads
 
-OURS, THEIRS = "model.layers.{i}", "transformer.h.{i}"
+THEIRS = "transformer.h.{i}"
 REST = (
     Rule("model.embed_tokens.weight", "transformer.word_embeddings.weight"),
-    *(
-        Rule(
-            tuple(f"{OURS}.self_attn.{x}_proj.{kind}" for x in "qkv"),
-            f"{THEIRS}.self_attention.query_key_value.{kind}",
-            InterleavedHeads(),
-        )
-        for kind in ("weight", "bias")
-    ),
-    *linear(f"{OURS}.self_attn.o_proj", f"{THEIRS}.self_attention.dense"),
-    *linear(f"{OURS}.mlp.up_proj", f"{THEIRS}.mlp.dense_h_to_4h"),
-    *linear(f"{OURS}.mlp.down_proj", f"{THEIRS}.mlp.dense_4h_to_h"),
+    *branches(THEIRS, "self_attention"),
     *linear("model.norm", "transformer.ln_f"),
-    Rule("lm_head.weight", "lm_head.weight"),
 )
 
 # theirs → ours

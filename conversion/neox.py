@@ -14,30 +14,19 @@ from .formats import (
     whole_heads,
 )
 from .llama import ALL_OF_THEM
+from .megatron import OURS, branches
 from .models import Config, Fields
 from .rules import Rule, linear
 from .stablelm import FIELDS as STABLELM_FIELDS
 from .stablelm import refuse_other_head_sizes, with_part_of_heads
-from .transforms import InterleavedHeads
 
-OURS, THEIRS = "model.layers.{i}", "gpt_neox.layers.{i}"
+THEIRS = "gpt_neox.layers.{i}"
 RULES = (
     Rule("model.embed_tokens.weight", "gpt_neox.embed_in.weight"),
     *linear(f"{OURS}.self_attn_norm", f"{THEIRS}.input_layernorm"),
-    *(
-        Rule(
-            tuple(f"{OURS}.self_attn.{x}_proj.{kind}" for x in "qkv"),
-            f"{THEIRS}.attention.query_key_value.{kind}",
-            InterleavedHeads(),
-        )
-        for kind in ("weight", "bias")
-    ),
-    *linear(f"{OURS}.self_attn.o_proj", f"{THEIRS}.attention.dense"),
+    *branches(THEIRS, "attention"),
     *linear(f"{OURS}.mlp_norm", f"{THEIRS}.post_attention_layernorm"),
-    *linear(f"{OURS}.mlp.up_proj", f"{THEIRS}.mlp.dense_h_to_4h"),
-    *linear(f"{OURS}.mlp.down_proj", f"{THEIRS}.mlp.dense_4h_to_h"),
     *linear("model.norm", "gpt_neox.final_layer_norm"),
-    Rule("lm_head.weight", "lm_head.weight"),
 )
 IGNORED = {
     f"{THEIRS}.attention.bias": "the causal mask, which old checkpoints hold",
