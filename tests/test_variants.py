@@ -1,19 +1,25 @@
-"""The lessons of examples/variants: their promises, their formulas."""
+"""The lessons of examples/variants: their promises, their formulas, their programs."""
 
 import atexit
 import functools
+import re
+import shlex
+import subprocess
+import sys
 from contextlib import ExitStack
 from functools import cached_property
 
 import pytest
 import torch
 from test_new import slow
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from variants.lessons import FAMILIES, HERE, lesson
 
 import hf_tformer
 from hf_tformer.new import write_new
 from hf_tformer.testing import DecoderPromises, Seq2SeqPromises
 from hf_tformer.testing.families import randomise
+from hf_tformer.testing.travel import expect_same_elsewhere
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
@@ -269,3 +275,70 @@ def test_a_lesson_is_short_beside_what_tformer_new_writes(name, tmp_path):
         lines = (HERE / name / file).read_text().splitlines()
         own += [line for line in lines if line.strip() and line not in begun]
     assert len(own) <= LINES, "\n".join(own)
+
+
+# The program, and the page
+
+
+PAGE = (HERE / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(kind):
+    return re.findall(rf"```{kind}\n(.*?)```", PAGE, re.S)
+
+
+def commands():
+    return [shlex.split(line) for code in blocks("bash") for line in code.splitlines()]
+
+
+def train(words, folder, *more):
+    program = str(HERE.parents[1] / words[1])
+    command = [sys.executable, program, *words[2:], *more, "--output", str(folder)]
+    return run(command, folder.parent)
+
+
+def run(command, folder):
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_the_page_names_each_lesson_once():
+    found = [words[-1] for words in commands()]
+    assert sorted(found) == ["additive", "local-m", "local-p", "talking"]
+
+
+def test_a_lesson_is_trained_saved_and_drawn(tmp_path):
+    out = train(commands()[1], tmp_path / "out", "--steps", "11")
+    assert re.search(r"local-m +\d+\.\d%, of rows of 24 +\d+\.\d%", out)
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"modeling_local.py", "model.safetensors", "tokenizer.json", "attention.png"} <= names
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", commands(), ids=lambda words: words[-1])
+def test_a_command_of_the_page_shows_what_it_says_and_its_model_opens_elsewhere(words, tmp_path):
+    folder = tmp_path / f"lesson-{words[-1]}"
+    out = train(words, folder)
+    shares = [float(line.split("%")[-2].split()[-1]) for line in out.splitlines() if "%" in line]
+    assert shares[0] >= 80
+    assert shares[0] >= max(shares[1:])
+    auto = AutoModelForCausalLM if words[-1] == "talking" else AutoModelForSeq2SeqLM
+    model = auto.from_pretrained(folder, trust_remote_code=True).eval()
+    ids = torch.tensor([ROWS[0]])
+    inputs = {"input_ids": ids}
+    if model.config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = TARGETS[:1]
+    prompt = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    saved = {
+        "inputs": inputs,
+        "outputs": {"logits": model(**inputs).logits.detach()},
+        "prompt": prompt,
+        "tokens": model.generate(**prompt, max_new_tokens=6, do_sample=False),
+    }
+    torch.save(saved, tmp_path / "answers.pt")
+    case = (folder, auto.__name__, tmp_path / "answers.pt", tmp_path / "saved again")
+    expect_same_elsewhere(tmp_path, case)
+    for code in blocks("python"):
+        if f'"{folder.name}"' in code:
+            assert "s r e m r o f s n a r t" in run([sys.executable, "-c", code], tmp_path)
