@@ -77,6 +77,7 @@ class TestPredictive(Predictive):
     test_compile = slow(Predictive.test_compile)
     test_check = slow(Predictive.test_check)
     test_travels = slow(Predictive.test_travels)
+    test_trainer = slow(Predictive.test_trainer)
 
 
 class TestMonotonic(Monotonic):
