@@ -192,6 +192,8 @@ def positions(draw, family, fields, steady):
     if draw(st.booleans()):
         changes["max_position_embeddings"] = draw(st.sampled_from(lengths))
     if chosen == "sinusoidal" and fields.get("sinusoidal_layout") == "fairseq":
+        heads = fields.get("num_attention_heads", 8)
+        changes["head_dim"] = fields.get("head_dim") or fields["hidden_size"] // heads
         changes["hidden_size"] = fields["hidden_size"] + fields["hidden_size"] % 2  # pairs
     if chosen != "rotary":
         return changes

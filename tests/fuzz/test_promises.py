@@ -82,5 +82,5 @@ def test_a_fault_that_was_planted_is_found(promise, monkeypatch):
     module, name, wrong = FAULTS[promise]
     monkeypatch.setattr(module, name, wrong(getattr(module, name)))
     faults = Faults()
-    run(promise, 100, seed=0, faults=faults, phases=[Phase.generate])
+    run(promise, 200, seed=0, faults=faults, phases=[Phase.generate])
     assert faults.of(promise) == 1
