@@ -8,7 +8,7 @@ from converting import CASES, save_theirs
 from conversion import import_checkpoint
 from hf_tformer import TformerDecoderForCausalLM
 
-pytestmark = pytest.mark.usefixtures("warm_python")
+pytestmark = [pytest.mark.usefixtures("warm_python"), pytest.mark.slow]
 
 NAMES = ("gpt_neox", "gptj", "phi yarn", "falcon 7b", "falcon 40b", "cohere biases", "cohere2")
 NAMES += ("granite biases", "stablelm beside the mlp")

@@ -5,7 +5,6 @@ import math
 from contextlib import nullcontext
 
 import pytest
-import simulated_flash
 import torch
 from families import DECODER, ENCODER, FAMILIES, SEQ2SEQ, WRITERS, random_rows
 from leaves import ARCHITECTURES, LEAVES, ROPE_BY_KIND, WINDOWS, backend_of, each
@@ -19,6 +18,7 @@ from hf_tformer.model.linear_bias import slopes_of
 from hf_tformer.model.norms import NormOfAllHeads, OffsetNorm, RMSNorm
 from hf_tformer.model.positions import FairseqPositions, RotaryEmbedding
 from hf_tformer.model.relative_bias import bucket_of
+from hf_tformer.testing import simulated_flash
 
 CLOSE = {"rtol": 1e-4, "atol": 3e-5}
 ROWS = random_rows([9, 3, 7, 5])

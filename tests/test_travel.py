@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("warm_python")
 def write(folder, model_type, name, **fields):
     """Saves a random model with that head; beside its folder, in the file returned, its answers."""
     family = by_model_type[model_type]
-    model = family.build(model_class=getattr(hf_tformer, name), **fields)
+    model = family.build(None, getattr(hf_tformer, name), **fields)
     return travel.write(folder, family, model)
 
 
