@@ -73,6 +73,7 @@ def assert_same_texts(ours, theirs, seed):
         assert torch.equal(*written)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", CLASSES)
 def test_a_drawn_decoder_converts_and_writes_the_same_texts(form, tmp_path):
     assert check(form, 3, tmp_path)

@@ -74,6 +74,7 @@ def write_texts(folder):
         (folder / f"test.{language}").write_text("\n".join(asked) + "\n")
 
 
+@pytest.mark.slow
 def test_two_processes_train_the_model_of_one_and_the_first_alone_writes(runs):
     (one, one_printed), (two, two_printed) = runs
     written = sorted(path.relative_to(one) for path in one.rglob("*.safetensors"))
@@ -90,6 +91,7 @@ def test_two_processes_train_the_model_of_one_and_the_first_alone_writes(runs):
         assert two_printed.count(text) == one_printed.count(text)
 
 
+@pytest.mark.slow
 def test_two_processes_count_every_translation_once(runs):
     for folder, _ in runs:
         results = json.loads((folder / "translator" / "validation_results.json").read_text())

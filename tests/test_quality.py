@@ -26,6 +26,7 @@ def test_a_language_model_is_measured_on_the_last_tenth_of_the_text(tmp_path, ca
     assert float(last.split()[0]) < 3
 
 
+@pytest.mark.slow
 def test_the_encoder_is_measured_beside_models_that_are_not_smaller(tmp_path, capsys):
     (tmp_path / "tinyshakespeare.txt").write_text("to be or not to be " * 500)
     assert quality.main(["masked", "--data", str(tmp_path), "--steps", "8"]) == 0
@@ -37,7 +38,7 @@ def test_the_encoder_is_measured_beside_models_that_are_not_smaller(tmp_path, ca
     assert "validation loss: ours " in printed.splitlines()[-1]
 
 
-@pytest.mark.parametrize("task", ["multi30k", "t5"])
+@pytest.mark.parametrize("task", ["multi30k", pytest.param("t5", marks=pytest.mark.slow)])
 def test_both_architectures_see_the_same_batches_and_have_the_same_size(
     task, tmp_path, capsys, monkeypatch
 ):
