@@ -11,13 +11,13 @@ FUZZ := $(if $(MINUTES),--minutes $(MINUTES)) $(if $(CASES),--cases $(CASES)) \
 NEWEST ?= transformers torch
 
 BIN := .venv/bin
-QUICK := -n $(WORKERS) -m "not slow and not engine and not wheel"
+QUICK := -n $(WORKERS) -m "not slow and not engine and not runtime and not wheel"
 
 # One torch thread in each test process: more would only fight the other processes for the cores.
-test test-floor test-newest test-engines test-wheel fuzz: export OMP_NUM_THREADS ?= 1
+test test-floor test-newest test-engines test-runtimes test-wheel fuzz: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-floor test-newest test-engines test-wheel fuzz bench lint format clean
+.PHONY: help demo test test-slow test-floor test-newest test-engines test-runtimes test-wheel fuzz bench lint format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,7 +30,7 @@ test: .venv/ready ## the quick tests, on the versions in constraints.txt
 	$(BIN)/python -m pytest $(QUICK) $(ARGS)
 
 test-slow: .venv/ready ## the tests that need minutes or downloads
-	$(BIN)/python -m pytest -m "slow and not engine and not wheel" $(ARGS)
+	$(BIN)/python -m pytest -m "slow and not engine and not runtime and not wheel" $(ARGS)
 
 test-floor: .venv-floor/ready ## the quick tests, on the oldest transformers and torch that are supported
 	.venv-floor/bin/python -m pytest $(QUICK) $(ARGS)
@@ -42,6 +42,10 @@ test-newest: .venv-newest/ready ## the quick tests, on the newest transformers a
 # Their file alone: the other tests import what the environment of the engines does not have.
 test-engines: .venv-engines/ready ## the tests that need ctranslate2, vLLM and sentence-transformers
 	.venv-engines/bin/python -m pytest -n 0 -m engine tests/test_engines.py $(ARGS)
+
+# As one process: each runtime takes all cores for itself.
+test-runtimes: .venv-runtimes/ready ## the tests that need the runtimes that we export to
+	.venv-runtimes/bin/python -m pytest -n 0 -m runtime tests/runtimes $(ARGS)
 
 test-wheel: .venv/ready ## build the wheel, install it elsewhere, and run every command from there
 	$(BIN)/python -m pytest -n 0 -m wheel tests/test_wheel.py $(ARGS)
@@ -62,7 +66,7 @@ format: .venv/ready ## let ruff mend what it can
 	$(BIN)/ruff format
 
 clean: ## remove the environments, the caches and what the demo wrote
-	rm -rf .venv .venv-floor .venv-newest .venv-engines build dist *.egg-info .pytest_cache .ruff_cache demo_output
+	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes build dist *.egg-info .pytest_cache .ruff_cache demo_output
 	find . -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp older than its inputs means: set up again. The first input is the constraints file.
@@ -91,4 +95,11 @@ clean: ## remove the environments, the caches and what the demo wrote
 		--constraint $< --editable '.[test]'
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--no-deps --requirement $<
+	@touch $@
+
+.venv-runtimes/ready: constraints-runtimes.txt pyproject.toml
+	@echo "setting up $(@D) (minutes, the first time)"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint $< --editable '.[test,runtimes]'
 	@touch $@

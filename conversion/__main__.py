@@ -12,11 +12,15 @@ from hf_tformer.inside import printable
 
 from . import listing
 from .convert import DTYPES, Conversion, export_checkpoint, import_checkpoint
+from .destination import in_words
 from .facts import matching
 from .plain import parse_settings
 from .proof import verify
 from .registry import FORMATS
 from .rules import ConversionError
+from .runtimes.card import in_sentences
+from .runtimes.exporting import Export, export_to_runtime
+from .runtimes.registry import RUNTIMES
 
 
 def main(arguments: list[str] | None = None, prog: str = "tformer-convert") -> int:
@@ -41,16 +45,21 @@ def build_parser(prog: str) -> Parser:
     importing = commands.add_parser("import", help="a folder of another format becomes one of ours")
     importing.add_argument("--format", choices=FORMATS, help="refuse a folder of any other")
     importing.add_argument("--rules", metavar="FILE", help="a Python file that describes SRC")
+    importing.add_argument("--dtype", choices=DTYPES, help="round to it; else as in SRC")
     importing.set_defaults(run=run_import)
     exporting = commands.add_parser("export", help="a folder of ours becomes one of another format")
-    exporting.add_argument("--to", choices=FORMATS, required=True)
+    exporting.add_argument("--to", choices=[*FORMATS, *RUNTIMES], required=True, metavar="FORMAT")
+    exporting.add_argument(
+        "--dtype",
+        metavar="DTYPE",
+        help=f"{', '.join(DTYPES)} (else as in SRC); runtimes have their own, such as int8",
+    )
     exporting.set_defaults(run=run_export)
     for command in (importing, exporting):
         command.add_argument(
             "src", metavar="SRC", help="folder with config.json and weights, or file"
         )
         command.add_argument("dst", metavar="DST", help="folder to make")
-        command.add_argument("--dtype", choices=DTYPES, help="round to it; else as in SRC")
         command.add_argument(
             "--tokenizer", metavar="PATH", help="folder, tokenizer.json or Hub id; else that of SRC"
         )
@@ -96,6 +105,10 @@ def run_import(options: argparse.Namespace) -> str:
 
 
 def run_export(options: argparse.Namespace) -> str:
+    if options.to in RUNTIMES:
+        shared = shared_options(options)
+        del shared["progress"]
+        return describe_export(export_to_runtime(options.src, options.dst, options.to, **shared))
     return describe(
         export_checkpoint(options.src, options.dst, options.to, **shared_options(options))
     )
@@ -121,6 +134,15 @@ def describe(done: Conversion) -> str:
     left_out = (f"left out: {words}" for words in done.left_out)
     disagreements = (f"does not agree: {words}" for words in done.disagreements)
     return "\n".join(map(printable, (told, *left_out, *disagreements)))
+
+
+def describe_export(done: Export) -> str:
+    told = (
+        f"{done.folder}: {done.runtime.title}, {done.dtype}, {in_words(done.size)}, "
+        f"{done.seconds:.0f} s; {in_sentences(done.proof, done.runtime.title)}"
+    )
+    disagreements = (f"does not agree: {words}" for words in done.disagreements)
+    return "\n".join(map(printable, (told, *disagreements)))
 
 
 def run_verify(options: argparse.Namespace) -> str:

@@ -82,9 +82,9 @@ def round_weights(reader: Reader, dtype: torch.dtype | None) -> None:
         tensor.copy_(tensor.to(dtype))
 
 
-def padded_batch(reader: Reader) -> dict[str, torch.Tensor]:
+def padded_batch(reader: Reader, longest: int = LONGEST) -> dict[str, torch.Tensor]:
     """Rows of three lengths: padding is where models that agree on whole rows part."""
-    longest = min(LONGEST, reader.longest)
+    longest = min(longest, reader.longest)
     lengths = torch.tensor([longest, max(1, longest * 2 // 3), max(1, longest // 3)])
     mask = (torch.arange(longest) < lengths[:, None]).long()
     if reader.output_ids is not None:

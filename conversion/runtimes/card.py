@@ -1,0 +1,74 @@
+"""The model card of an export: what opens it, in which lines, and what was proven there."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from huggingface_hub import ModelCard, ModelCardData
+
+import hf_tformer
+from hf_tformer.publish import card as our_card
+
+from ..card import metadata_of
+from ..destination import in_words
+from .proof import Proof
+from .runtime import Source
+
+if TYPE_CHECKING:
+    from .exporting import Export
+
+TEXT = """\
+# {name}
+
+{what} for {title}, in {dtype}, {size}.
+
+Exported from the hf_tformer checkpoint `{source}` by hf_tformer {version}. {proof}
+
+## Use
+
+```{language}
+{program}
+```
+"""
+NOT_PROVEN = "Nobody has compared what it answers with the model that it was made from."
+
+
+def write_card(folder: Path, source: Source, done: "Export") -> None:
+    """Writes README.md, with what the card of the source says about licence and origin."""
+    config = {
+        "model_type": source.config.model_type,
+        "architectures": [source.library.model_name],
+    }
+    what, task, _ = our_card.about(config)
+    name = done.folder.absolute().name
+    text = TEXT.format(
+        name=name,
+        what=what,
+        title=done.runtime.title,
+        dtype=done.dtype,
+        size=in_words(done.size),
+        source=source.folder.resolve().name,
+        version=hf_tformer.__version__,
+        proof=in_sentences(done.proof, done.runtime.title),
+        language=done.runtime.language,
+        program=done.runtime.program(source, name),
+    )
+    metadata = metadata_of(source.folder / "README.md")
+    tags = [tag for tag in metadata.get("tags") or [] if tag not in ("hf_tformer", "custom_code")]
+    fields = {"pipeline_tag": task, **metadata, "library_name": done.runtime.library_name}
+    data = ModelCardData(**{**fields, "tags": tags or None}, ignore_metadata_errors=True)
+    ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}").save(folder / "README.md")
+
+
+def in_sentences(proof: Proof | None, title: str) -> str:
+    if proof is None:
+        return NOT_PROVEN
+    told = []
+    if proof.difference is not None:
+        told.append(
+            f"{title} and the model answered the same batches: the largest difference was "
+            f"{proof.difference:.1e}, of numbers up to {proof.largest:.1f}."
+        )
+    for num_beams, (equal, count) in proof.equal_texts.items():
+        way = "greedily" if num_beams == 1 else f"with {num_beams} beams"
+        told.append(f"Of {count} texts written {way}, {equal} have the tokens of `generate()`.")
+    return " ".join(told)

@@ -1,0 +1,84 @@
+"""From a folder of ours to files of a runtime, proven there, whole or not at all."""
+
+import gc
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..companions import Companions
+from ..destination import appearing
+from ..formats import OURS
+from ..models import Library
+from ..registry import model_type_of, our_side, refuse_unreadable
+from ..rules import ConversionError
+from .card import write_card
+from .proof import Proof, ask, prove
+from .registry import RUNTIMES
+from .runtime import Runtime, Source
+
+
+@dataclass(frozen=True)
+class Export:
+    """What was done: where it lies, for what, how large it is, how long it took, what was proven.
+
+    `proof` is None where nobody asked for one. `disagreements` are as those of a conversion.
+    """
+
+    folder: Path
+    runtime: Runtime
+    dtype: str
+    size: int  # bytes
+    seconds: float
+    proof: Proof | None
+    disagreements: tuple[str, ...] = ()
+
+
+def export_to_runtime(
+    src: str | os.PathLike,
+    dst: str | os.PathLike,
+    to: str,
+    dtype: str | None = None,
+    verify: bool = True,
+    tokenizer: str | os.PathLike | None = None,
+) -> Export:
+    """Makes the folder `dst`, which the runtime `to` opens, from the folder `src` of ours."""
+    runtime = RUNTIMES[to]
+    dtype = dtype or next(iter(runtime.tolerance))
+    runtime.refuse_dtype(dtype)
+    refuse_unreadable(src)
+    library = library_of(src)
+    config = library.load_config(src)
+    model = library.build(config)  # without weights
+    companions = Companions(src, model, tokenizer)
+    source = Source(Path(src), library, config, dtype, companions.tokenizer)
+    runtime.refuse(source)
+    runtime.refuse_missing_packages()
+    began = time.perf_counter()
+    size = sum(parameter.numel() for parameter in model.parameters()) * 4
+    with appearing(dst, src, size) as folder:
+        model.config.save_pretrained(folder)
+        disagreements = tuple(companions.save(folder))
+        answers = ask(source) if verify else None
+        gc.collect()
+        runtime.write(source, folder)
+        gc.collect()  # graphs and their models hold each other
+        proof = None
+        if answers is not None:
+            running = runtime.open(source, folder)
+            proof = prove(answers, running, runtime.title, runtime.tolerance[dtype])
+            del running
+        seconds = time.perf_counter() - began
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        done = Export(Path(dst), runtime, dtype, size, seconds, proof, disagreements)
+        write_card(folder, source, done)
+    return done
+
+
+def library_of(folder: str | os.PathLike) -> Library:
+    model_type = model_type_of(folder)
+    if model_type not in OURS:
+        raise ConversionError(
+            f"{folder} is {model_type}, not one of {', '.join(OURS)}: import it first"
+        )
+    return our_side(folder, model_type)

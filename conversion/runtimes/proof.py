@@ -1,0 +1,168 @@
+"""Proof of an export: the runtime itself gives the logits and writes the texts of our model.
+
+Our model is asked first and let go; then the files are opened and asked the same.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from transformers import GenerationConfig, PreTrainedModel
+
+from ..models import Reader
+from ..proof import finite_logits, padded_batch, random_ids
+from ..rules import ConversionError
+from .runtime import Batch, Running, Source, Texts
+
+PROMPTS = (3, 9, 6)  # tokens; no export has seen these lengths
+NEW = 24  # tokens that are written after each
+BEAMS = (1, 4)
+EXACT = 1e-4  # of the largest logit: what rounding explains
+
+
+@dataclass(frozen=True)
+class Written:
+    """Texts of our model, and by how much each token led the second best one (greedy alone)."""
+
+    texts: Texts
+    leads: list[list[float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What our model answers: logits of batches of several shapes, and what it writes."""
+
+    batches: list[Batch]
+    logits: list[torch.Tensor]
+    prompts: Texts
+    written: dict[int, Written]  # by the number of beams
+    new_tokens: int
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How near the logits are, the largest of them, and the texts that are equal, by beams."""
+
+    difference: float | None
+    largest: float | None
+    equal_texts: dict[int, tuple[int, int]]  # number of beams → (equal, all)
+
+
+def ask(source: Source) -> Answers:
+    """Our own answers."""
+    reader = source.reader()
+    batches = [padded_batch(reader), single_text(reader)]
+    logits = [finite_logits(reader, batch, source.folder) for batch in batches]
+    prompts = prompts_for(reader) if source.generates else []
+    new_tokens = min(NEW, reader.longest - max(map(len, prompts), default=0))
+    written = {n: write(reader.model, prompts, new_tokens, n) for n in BEAMS if prompts}
+    return Answers(batches, logits, prompts, written, new_tokens)
+
+
+def single_text(reader: Reader) -> Batch:
+    """One text of a length that no example of an export has."""
+    longest = min(11, reader.longest)
+    return {name: x[:1, -longest:] for name, x in padded_batch(reader, longest=longest).items()}
+
+
+def prompts_for(reader: Reader) -> Texts:
+    fitting = [min(length, max(1, reader.longest // 2)) for length in PROMPTS]
+    mask = torch.ones(len(PROMPTS), max(fitting), dtype=torch.long)
+    ids = random_ids(reader.input_ids, mask, reader.pad).tolist()
+    return [row[:length] for row, length in zip(ids, fitting, strict=True)]
+
+
+@torch.inference_mode()
+def write(model: PreTrainedModel, prompts: Texts, new_tokens: int, num_beams: int) -> Written:
+    """Row by row: some runtimes take no others, and a row in a batch is written as it is alone."""
+    greedy = num_beams == 1
+    texts, leads = [], []
+    for prompt in prompts:
+        ids = torch.tensor([prompt])
+        done = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            generation_config=plain_habits(model, new_tokens, num_beams, output_scores=greedy),
+        )
+        # The start token of an encoder-decoder is no part of the text; nor is the prompt.
+        skipped = 1 if model.config.is_encoder_decoder else len(prompt)
+        texts.append(done.sequences[0, skipped:].tolist())
+        best = [score[0].topk(2).values for score in done.scores or ()]
+        leads.append([(first - second).item() for first, second in best])
+    return Written(texts, leads)
+
+
+def plain_habits(model: PreTrainedModel, new_tokens: int, num_beams: int, **more):
+    """The model's special ids, and nothing else that it is used to."""
+    names = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+    ids = {name: getattr(model.generation_config, name, None) for name in names}
+    pad = model.config.pad_token_id
+    return GenerationConfig(
+        **{**ids, "pad_token_id": 0 if pad is None else pad},
+        do_sample=False,
+        num_beams=num_beams,
+        early_stopping=num_beams > 1,
+        max_new_tokens=new_tokens,
+        return_dict_in_generate=True,
+        **more,
+    )
+
+
+def prove(answers: Answers, running: Running, title: str, tolerance: float) -> Proof:
+    """Asks the runtime the same; raises where its answers are not ours."""
+    difference = largest = None
+    for batch, expected in zip(answers.batches, answers.logits, strict=True):
+        actual = running.logits(batch)
+        if actual is not None:
+            one = largest_difference(actual, expected, title, tolerance)
+            difference = max(difference or 0.0, one)
+            largest = max(largest or 0.0, expected.abs().max().item())
+    equal = {}
+    for num_beams, written in answers.written.items():
+        texts = running.continue_texts(answers.prompts, answers.new_tokens, num_beams)
+        if texts is not None:
+            margin = 2 * tolerance * max(1.0, largest or 0.0)
+            same = count_equal(texts, written, margin)
+            if tolerance <= EXACT and same < len(texts):
+                refuse_texts(texts, written.texts, title, num_beams)
+            equal[num_beams] = same, len(texts)
+    return Proof(difference, largest, equal)
+
+
+def largest_difference(
+    actual: torch.Tensor, expected: torch.Tensor, title: str, tolerance: float
+) -> float:
+    if actual.shape != expected.shape:
+        raise ConversionError(
+            f"{title} answers with {list(actual.shape)} numbers where the model has "
+            f"{list(expected.shape)}: please report this configuration"
+        )
+    difference = (actual.float() - expected).abs().max().item()
+    limit = tolerance * max(1.0, expected.abs().max().item())
+    if not difference <= limit:  # said so that it catches what is not a number, too
+        raise ConversionError(
+            f"the answers of {title} differ by {difference:.1e}, more than this dtype explains "
+            f"({limit:.1e}): nothing is kept; please report this configuration"
+        )
+    return difference
+
+
+def count_equal(texts: Texts, written: Written, margin: float) -> int:
+    """How many texts are ours; where two tokens score alike, either may be written."""
+    count = 0
+    for i, (text, expected) in enumerate(zip(texts, written.texts, strict=True)):
+        pairs = zip(text, expected, strict=False)
+        place = next((at for at, (x, y) in enumerate(pairs) if x != y), None)
+        if place is None:
+            count += len(text) == len(expected)
+        else:
+            count += bool(written.leads[i]) and written.leads[i][place] <= margin
+    return count
+
+
+def refuse_texts(texts: Texts, expected: Texts, title: str, num_beams: int) -> None:
+    way = "greedily" if num_beams == 1 else f"with {num_beams} beams"
+    row = next(i for i, pair in enumerate(zip(texts, expected, strict=True)) if pair[0] != pair[1])
+    raise ConversionError(
+        f"{title} writes other tokens than generate(), {way}: {texts[row][:8]}... where the model "
+        f"writes {expected[row][:8]}...: nothing is kept; please report this configuration"
+    )
