@@ -1,14 +1,18 @@
 """From a folder of ours to files of a runtime, proven there, whole or not at all."""
 
 import gc
+import json
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from transformers import PreTrainedConfig
 
 from ..companions import Companions
 from ..destination import appearing
-from ..formats import OURS
+from ..formats import DECODER, OURS
+from ..heads import architecture_of
 from ..models import Library
 from ..registry import model_type_of, our_side, refuse_unreadable
 from ..rules import ConversionError
@@ -16,6 +20,16 @@ from .card import write_card
 from .proof import Proof, ask, prove
 from .registry import RUNTIMES
 from .runtime import Runtime, Source
+
+DECODER_HEADS = tuple(
+    f"TformerDecoder{task}"
+    for task in (
+        "Model",
+        "ForSequenceClassification",
+        "ForTokenClassification",
+        "ForQuestionAnswering",
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +71,7 @@ def export_to_runtime(
     began = time.perf_counter()
     size = sum(parameter.numel() for parameter in model.parameters()) * 4
     with appearing(dst, src, size) as folder:
-        model.config.save_pretrained(folder)
+        save_config(config, folder)
         disagreements = tuple(companions.save(folder))
         answers = ask(source) if verify else None
         gc.collect()
@@ -76,9 +90,24 @@ def export_to_runtime(
 
 
 def library_of(folder: str | os.PathLike) -> Library:
+    """Who reads a folder of ours, with the head that it names."""
     model_type = model_type_of(folder)
     if model_type not in OURS:
         raise ConversionError(
             f"{folder} is {model_type}, not one of {', '.join(OURS)}: import it first"
         )
-    return our_side(folder, model_type)
+    library = our_side(folder, model_type)
+    if library is not DECODER:
+        return library
+    name = architecture_of(folder, (library.model_name, *DECODER_HEADS))
+    if name == library.model_name:
+        return library
+    return replace(library, model_name=name, is_encoder=True)  # it is asked as an encoder is
+
+
+def save_config(config: PreTrainedConfig, folder: Path) -> None:
+    """What the model is, without the code that nothing there runs."""
+    fields = config.to_diff_dict()
+    fields.pop("auto_map", None)
+    text = json.dumps(fields, indent=2, sort_keys=True)
+    (folder / "config.json").write_text(f"{text}\n", encoding="utf-8")

@@ -1,5 +1,7 @@
 """The runtimes, by the names that follow --to."""
 
+from .onnx import Onnx
+from .openvino import OpenVino
 from .runtime import Runtime
 
-RUNTIMES: dict[str, Runtime] = {runtime.name: runtime for runtime in ()}
+RUNTIMES: dict[str, Runtime] = {runtime.name: runtime for runtime in (Onnx(), OpenVino())}

@@ -1,0 +1,94 @@
+"""generate() of transformers, driving the graphs of another runtime."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
+from transformers.cache_utils import Cache, DynamicLayer
+from transformers.modeling_outputs import BaseModelOutput, CausalLMOutputWithPast, Seq2SeqLMOutput
+
+if TYPE_CHECKING:
+    from .graphs import Graphs
+
+
+class HeldPast(Cache):
+    """A past that the runtime holds, in its own form; its order changes when beams do.
+
+    `held` is what the runtime wants to be given with the next step, `order` the row of it that each
+    row continues.
+    """
+
+    def __init__(self, held: object, length: int):
+        super().__init__(layer_class_to_replicate=DynamicLayer)
+        self.held, self.length = held, length
+        self.order: torch.Tensor | None = None
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self.length
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        self.order = beam_idx if self.order is None else self.order[beam_idx]
+
+
+class InGenerate(PreTrainedModel, GenerationMixin):
+    """A model without weights around graphs, for generate() to drive."""
+
+    main_input_name = "input_ids"
+    _supports_sdpa = True  # whatever the configuration asks for is the graphs' own affair
+    device, dtype = torch.device("cpu"), torch.float32
+
+    def __init__(self, config: PreTrainedConfig, graphs: "Graphs"):
+        super().__init__(config)
+        self.graphs = graphs
+        self.encoder = GraphEncoder(graphs)
+
+    def get_encoder(self, modality: str | None = None) -> "GraphEncoder":
+        return self.encoder
+
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        past_key_values=None,
+        encoder_outputs=None,
+        decoder_input_ids=None,
+        **kwargs,
+    ):
+        past = past_key_values if isinstance(past_key_values, HeldPast) else None
+        known = 0 if past is None else past.length  # a cache without layers counts as false
+        if encoder_outputs is None:
+            ids = input_ids
+            if attention_mask is None:
+                attention_mask = torch.ones(len(ids), known + ids.shape[1], dtype=torch.long)
+            positions = (attention_mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+            inputs = {
+                "input_ids": ids,
+                "attention_mask": attention_mask,
+                "position_ids": positions,
+            }
+        else:
+            ids = decoder_input_ids
+            inputs = {
+                "input_ids": ids,
+                "encoder_hidden_states": encoder_outputs.last_hidden_state,
+                "encoder_attention_mask": attention_mask,
+            }
+        logits, held = self.graphs.decode(inputs, past)
+        past = HeldPast(held, known + ids.shape[1])
+        output = CausalLMOutputWithPast if encoder_outputs is None else Seq2SeqLMOutput
+        return output(logits=logits, past_key_values=past)
+
+
+class GraphEncoder:
+    """The encoder, as generate() calls it."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self, graphs: "Graphs"):
+        self.graphs = graphs
+
+    def __call__(self, **inputs):
+        return self.forward(**inputs)
+
+    def forward(self, input_ids, attention_mask, **kwargs) -> BaseModelOutput:
+        return BaseModelOutput(last_hidden_state=self.graphs.encode(input_ids, attention_mask))

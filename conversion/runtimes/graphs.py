@@ -1,0 +1,257 @@
+"""What ONNX, OpenVINO and other runtimes of graphs have in common: which graphs there are, by which
+examples they are traced, and how they are asked.
+
+A decoder is one graph, which reads a text or goes on with it: the past may be empty. An
+encoder-decoder is two. All else is one graph without a past.
+"""
+
+import contextlib
+import io
+import re
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.export import Dim
+from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
+from transformers.cache_utils import Cache
+from transformers.utils import ModelOutput, logging
+
+from hf_tformer.model.cross_attention import CrossAttention
+
+from ..models import ask_encoder
+from .generating import InGenerate
+from .proof import plain_habits
+from .runtime import Batch, Running, Source, Texts
+
+# The names of these files that the users of ONNX and OpenVINO know from Optimum.
+MODEL, ENCODER, DECODER = "model", "encoder_model", "decoder_model"
+# No two of them are equal, so that no two dimensions are taken for one.
+ROWS, SOURCE, PAST, KNOWN, NEW = 3, 7, 5, 2, 4
+
+
+class Part(NamedTuple):
+    """One graph: what is traced and with which example."""
+
+    module: nn.Module
+    example: dict[str, object]
+
+    def open_dimensions(self) -> dict[str, object]:
+        """Rows and tokens are as many as they are; all else is fixed."""
+        return {
+            name: {0: Dim.AUTO, 1: Dim.AUTO} if isinstance(value, torch.Tensor) else of_cache(value)
+            for name, value in self.example.items()
+        }
+
+
+def of_cache(cache: Cache) -> list[dict[int, object]]:
+    """For each of its tensors [rows, heads, tokens, dim], in the order of torch.export."""
+    pair = isinstance(cache, EncoderDecoderCache)
+    caches = (cache.self_attention_cache, cache.cross_attention_cache) if pair else (cache,)
+    return [{0: Dim.AUTO, 2: Dim.AUTO} for one in caches for _ in one.layers for _ in "kv"]
+
+
+def parts(source: Source) -> dict[str, Part]:
+    """The graphs of a model, by the names of their files."""
+    model = source.model()
+    if model._supports_sdpa:
+        model.set_attn_implementation("sdpa")  # which runtimes recognise
+    if model.config.is_encoder_decoder:
+        return {ENCODER: encoder_part(model), DECODER: decoder_part(model)}
+    return {MODEL: writing_part(model) if source.generates else answering_part(model)}
+
+
+def writing_part(model: PreTrainedModel) -> Part:
+    mask = torch.ones(ROWS, PAST + NEW, dtype=torch.long)
+    mask[0, :2] = 0  # padding on the left
+    example = {
+        "input_ids": torch.zeros(ROWS, NEW, dtype=torch.long),
+        "attention_mask": mask,
+        "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)[:, PAST:],
+        "past_key_values": past_of(model, PAST),
+    }
+    return Part(model, example)
+
+
+def answering_part(model: PreTrainedModel) -> Part:
+    ids = torch.zeros(ROWS, SOURCE, dtype=torch.long)
+    example = {"input_ids": ids, "attention_mask": padding_mask()}
+    if getattr(model.config, "type_vocab_size", 0) > 1:
+        example["token_type_ids"] = ids.clone()
+    return Part(model, example)
+
+
+def encoder_part(model: PreTrainedModel) -> Part:
+    ids = torch.zeros(ROWS, SOURCE, dtype=torch.long)
+    return Part(model.get_encoder(), {"input_ids": ids, "attention_mask": padding_mask()})
+
+
+class DecodingStep(nn.Module):
+    """The decoder of an encoder-decoder, which computes what its cross-attention does not know."""
+
+    def __init__(self, model: PreTrainedModel):
+        super().__init__()
+        self.model = model
+        self.config = model.config
+
+    def forward(
+        self, input_ids, encoder_hidden_states, encoder_attention_mask, past_key_values
+    ) -> dict[str, object]:
+        with keeping_known_keys():
+            outputs = self.model(
+                decoder_input_ids=input_ids,
+                encoder_outputs=(encoder_hidden_states,),
+                attention_mask=encoder_attention_mask,
+                past_key_values=past_key_values,
+                use_cache=True,
+            )
+        return {"logits": outputs.logits, "past_key_values": outputs.past_key_values}
+
+
+def decoder_part(model: PreTrainedModel) -> Part:
+    example = {
+        "input_ids": torch.zeros(ROWS, NEW, dtype=torch.long),
+        "encoder_hidden_states": torch.zeros(ROWS, SOURCE, model.config.hidden_size),
+        "encoder_attention_mask": padding_mask(),
+        "past_key_values": EncoderDecoderCache(past_of(model, PAST), past_of(model, KNOWN)),
+    }
+    return Part(DecodingStep(model).eval(), example)
+
+
+@contextlib.contextmanager
+def keeping_known_keys() -> Iterator[None]:
+    """Cross-attention computes the keys of the source tokens that its cache does not have yet: all
+    of them at the first step, none later. A graph cannot ask whether it is the first."""
+
+    def encoder_key_value(self, encoder_hidden_states, past_key_values):
+        cache = past_key_values.cross_attention_cache
+        known = cache.layers[self.layer_idx].keys.shape[2]
+        new = self.project_key_value(encoder_hidden_states[:, known:])
+        return cache.update(*new, self.layer_idx)
+
+    original = CrossAttention.encoder_key_value
+    CrossAttention.encoder_key_value = encoder_key_value
+    try:
+        yield
+    finally:
+        CrossAttention.encoder_key_value = original
+
+
+def padding_mask() -> torch.Tensor:
+    mask = torch.ones(ROWS, SOURCE, dtype=torch.long)
+    mask[0, 4:] = 0
+    return mask
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the keys and values of one layer."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    value_head_dim: int
+
+    @classmethod
+    def of(cls, config) -> "Sizes":
+        head_dim = config.head_dim
+        layers = config.decoder_layers if config.is_encoder_decoder else config.num_hidden_layers
+        return cls(
+            layers,
+            config.num_key_value_heads,
+            head_dim,
+            getattr(config, "value_head_dim", head_dim),
+        )
+
+    def empty(self, batch: int, length: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        shape = batch, self.kv_heads, length
+        return torch.zeros(*shape, self.head_dim), torch.zeros(*shape, self.value_head_dim)
+
+
+def past_of(model: PreTrainedModel, length: int) -> DynamicCache:
+    """A cache that keeps everything: what a window hides is the mask's affair in a graph."""
+    cache, sizes = DynamicCache(), Sizes.of(model.config)
+    for index in range(sizes.layers):
+        cache.update(*sizes.empty(ROWS, length), index)
+    return cache
+
+
+CACHED = re.compile(
+    r"(?:(input|output)\.)?past_key_values(?:\.(self|cross)_attention_cache)?\.layers\.(\d+)\."
+    r"(key|value)s"
+)
+
+
+def usual_name(name: str, is_output: bool = False) -> str:
+    """The name of a key or a value that Optimum, and all who read its files, have for it."""
+    found = CACHED.fullmatch(name)
+    if not found:
+        return name
+    _, attention, layer, kind = found.groups()
+    place = {"self": ".decoder", "cross": ".encoder", None: ""}[attention]
+    return f"{'present' if is_output else 'past_key_values'}.{layer}{place}.{kind}"
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Without the exporters' remarks on versions, progress and what will be deprecated."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+class Graphs(Running, ABC):
+    """The opened graphs of a model; a subclass runs them."""
+
+    def __init__(self, source: Source):
+        self.source = source
+        self.config = source.config
+
+    @abstractmethod
+    def run(self, part: str, inputs: Batch) -> Batch:
+        """Runs a graph without a past."""
+
+    @abstractmethod
+    def step(self, part: str, inputs: Batch, past: object | None) -> tuple[torch.Tensor, object]:
+        """The logits of the tokens in `inputs`, and the past with them in it; None is no past."""
+
+    def decode(self, inputs: Batch, past: object | None) -> tuple[torch.Tensor, object]:
+        return self.step(DECODER if self.config.is_encoder_decoder else MODEL, inputs, past)
+
+    def encode(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        return self.run(ENCODER, inputs)["last_hidden_state"]
+
+    def logits(self, batch: Batch) -> torch.Tensor:
+        if not self.source.generates:
+            return ask_encoder(lambda **inputs: ModelOutput(self.run(MODEL, inputs)), batch)
+        if not self.config.is_encoder_decoder:
+            return self.decode(batch, None)[0][batch["attention_mask"].bool()]
+        inputs = {
+            "input_ids": batch["decoder_input_ids"],
+            "encoder_hidden_states": self.encode(batch["input_ids"], batch["attention_mask"]),
+            "encoder_attention_mask": batch["attention_mask"],
+        }
+        return self.decode(inputs, None)[0][batch["decoder_attention_mask"].bool()]
+
+    def continue_texts(self, rows: Texts, new_tokens: int, num_beams: int) -> Texts:
+        model = InGenerate(self.source.library.load_config(self.source.folder), self)
+        texts = []
+        for row in rows:
+            ids = torch.tensor([row])
+            habits = plain_habits(model, new_tokens, num_beams)
+            done = model.generate(
+                ids, attention_mask=torch.ones_like(ids), generation_config=habits
+            )
+            skipped = 1 if self.config.is_encoder_decoder else len(row)
+            texts.append(done.sequences[0, skipped:].tolist())
+        return texts

@@ -1,0 +1,114 @@
+"""OpenVINO files, by the names that OpenVINO GenAI and Optimum look for, with tokenizer graphs.
+
+The past is inside: a graph remembers what it has read until it is reset.
+"""
+
+import contextlib
+from pathlib import Path
+
+import torch
+
+from .generating import HeldPast
+from .graphs import DECODER, ENCODER, MODEL, Graphs, parts, quietly
+from .proof import EXACT
+from .runtime import Batch, Running, Runtime, Source
+
+# A processor that multiplies bfloat16 faster does so unless it is told not to.
+FULL_PRECISION = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+FILE = "openvino_{}.xml"
+
+WRITING = """\
+import openvino_genai
+
+pipeline = openvino_genai.LLMPipeline("{name}", "CPU", INFERENCE_PRECISION_HINT="f32")
+print(pipeline.generate("Some text", max_new_tokens=20))"""
+ANSWERING = """\
+import numpy as np
+import openvino
+
+model = openvino.compile_model("{name}/{file}", "CPU", {{"INFERENCE_PRECISION_HINT": "f32"}})
+ids = np.array([[3, 4, 5]])
+answer = model({{"input_ids": ids, "attention_mask": np.ones_like(ids)}})
+print(answer[0].shape)"""
+
+
+class OpenVino(Runtime):
+    name = "openvino"
+    title = "OpenVINO"
+    packages = ("openvino", "openvino_tokenizers")
+    extra = "openvino"
+    library_name = "openvino"
+    tolerance = {"float32": EXACT, "float16": 1e-2}
+
+    def refuse(self, source: Source) -> None:
+        pass
+
+    def write(self, source: Source, folder: Path) -> None:
+        import openvino
+        from transformers.exporters import OpenVINOConfig, OpenVINOExporter
+
+        for name, part in parts(source).items():
+            config = OpenVINOConfig(dynamic_shapes=part.open_dimensions())
+            with quietly(), torch.no_grad():
+                done = OpenVINOExporter().export(part.module, part.example, config)
+            is_half = source.dtype == "float16"
+            openvino.save_model(done.program, folder / FILE.format(name), compress_to_fp16=is_half)
+        write_tokenizer(source, folder)
+
+    def open(self, source: Source, folder: Path) -> Running:
+        return OpenVinoGraphs(source, folder)
+
+    def program(self, source: Source, name: str) -> str:
+        is_text = source.generates and not source.config.is_encoder_decoder
+        if is_text and source.tokenizer is not None:
+            return WRITING.format(name=name)
+        part = ENCODER if source.config.is_encoder_decoder else MODEL
+        return ANSWERING.format(name=name, file=FILE.format(part))
+
+
+def write_tokenizer(source: Source, folder: Path) -> None:
+    """The tokenizer as two graphs, which GenAI needs, where it can be one.
+
+    openvino_tokenizers raises in many ways what it does not know; the tokenizer's own files are
+    there all the same.
+    """
+    if source.tokenizer is None:
+        return
+    import openvino
+    from openvino_tokenizers import convert_tokenizer
+
+    with contextlib.suppress(Exception), quietly():
+        both = convert_tokenizer(source.tokenizer, with_detokenizer=True)
+        for name, graph in zip(("tokenizer", "detokenizer"), both, strict=True):
+            openvino.save_model(graph, folder / FILE.format(name), compress_to_fp16=False)
+
+
+class OpenVinoGraphs(Graphs):
+    def __init__(self, source: Source, folder: Path):
+        import openvino
+
+        super().__init__(source)
+        core = openvino.Core()
+        self.requests = {
+            name: core.compile_model(
+                folder / FILE.format(name), "CPU", FULL_PRECISION
+            ).create_infer_request()
+            for name in (MODEL, ENCODER, DECODER)
+            if (folder / FILE.format(name)).is_file()
+        }
+
+    def run(self, part: str, inputs: Batch) -> Batch:
+        request = self.requests[part]
+        wanted = {port.get_any_name() for port in request.model_inputs}
+        feed = {name: x.numpy() for name, x in inputs.items() if name in wanted}
+        outputs = request.infer(feed)
+        names = [port.get_any_name() for port in request.model_outputs]
+        return {name: torch.from_numpy(outputs[name].copy()) for name in names}
+
+    def step(self, part: str, inputs: Batch, past: HeldPast | None) -> tuple[torch.Tensor, None]:
+        rows = torch.arange(len(inputs["input_ids"]))
+        if past is None:
+            self.requests[part].reset_state()
+        elif past.order is not None:
+            rows = past.order
+        return self.run(part, {**inputs, "beam_idx": rows.int()})["logits"], None
