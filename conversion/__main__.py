@@ -19,7 +19,7 @@ from .proof import verify
 from .registry import FORMATS
 from .rules import ConversionError
 from .runtimes.card import in_sentences
-from .runtimes.exporting import Export, export_to_runtime
+from .runtimes.exporting import Export
 from .runtimes.registry import RUNTIMES
 
 
@@ -105,13 +105,8 @@ def run_import(options: argparse.Namespace) -> str:
 
 
 def run_export(options: argparse.Namespace) -> str:
-    if options.to in RUNTIMES:
-        shared = shared_options(options)
-        del shared["progress"]
-        return describe_export(export_to_runtime(options.src, options.dst, options.to, **shared))
-    return describe(
-        export_checkpoint(options.src, options.dst, options.to, **shared_options(options))
-    )
+    done = export_checkpoint(options.src, options.dst, options.to, **shared_options(options))
+    return describe_export(done) if options.to in RUNTIMES else describe(done)
 
 
 def shared_options(options: argparse.Namespace) -> dict[str, object]:

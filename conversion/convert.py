@@ -34,6 +34,8 @@ from .rules import (
     plan,
     refuse_names,
 )
+from .runtimes.exporting import Export, export_to_runtime
+from .runtimes.registry import RUNTIMES
 from .transforms import sinusoids
 from .user_rules import read_rules
 
@@ -135,8 +137,10 @@ def export_checkpoint(
     verify: bool = True,
     tokenizer: str | os.PathLike | None = None,
     progress: bool = False,
-) -> Conversion:
-    """Makes the folder `dst` of the format `to` from the folder `src` of ours."""
+) -> Conversion | Export:
+    """Makes the folder `dst`, for the format or the runtime `to`, from the folder `src` of ours."""
+    if to in RUNTIMES:
+        return export_to_runtime(src, dst, to, dtype, verify, tokenizer)
     return transfer(
         Request(
             src,

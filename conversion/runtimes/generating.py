@@ -3,12 +3,22 @@
 from typing import TYPE_CHECKING
 
 import torch
-from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
+from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutputWithPast, Seq2SeqLMOutput
 
 if TYPE_CHECKING:
     from .graphs import Graphs
+    from .runtime import Source
+
+# In a card, where a runtime has no loop of its own for a model.
+WITH_GENERATE = """\
+import torch
+
+from conversion import open_exported
+
+model = open_exported("{name}")
+print(model.generate(torch.tensor([[3, 4, 5]]), num_beams=4, max_new_tokens=20))"""
 
 
 class HeldPast(Cache):
@@ -37,8 +47,10 @@ class InGenerate(PreTrainedModel, GenerationMixin):
     _supports_sdpa = True  # whatever the configuration asks for is the graphs' own affair
     device, dtype = torch.device("cpu"), torch.float32
 
-    def __init__(self, config: PreTrainedConfig, graphs: "Graphs"):
-        super().__init__(config)
+    def __init__(self, source: "Source", graphs: "Graphs"):
+        super().__init__(source.library.load_config(source.folder))
+        if (source.folder / "generation_config.json").is_file():
+            self.generation_config = GenerationConfig.from_pretrained(source.folder)
         self.graphs = graphs
         self.encoder = GraphEncoder(graphs)
 

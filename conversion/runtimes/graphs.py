@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+import transformers
 from torch import nn
 from torch.export import Dim
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
@@ -24,6 +25,7 @@ from transformers.utils import ModelOutput, logging
 from hf_tformer.model.cross_attention import CrossAttention
 
 from ..models import ask_encoder
+from ..rules import ConversionError
 from .generating import InGenerate
 from .proof import plain_habits
 from .runtime import Batch, Running, Source, Texts
@@ -196,6 +198,16 @@ def usual_name(name: str, is_output: bool = False) -> str:
     return f"{'present' if is_output else 'past_key_values'}.{layer}{place}.{kind}"
 
 
+def refuse_old_exporters() -> None:
+    from transformers import exporters
+
+    if not hasattr(exporters, "ExportedModel"):
+        raise ConversionError(
+            f"transformers is {transformers.__version__}, whose exporters are older than what this "
+            "export is written for: install 5.23 or newer"
+        )
+
+
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
     """Without the exporters' remarks on versions, progress and what will be deprecated."""
@@ -224,6 +236,10 @@ class Graphs(Running, ABC):
     def step(self, part: str, inputs: Batch, past: object | None) -> tuple[torch.Tensor, object]:
         """The logits of the tokens in `inputs`, and the past with them in it; None is no past."""
 
+    def __call__(self, **inputs: torch.Tensor) -> ModelOutput:
+        """The answer of a model that does not write."""
+        return ModelOutput(self.run(MODEL, inputs))
+
     def decode(self, inputs: Batch, past: object | None) -> tuple[torch.Tensor, object]:
         return self.step(DECODER if self.config.is_encoder_decoder else MODEL, inputs, past)
 
@@ -233,7 +249,7 @@ class Graphs(Running, ABC):
 
     def logits(self, batch: Batch) -> torch.Tensor:
         if not self.source.generates:
-            return ask_encoder(lambda **inputs: ModelOutput(self.run(MODEL, inputs)), batch)
+            return ask_encoder(self, batch)
         if not self.config.is_encoder_decoder:
             return self.decode(batch, None)[0][batch["attention_mask"].bool()]
         inputs = {
@@ -244,7 +260,7 @@ class Graphs(Running, ABC):
         return self.decode(inputs, None)[0][batch["decoder_attention_mask"].bool()]
 
     def continue_texts(self, rows: Texts, new_tokens: int, num_beams: int) -> Texts:
-        model = InGenerate(self.source.library.load_config(self.source.folder), self)
+        model = InGenerate(self.source, self)
         texts = []
         for row in rows:
             ids = torch.tensor([row])

@@ -1,14 +1,38 @@
 """ONNX files, as ONNX Runtime and transformers.js read them; the names are Optimum's."""
 
+import json
 from pathlib import Path
 
 import torch
 
-from .generating import HeldPast
-from .graphs import DECODER, ENCODER, MODEL, Graphs, Sizes, parts, quietly, usual_name
+from ..checkpoints import read_json
+from .generating import WITH_GENERATE, HeldPast
+from .graphs import (
+    DECODER,
+    ENCODER,
+    MODEL,
+    Graphs,
+    Sizes,
+    parts,
+    quietly,
+    refuse_old_exporters,
+    usual_name,
+)
 from .proof import EXACT
 from .runtime import Batch, Running, Runtime, Source
 
+WRITING = """\
+import onnxruntime_genai
+
+model = onnxruntime_genai.Model("{name}")
+tokenizer = onnxruntime_genai.Tokenizer(model)
+options = onnxruntime_genai.GeneratorParams(model)
+options.set_search_options(max_length=40)
+generator = onnxruntime_genai.Generator(model, options)
+generator.append_tokens(tokenizer.encode("Some text"))
+while not generator.is_done():
+    generator.generate_next_token()
+print(tokenizer.decode(generator.get_sequence(0)))"""
 ANSWERING = """\
 import numpy as np
 import onnxruntime
@@ -25,10 +49,11 @@ class Onnx(Runtime):
     packages = ("onnx", "onnxruntime", "onnxscript")
     extra = "onnx"
     library_name = "onnx"
+    marks = ("model.onnx", "decoder_model.onnx")
     tolerance = {"float32": EXACT}
 
     def refuse(self, source: Source) -> None:
-        pass
+        refuse_old_exporters()
 
     def write(self, source: Source, folder: Path) -> None:
         import onnx_ir
@@ -44,12 +69,67 @@ class Onnx(Runtime):
             for value in graph.outputs:
                 value.name = usual_name(value.name, is_output=True)
             onnx_ir.save(done.program, folder / f"{name}.onnx", external_data=f"{name}.onnx.data")
+        if (habits := genai_config(source, folder)) is not None:
+            text = json.dumps(habits, indent=2)
+            (folder / "genai_config.json").write_text(f"{text}\n", encoding="utf-8")
 
     def open(self, source: Source, folder: Path) -> Running:
         return OnnxGraphs(source, folder)
 
     def program(self, source: Source, name: str) -> str:
-        return ANSWERING.format(name=name)
+        if not source.generates:
+            return ANSWERING.format(name=name)
+        is_text = not source.config.is_encoder_decoder and source.tokenizer is not None
+        return (WRITING if is_text else WITH_GENERATE).format(name=name)
+
+
+def genai_config(source: Source, folder: Path) -> dict | None:
+    """What ONNX Runtime GenAI has to be told of a decoder, None of others.
+
+    It knows one size of heads for keys and values.
+    """
+    config, sizes = source.config, Sizes.of(source.config)
+    writes = source.generates and not config.is_encoder_decoder
+    if not writes or sizes.head_dim != sizes.value_head_dim:
+        return None
+    habits = read_json(folder / "generation_config.json")
+    ids = {name: habits.get(name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    cached = {
+        f"{prefix}_{kind}_names": f"{name}.%d.{kind}"
+        for prefix, name in (("past", "past_key_values"), ("present", "present"))
+        for kind in ("key", "value")
+    }
+    return {
+        "model": {
+            **{name: value for name, value in ids.items() if value is not None},
+            "context_length": config.max_position_embeddings,
+            "type": "decoder",
+            "vocab_size": config.vocab_size,
+            "decoder": {
+                "session_options": {"provider_options": []},
+                "filename": "model.onnx",
+                "head_size": sizes.head_dim,
+                "hidden_size": config.hidden_size,
+                "num_attention_heads": config.num_attention_heads,
+                "num_hidden_layers": sizes.layers,
+                "num_key_value_heads": sizes.kv_heads,
+                "inputs": {
+                    **{name: name for name in ("input_ids", "attention_mask", "position_ids")},
+                    **{name: value for name, value in cached.items() if name.startswith("past")},
+                },
+                "outputs": {
+                    "logits": "logits",
+                    **{name: value for name, value in cached.items() if name.startswith("present")},
+                },
+            },
+        },
+        "search": {
+            "max_length": config.max_position_embeddings,
+            "past_present_share_buffer": False,
+            "do_sample": bool(habits.get("do_sample", False)),
+            "num_beams": 1,
+        },
+    }
 
 
 class OnnxGraphs(Graphs):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from .generating import HeldPast
-from .graphs import DECODER, ENCODER, MODEL, Graphs, parts, quietly
+from .generating import WITH_GENERATE, HeldPast
+from .graphs import DECODER, ENCODER, MODEL, Graphs, parts, quietly, refuse_old_exporters
 from .proof import EXACT
 from .runtime import Batch, Running, Runtime, Source
 
@@ -26,7 +26,8 @@ ANSWERING = """\
 import numpy as np
 import openvino
 
-model = openvino.compile_model("{name}/{file}", "CPU", {{"INFERENCE_PRECISION_HINT": "f32"}})
+exact = {{"INFERENCE_PRECISION_HINT": "f32"}}
+model = openvino.compile_model("{name}/openvino_model.xml", "CPU", exact)
 ids = np.array([[3, 4, 5]])
 answer = model({{"input_ids": ids, "attention_mask": np.ones_like(ids)}})
 print(answer[0].shape)"""
@@ -38,10 +39,11 @@ class OpenVino(Runtime):
     packages = ("openvino", "openvino_tokenizers")
     extra = "openvino"
     library_name = "openvino"
+    marks = (FILE.format(MODEL), FILE.format(DECODER))
     tolerance = {"float32": EXACT, "float16": 1e-2}
 
     def refuse(self, source: Source) -> None:
-        pass
+        refuse_old_exporters()
 
     def write(self, source: Source, folder: Path) -> None:
         import openvino
@@ -59,11 +61,10 @@ class OpenVino(Runtime):
         return OpenVinoGraphs(source, folder)
 
     def program(self, source: Source, name: str) -> str:
-        is_text = source.generates and not source.config.is_encoder_decoder
-        if is_text and source.tokenizer is not None:
-            return WRITING.format(name=name)
-        part = ENCODER if source.config.is_encoder_decoder else MODEL
-        return ANSWERING.format(name=name, file=FILE.format(part))
+        if not source.generates:
+            return ANSWERING.format(name=name)
+        is_text = not source.config.is_encoder_decoder and source.tokenizer is not None
+        return (WRITING if is_text else WITH_GENERATE).format(name=name)
 
 
 def write_tokenizer(source: Source, folder: Path) -> None:

@@ -69,6 +69,7 @@ class Runtime(ABC):
     extra: str  # of our package, which installs them
     library_name: str  # on the Hub
     language: str = "python"  # of `program`
+    marks: tuple[str, ...] = ()  # files, one of which a folder has that `open_exported` opens
     tolerance: dict[str, float]
 
     @abstractmethod

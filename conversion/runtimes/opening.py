@@ -1,0 +1,26 @@
+"""An export, opened to be used from Python as the model that it was made from is."""
+
+import os
+from pathlib import Path
+
+from ..rules import ConversionError
+from .exporting import library_of
+from .generating import InGenerate
+from .graphs import Graphs
+from .registry import RUNTIMES
+from .runtime import Source
+
+
+def open_exported(folder: str | os.PathLike) -> InGenerate | Graphs:
+    """The model of an ONNX or OpenVINO folder: with generate() if it writes, else to be called."""
+    folder = Path(folder)
+    found = [r for r in RUNTIMES.values() if any((folder / name).is_file() for name in r.marks)]
+    if not found:
+        named = ", ".join(name for runtime in RUNTIMES.values() for name in runtime.marks)
+        raise ConversionError(f"{folder} has none of {named}: give a folder that was exported")
+    runtime = found[0]
+    runtime.refuse_missing_packages()
+    library = library_of(folder)
+    source = Source(folder, library, library.load_config(folder), "float32")
+    graphs = runtime.open(source, folder)
+    return InGenerate(source, graphs) if source.generates else graphs
