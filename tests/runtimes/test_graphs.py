@@ -146,7 +146,7 @@ def trained(tmp_path):
         tokenizer_object=words, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
     )
     model = DECODER.build(vocab_size=len(tokenizer), bos_token_id=1, eos_token_id=2)
-    # It writes whole words: bytes that are no text would be shown in as many ways as there are tools.
+    # It writes whole words: bytes that are no text are shown by each tool in its own way.
     with torch.no_grad():
         model.get_output_embeddings().weight[:259] *= 0.1
     model.save_pretrained(tmp_path / "ours")
