@@ -17,7 +17,7 @@ QUICK := -n $(WORKERS) -m "not slow and not engine and not runtime and not wheel
 test test-floor test-newest test-engines test-runtimes test-wheel fuzz: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-floor test-newest test-engines test-runtimes test-wheel fuzz bench lint format clean
+.PHONY: help demo test test-slow test-floor test-newest test-engines test-runtimes exports test-wheel fuzz bench lint format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ test-engines: .venv-engines/ready ## the tests that need ctranslate2, vLLM and s
 # As one process: each runtime takes all cores for itself.
 test-runtimes: .venv-runtimes/ready ## the tests that need the runtimes that we export to
 	.venv-runtimes/bin/python -m pytest -n 0 -m runtime tests/runtimes $(ARGS)
+
+exports: .venv-runtimes/ready ## what each runtime is proven to serve, into EXPORTS.md (half an hour)
+	.venv-runtimes/bin/python -m pytest -n 0 -m runtime tests/runtimes/test_table.py --write-exports $(ARGS)
 
 test-wheel: .venv/ready ## build the wheel, install it elsewhere, and run every command from there
 	$(BIN)/python -m pytest -n 0 -m wheel tests/test_wheel.py $(ARGS)
