@@ -10,15 +10,14 @@ import sys
 
 import pytest
 import torch
-from families import DECODER, ENCODER, FAMILIES, SEQ2SEQ, random_rows
-from peft import LoraConfig, PeftModel, get_peft_model
+from families import DECODER, ENCODER, FAMILIES, SEQ2SEQ, WRITERS, random_rows
+from peft import LoraConfig, PeftModel, get_peft_model, prepare_model_for_kbit_training
 from quantisers import AGAIN, ROWS
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
     BartConfig,
     BartForConditionalGeneration,
-    BitsAndBytesConfig,
     CompressedTensorsConfig,
     LlamaConfig,
     LlamaForCausalLM,
@@ -252,3 +251,143 @@ def test_llm_compressor_lets_an_encoder_decoder_write_once_it_is_opened_dequanti
     )
     torch.testing.assert_close(logits_of(SEQ2SEQ, again), logits, rtol=1e-4, atol=1e-4)
     assert all(written(SEQ2SEQ, again))
+
+
+# Elsewhere, and in training
+
+# A process that cannot import the package quantises a folder and opens what another quantised.
+READER = """
+import json, sys, torch, transformers
+sys.modules["hf_tformer"] = None
+transformers.logging.set_verbosity_error()
+for auto, plain, saved, answers in json.loads(sys.argv[1]):
+    load = getattr(transformers, auto).from_pretrained
+    settings = json.load(open(saved + "/config.json"))["quantization_config"]
+    given = torch.load(answers)
+    for folder, options in ((plain, {"quantization_config": settings}), (saved, {})):
+        model = load(folder, trust_remote_code=True, **options)
+        assert type(model).__module__.startswith("transformers_modules"), type(model)
+        with torch.no_grad():
+            assert torch.equal(model(**given["inputs"]).logits, given["logits"]), (saved, options)
+        if "tokens" in given:
+            tokens = model.generate(given["prompt"], max_new_tokens=6, do_sample=False)
+            assert torch.equal(tokens, given["tokens"]), (saved, options)
+print("same")
+"""
+
+
+def test_a_folder_is_quantised_and_opened_where_the_package_is_not(folders, tmp_path):
+    cases = []
+    names = [name for name in SAVING if ROWS[name].package in ("torchao", "bitsandbytes")]
+    for family in FAMILIES:
+        for name in names:
+            saved = tmp_path / f"{family.name} {len(cases)}"
+            model = row_of(name).open(family.auto, folders(family))
+            model.save_pretrained(saved)
+            ids = torch.tensor([text[:6] for text in TEXTS])
+            inputs = {"input_ids": ids, **family.target(ids)}
+            with torch.no_grad():
+                given = {"inputs": inputs, "logits": model(**inputs).logits}
+            if model.can_generate():
+                tokens = model.generate(ids, max_new_tokens=6, do_sample=False)
+                given |= {"prompt": ids, "tokens": tokens}
+            torch.save(given, saved.with_suffix(".pt"))
+            paths = (folders(family), saved, saved.with_suffix(".pt"))
+            cases.append((family.auto.__name__, *map(str, paths)))
+    run = subprocess.run(
+        [sys.executable, "-c", READER, json.dumps(cases)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1"},
+    )
+    assert run.stdout.strip().endswith("same"), run.stderr[-3000:]
+
+
+TRAINED = {
+    "bitsandbytes nf4, double": True,
+    "bitsandbytes 8-bit": True,
+    "torchao `Int8WeightOnlyConfig`": False,  # dequantize() is not implemented
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_adapters_learn_on_a_quantised_model_and_merge_into_it_dequantised(
+    family, name, folders, tmp_path
+):
+    def base():
+        return row_of(name).open(family.auto, folders(family))
+
+    model = adapted(base())
+    batch = family.training_batch(random_rows([8, 9, 6, 7], seed=11))
+    losses = [trained_once(model, batch) for _ in range(6)]
+    assert losses[-1] < 0.9 * losses[0]
+    expected = logits_of(family, model.eval())
+    model.save_pretrained(tmp_path / "adapters")
+    again = PeftModel.from_pretrained(base(), tmp_path / "adapters")
+    assert torch.equal(logits_of(family, again), expected)
+    if not TRAINED[name]:
+        with pytest.raises(NotImplementedError, match="no implementation of `dequantize`"):
+            base().dequantize()
+        return
+    merged = PeftModel.from_pretrained(base().dequantize(), tmp_path / "adapters")
+    merged = merged.merge_and_unload()
+    merged.save_pretrained(tmp_path / "merged")
+    logits = logits_of(family, opened(family, tmp_path / "merged"))
+    assert (logits - expected).abs().max() < 0.02 * expected.abs().max()
+    assert "quantization_config" not in json.loads((tmp_path / "merged/config.json").read_text())
+
+
+def adapted(model):
+    model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+    return get_peft_model(model, LoraConfig(r=3, target_modules="all-linear"))
+
+
+def trained_once(model, batch):
+    model.train()
+    optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-2)
+    loss = model(**batch).loss
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
+
+
+@pytest.mark.parametrize("kind", ["llama", "decoder"])
+def test_after_an_answer_a_4_bit_model_passes_no_gradients_as_llama_does_not(kind, folders, theirs):
+    row = row_of("bitsandbytes nf4")
+    model = adapted(row.open(DECODER.auto, theirs.get(kind) or folders(DECODER)))
+    batch = DECODER.training_batch(TEXTS)
+    trained_once(model, batch)  # else all of lora_B are zero
+    before = gradients(model, batch)
+    with torch.no_grad():
+        model.eval()(**batch)
+    after = gradients(model.train(), batch)
+    share = max((x - after[n]).abs().max() / x.abs().max() for n, x in before.items())
+    assert (share > 0.3) == packs_weights_while_it_answers()
+
+
+def gradients(model, batch):
+    model.zero_grad()
+    model(**batch).loss.backward()
+    return {n: p.grad.clone() for n, p in model.named_parameters() if p.requires_grad}
+
+
+@pytest.mark.parametrize("name", ["bitsandbytes nf4", "bitsandbytes 8-bit"])
+@pytest.mark.parametrize("family", WRITERS, ids=lambda family: family.name)
+def test_the_loss_calls_a_head_that_is_quantised(family, name, folders):
+    pytest.importorskip("bitsandbytes")
+    settings = ROWS[name].settings()
+    settings.llm_int8_skip_modules = ["none of them"]
+    folder = folders(family, tied=False)
+    model = family.auto.from_pretrained(
+        folder, quantization_config=settings, trust_remote_code=True
+    ).train()
+    assert "lm_head" in quantised_layers(model)
+    batch = family.training_batch(TEXTS)
+    lean, full = model(**batch), model(**batch, return_logits=True)
+    torch.testing.assert_close(lean.loss, full.loss)
+    logits, labels = family.shifted(full.logits, batch["labels"])
+    expected = nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+    torch.testing.assert_close(lean.loss, expected, rtol=1e-3, atol=1e-4)
