@@ -110,6 +110,17 @@ def test_weights_that_do_not_fit_the_code_are_named(copied):
     assert "unexpected keys: model.layers.0.gone" in detail
 
 
+def test_quantised_weights_are_opened_and_nothing_more_is_asked_of_them(copied):
+    settings = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    edit_json(copied / "config.json", quantization_config=settings)
+    findings = check(copied)
+    for name in ("parameters", "ties", "padded rows", "second save"):
+        assert "the weights are quantised by bitsandbytes" in find(findings, name, "skip")
+    assert all(
+        f.name in ("loads: AutoModelForCausalLM", "loading report") for f in faults(findings)
+    )
+
+
 def test_a_class_whose_file_is_not_saved_again_is_named(copied):
     other = "from .modeling_foreign import ForeignModel\n\n\nclass Other(ForeignModel):\n    pass\n"
     (copied / "modeling_other.py").write_text(other)

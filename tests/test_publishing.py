@@ -248,6 +248,20 @@ def test_an_incomplete_folder_is_refused_before_anything_is_sent(hub, tmp_path, 
     assert not hub.log
 
 
+def test_a_quantised_model_is_refused_until_it_is_a_folder_whose_card_says_so(hub, tmp_path):
+    model = DECODER.build()
+    model.is_quantized = True
+    with pytest.raises(PublishError, match="save it with save_pretrained as soon as"):
+        publish(model, ME, token=TOKEN)
+    assert not hub.log
+    model.config.quantization_config = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    model.save_pretrained(tmp_path)
+    publish(tmp_path, ME, token=TOKEN, verify=False)
+    card = hub.files(ME)["README.md"].decode()
+    assert "with weights quantised by bitsandbytes, whose package opens them" in card
+    assert "parameters" not in card
+
+
 def test_a_folder_that_does_not_exist_is_refused_in_one_line(hub, capsys):
     assert main(["publish", "nowhere", ME]) == 1
     assert capsys.readouterr().err == (

@@ -191,12 +191,25 @@ CHECKS = {
 }
 
 
+# What is asked of quantised weights. The rest fills parameters, saves, or expects answers nearer
+# than a quantiser keeps them; transformers cannot begin another head beside such weights.
+OF_QUANTISED_WEIGHTS = ("loads: AutoConfig", "loading report", "tokenizer loads")
+
+
+def skip_quantised(subject: Subject) -> str:
+    method = subject.raw_config["quantization_config"].get("quant_method")
+    raise Skip(f"the weights are quantised by {method}: check the model that they were made from")
+
+
 def main(say: Callable[[list], None], folder: str, work: str) -> None:
     subject = Subject(folder, work)
     # The main class first: the others are compared with it.
     autos = sorted(subject.autos, key=lambda auto: (auto != "AutoConfig", auto != subject.auto))
     checks = {f"loads: {auto}": (check_loads, subject, auto) for auto in autos}
     checks |= {name: (check, subject) for name, check in CHECKS.items()}
+    if subject.raw_config.get("quantization_config"):
+        told = (f"loads: {subject.auto}", *OF_QUANTISED_WEIGHTS)
+        checks |= {name: (skip_quantised, subject) for name in checks if name not in told}
     say(["plan", list(checks)])
     for name, check in checks.items():
         say([name, "running", ""])

@@ -118,14 +118,14 @@ def write_card(
     """Writes README.md into a saved folder; `revision` is the commit that its snippets pin."""
     config = read_config(folder)
     what, task, _ = about(config)
-    summary = f"{what} of {parameters:,} parameters, made with hf_tformer {__version__}."
+    summary = f"{what} {size(config, parameters)}, made with hf_tformer {__version__}."
     digests = ((f"`{file}`", f"`{digest}`") for file, digest in code_hashes(folder).items())
     results = "| metric | value |\n|---|---|\n" + table((metrics or {}).items())
     text = TEXT.format(
         name=repo_id.split("/")[-1],
         repo_id=repo_id,
         description=f"{summary}\n\n{description}" if description else summary,
-        sizes=table((size, config.get(size)) for size in SIZES),
+        sizes=table((name, config.get(name)) for name in SIZES),
         remote=snippet(folder, repo_id, revision, installed=False),
         installed=installed_program(folder, repo_id, revision, config),
         trained=f"## Training\n\n{training}\n\n" if training else "",
@@ -142,6 +142,17 @@ def write_card(
     card = ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
     card.save(Path(folder) / "README.md")
     return card
+
+
+def size(config: dict, parameters: int) -> str:
+    """How many parameters; a quantised file does not tell, for it packs several into a number."""
+    if method := quantiser_of(config):
+        return f"with weights quantised by {method}, whose package opens them"
+    return f"of {parameters:,} parameters"
+
+
+def quantiser_of(config: dict) -> str | None:
+    return (config.get("quantization_config") or {}).get("quant_method")
 
 
 def table(rows: Iterable[tuple[str, object]]) -> str:

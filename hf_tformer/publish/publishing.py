@@ -128,6 +128,11 @@ def stage(
                 # Weights may be larger than the disk has room for twice.
                 put = os.symlink if path.suffix == ".safetensors" else shutil.copyfile
                 put(path.resolve(), folder / path.name)
+    elif getattr(model, "is_quantized", False):
+        raise PublishError(
+            "the model is quantised, and some quantisers save another once it has answered: save "
+            "it with save_pretrained as soon as it is quantised, and publish that folder"
+        )
     else:
         model.save_pretrained(folder)
     if tokenizer is not None:
