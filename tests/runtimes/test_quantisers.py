@@ -7,10 +7,12 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 import torch
 from families import DECODER, ENCODER, FAMILIES, SEQ2SEQ, WRITERS, random_rows
+from hub_server import TOKEN, HubServer, online
 from peft import LoraConfig, PeftModel, get_peft_model, prepare_model_for_kbit_training
 from quantisers import AGAIN, ROWS
 from torch import nn
@@ -23,6 +25,7 @@ from transformers import (
     LlamaForCausalLM,
 )
 
+import hf_tformer
 from hf_tformer import fast
 
 pytestmark = pytest.mark.runtime
@@ -391,3 +394,31 @@ def test_the_loss_calls_a_head_that_is_quantised(family, name, folders):
     logits, labels = family.shifted(full.logits, batch["labels"])
     expected = nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
     torch.testing.assert_close(lean.loss, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_quantised_folder_passes_the_check_and_is_published(folders, tmp_path, monkeypatch):
+    row_of("bitsandbytes nf4").open(DECODER.auto, folders(DECODER)).save_pretrained(tmp_path / "it")
+    findings = hf_tformer.check(tmp_path / "it")
+    assert not [finding for finding in findings if finding.verdict == "fail"]
+    with HubServer() as hub:
+        online(monkeypatch, hub, tmp_path / "home")
+        hf_tformer.publish(tmp_path / "it", "user/it", token=TOKEN)  # and opens what arrived
+        card = hub.files("user/it")["README.md"].decode()
+    assert "with weights quantised by bitsandbytes" in card
+
+
+@pytest.mark.parametrize("kind", ["llama", "decoder"])
+def test_4_bits_of_bitsandbytes_need_layers_of_64_in_and_32_out_as_those_of_llama_do(
+    kind, tmp_path
+):
+    torch.manual_seed(0)
+    sizes = {**SIZES, "hidden_size": 96, "vocab_size": 101}
+    if kind == "llama":
+        model = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=1))
+    else:
+        model = DECODER.model_class(DECODER.config(**sizes))
+    model.save_pretrained(tmp_path)
+    quantised = row_of("bitsandbytes nf4").open(DECODER.auto, tmp_path)
+    refuses = packs_weights_while_it_answers()
+    with pytest.raises((AssertionError, RuntimeError)) if refuses else nullcontext():
+        logits_of(DECODER, quantised)
