@@ -14,13 +14,13 @@ BIN := .venv/bin
 QUICK := -n $(WORKERS) -m "not slow and not engine and not runtime and not wheel"
 
 # One torch thread in each test process: more would only fight the other processes for the cores.
-test test-floor test-newest test-engines test-runtimes test-wheel fuzz: export OMP_NUM_THREADS ?= 1
+test test-floor test-newest test-engines test-runtimes test-quantisers test-wheel fuzz: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-floor test-newest test-engines test-runtimes exports test-wheel fuzz bench lint format clean
+.PHONY: help demo test test-slow test-floor test-newest test-engines test-runtimes test-quantisers exports test-wheel fuzz bench lint format clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/ready ## train, save, open elsewhere and use a model, in minutes
 	rm -rf demo_output
@@ -47,6 +47,10 @@ test-engines: .venv-engines/ready ## the tests that need ctranslate2, vLLM and s
 test-runtimes: .venv-runtimes/ready ## the tests that need the runtimes that we export to
 	.venv-runtimes/bin/python -m pytest -n 0 -m runtime tests/runtimes $(ARGS)
 
+# In an environment of their own: transformers imports each that it finds, for whatever it does.
+test-quantisers: .venv-quantisers/ready ## our models quantised by torchao, bitsandbytes and others
+	.venv-quantisers/bin/python -m pytest -n 0 -m runtime tests/runtimes/test_quantisers.py $(ARGS)
+
 exports: .venv-runtimes/ready ## what each runtime is proven to serve, into EXPORTS.md (half an hour)
 	.venv-runtimes/bin/python -m pytest -n 0 -m runtime tests/runtimes/test_table.py --write-exports $(ARGS)
 
@@ -69,7 +73,7 @@ format: .venv/ready ## let ruff mend what it can
 	$(BIN)/ruff format
 
 clean: ## remove the environments, the caches and what the demo wrote
-	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes build dist *.egg-info .pytest_cache .ruff_cache demo_output
+	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes .venv-quantisers build dist *.egg-info .pytest_cache .ruff_cache demo_output
 	find . -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp older than its inputs means: set up again. The first input is the constraints file.
@@ -105,4 +109,14 @@ clean: ## remove the environments, the caches and what the demo wrote
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint $< --editable '.[test,runtimes]'
+	@touch $@
+
+# Without their dependencies: constraints-quantisers.txt says why.
+.venv-quantisers/ready: constraints.txt constraints-quantisers.txt pyproject.toml
+	@echo "setting up $(@D) (minutes, the first time)"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint $< --editable '.[test,train]'
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--no-deps --requirement constraints-quantisers.txt
 	@touch $@

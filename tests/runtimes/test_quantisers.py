@@ -13,7 +13,6 @@ import pytest
 import torch
 from families import DECODER, ENCODER, FAMILIES, SEQ2SEQ, WRITERS, random_rows
 from hub_server import TOKEN, HubServer, online
-from peft import LoraConfig, PeftModel, get_peft_model, prepare_model_for_kbit_training
 from quantisers import AGAIN, ROWS
 from torch import nn
 from transformers import (
@@ -28,6 +27,7 @@ from transformers import (
 import hf_tformer
 from hf_tformer import fast
 
+peft = pytest.importorskip("peft")
 pytestmark = pytest.mark.runtime
 
 END = 2
@@ -328,13 +328,13 @@ def test_adapters_learn_on_a_quantised_model_and_merge_into_it_dequantised(
     assert losses[-1] < 0.9 * losses[0]
     expected = logits_of(family, model.eval())
     model.save_pretrained(tmp_path / "adapters")
-    again = PeftModel.from_pretrained(base(), tmp_path / "adapters")
+    again = peft.PeftModel.from_pretrained(base(), tmp_path / "adapters")
     assert torch.equal(logits_of(family, again), expected)
     if not TRAINED[name]:
         with pytest.raises(NotImplementedError, match="no implementation of `dequantize`"):
             base().dequantize()
         return
-    merged = PeftModel.from_pretrained(base().dequantize(), tmp_path / "adapters")
+    merged = peft.PeftModel.from_pretrained(base().dequantize(), tmp_path / "adapters")
     merged = merged.merge_and_unload()
     merged.save_pretrained(tmp_path / "merged")
     logits = logits_of(family, opened(family, tmp_path / "merged"))
@@ -343,8 +343,8 @@ def test_adapters_learn_on_a_quantised_model_and_merge_into_it_dequantised(
 
 
 def adapted(model):
-    model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
-    return get_peft_model(model, LoraConfig(r=3, target_modules="all-linear"))
+    model = peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+    return peft.get_peft_model(model, peft.LoraConfig(r=3, target_modules="all-linear"))
 
 
 def trained_once(model, batch):
