@@ -83,6 +83,10 @@ def four_bit(kind: str, twice: bool) -> Callable[[], object]:
 AGAIN = "saved a second time with `save_original_format=False`"
 FIRST = f"save it before it answers (see below); {AGAIN}"
 UNPACKED = f"a byte for each number in memory; {AGAIN}"
+DEQUANTISED = (
+    "an encoder-decoder writes once it is saved and opened with "
+    "`quantization_config=CompressedTensorsConfig(dequantize=True)`, as BART does"
+)
 NOT_SAVED = "quantise again where it is opened"
 ROWS = {
     "torchao `Int8WeightOnlyConfig`": Row(
@@ -130,7 +134,9 @@ ROWS = {
         for twice in (False, True)
     },
     **{
-        f"llm-compressor {scheme}": Scheme("llmcompressor", lambda s=scheme: s, within)
+        f"llm-compressor {scheme}": Scheme(
+            "llmcompressor", lambda s=scheme: s, within, remark=DEQUANTISED
+        )
         for scheme, within in (("W8A16", 0.01), ("W8A8", 0.03), ("W4A16", 0.25))
     },
     **{
