@@ -50,12 +50,20 @@ class Proof:
 def ask(source: Source) -> Answers:
     """Our own answers."""
     reader = source.reader()
-    batches = [padded_batch(reader), single_text(reader)]
+    batches = [begun(batch, reader.model) for batch in (padded_batch(reader), single_text(reader))]
     logits = [finite_logits(reader, batch, source.folder) for batch in batches]
     prompts = prompts_for(reader) if source.generates else []
     new_tokens = min(NEW, reader.longest - max(map(len, prompts), default=0))
     written = {n: write(reader.model, prompts, new_tokens, n) for n in BEAMS if prompts}
     return Answers(batches, logits, prompts, written, new_tokens)
+
+
+def begun(batch: Batch, model: PreTrainedModel) -> Batch:
+    """What a decoder has written begins with its start token: some runtimes put it there."""
+    start = getattr(model.config, "decoder_start_token_id", None)
+    if start is not None and "decoder_input_ids" in batch:
+        batch["decoder_input_ids"][:, 0] = start
+    return batch
 
 
 def single_text(reader: Reader) -> Batch:
@@ -75,13 +83,15 @@ def prompts_for(reader: Reader) -> Texts:
 def write(model: PreTrainedModel, prompts: Texts, new_tokens: int, num_beams: int) -> Written:
     """Row by row: some runtimes take no others, and a row in a batch is written as it is alone."""
     greedy = num_beams == 1
+    habits = plain_habits(model, new_tokens, num_beams, output_scores=greedy)
+    model.generation_config = habits  # generate() would fill in what the model is used to
     texts, leads = [], []
     for prompt in prompts:
         ids = torch.tensor([prompt])
         done = model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
-            generation_config=plain_habits(model, new_tokens, num_beams, output_scores=greedy),
+            generation_config=habits,
         )
         # The start token of an encoder-decoder is no part of the text; nor is the prompt.
         skipped = 1 if model.config.is_encoder_decoder else len(prompt)
@@ -120,7 +130,7 @@ def prove(answers: Answers, running: Running, title: str, tolerance: float) -> P
     for num_beams, written in answers.written.items():
         texts = running.continue_texts(answers.prompts, answers.new_tokens, num_beams)
         if texts is not None:
-            margin = 2 * tolerance * max(1.0, largest or 0.0)
+            margin = 2 * EXACT * max(1.0, largest or 0.0)
             same = count_equal(texts, written, margin)
             if tolerance <= EXACT and same < len(texts):
                 refuse_texts(texts, written.texts, title, num_beams)
