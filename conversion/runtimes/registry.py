@@ -1,7 +1,10 @@
 """The runtimes, by the names that follow --to."""
 
+from .ctranslate2 import CTranslate2
 from .onnx import Onnx
 from .openvino import OpenVino
 from .runtime import Runtime
 
-RUNTIMES: dict[str, Runtime] = {runtime.name: runtime for runtime in (Onnx(), OpenVino())}
+RUNTIMES: dict[str, Runtime] = {
+    runtime.name: runtime for runtime in (Onnx(), OpenVino(), CTranslate2())
+}
