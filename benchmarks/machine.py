@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional
 
 PACKAGES = ("torch", "transformers", "ctranslate2", "litgpt", "x-transformers")
+PACKAGES += ("onnxruntime", "openvino", "xllamacpp")
 
 
 def describe(settings):

@@ -3,7 +3,18 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import attention, decoding, encoders, files, growth, loss, seq2seq, training, travelling
+from . import (
+    attention,
+    decoding,
+    encoders,
+    files,
+    growth,
+    loss,
+    runtimes,
+    seq2seq,
+    training,
+    travelling,
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +50,7 @@ BENCHMARKS = {
         Benchmark("t5", "Writing with T5", seq2seq.t5),
         Benchmark("corpus", "Translating a corpus", seq2seq.corpus),
         Benchmark("engine", "Translating, beside an engine in C++", seq2seq.engine),
+        Benchmark("engines", "Writing, in the runtimes that we export to", runtimes.runtimes),
         Benchmark("encoder", "Encoding, in inference", seq2seq.encoder),
         Benchmark("encoder-only", "Encoding a padded batch", encoders.encoder_only),
         Benchmark("sentences", "Vectors of sentences", encoders.sentences),

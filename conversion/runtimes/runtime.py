@@ -43,7 +43,12 @@ class Source:
 
 
 class Running(ABC):
-    """The files of an export, opened in their runtime."""
+    """The files of an export, opened in their runtime.
+
+    `writes_together` where rows of one length are continued at once, not one after the other.
+    """
+
+    writes_together = False
 
     @abstractmethod
     def logits(self, batch: Batch) -> torch.Tensor | None:
