@@ -16,6 +16,7 @@ from benchmarks.__main__ import main
 from benchmarks.machine import Limits
 from benchmarks.measure import OURS, Absent, Row, Run, Settings, Unfair, Workload, race
 from benchmarks.registry import BENCHMARKS, Benchmark
+from conversion.runtimes.registry import RUNTIMES
 
 ROOT = Path(__file__).parent.parent
 LIMITS = Limits(flops=1e9, bytes=1e9)
@@ -76,6 +77,32 @@ def test_rounding_is_not_a_difference():
         Settings(rounds=1),
         LIMITS,
     )
+
+
+def rounded(tokens):
+    ours, theirs = torch.tensor([[1, 2, 3]]), torch.tensor([tokens])
+    contestants = {
+        OURS: lambda: Run(lambda: {"tokens": ours}),
+        "int8": lambda: Run(lambda: {"tokens": theirs}, is_rounded=True),
+    }
+    return race(Workload("write", contestants), Settings(rounds=1), LIMITS)
+
+
+def test_rounded_weights_write_other_tokens_but_as_many():
+    assert rounded([1, 2, 4])
+    with pytest.raises(Unfair, match="tokens"):
+        rounded([1, 2])
+
+
+def test_a_runtime_that_is_not_installed_is_named(monkeypatch):
+    for runtime in RUNTIMES.values():
+        monkeypatch.setattr(type(runtime), "packages", ("not_there_at_all",))
+    settings = Settings(rounds=1, quick=True)
+    workloads = BENCHMARKS["engines"].workloads(settings)  # which keeps the files until it ends
+    ours, *others = race(next(workloads), settings, LIMITS)
+    assert ours.ours > 0
+    assert {row.peer for row in others} >= {"ONNX Runtime, float32", "CTranslate2, int8"}
+    assert all("not_there_at_all must be installed" in row.note for row in others)
 
 
 def test_the_slower_one_has_the_worse_ratio():

@@ -15,6 +15,7 @@ from ..models import Config, translate
 from ..registry import FORMATS, format_for
 from ..rotations import one_rotation
 from ..rules import ConversionError, as_tuple
+from .ctranslate2_running import ends_of
 from .runtime import Source
 
 TITLE = "CTranslate2"
@@ -67,21 +68,24 @@ class Form:
                 raise UnexpressibleError(f"rope_parameters[{name!r}]", rope[name], TITLE, values)
 
     def format_of(self, source: Source) -> Format:
-        """The format; where a field is not the format's to say, its files lack it."""
+        """The format as it is, or one that is told the values that are written past it."""
         form = format_for(source.folder, self.name)
         if not self.written:
             return form
-        without = {"final_logits_bias": "zeros"} if not source.config.lm_head_bias else {}
-        return replace(
+        told = replace(
             form,
             config_to_theirs=lambda ours: form.config_to_theirs(saying(ours, self.written)),
-            rules=tuple(
-                rule
-                for rule in form.rules
-                if not (without and "lm_head.bias" in as_tuple(rule.ours))
-            ),
-            ignored={**form.ignored, **without},
         )
+        return told if source.config.lm_head_bias else without_bias_of_head(told)
+
+
+def without_bias_of_head(form: Format) -> Format:
+    """The file of theirs lacks it, and their model fills it with zeros."""
+    return replace(
+        form,
+        rules=tuple(rule for rule in form.rules if "lm_head.bias" not in as_tuple(rule.ours)),
+        ignored={**form.ignored, "final_logits_bias": "zeros"},
+    )
 
 
 def saying(config: Config, fields: dict[str, object]) -> Config:
@@ -164,6 +168,11 @@ def refuse_in_every_form(source: Source) -> None:
         raise ConversionError(
             f"architectures is {source.library.model_name!r}, but {TITLE} has encoders without a "
             "head and models that write: save model.base_model of an encoder, and export that"
+        )
+    if source.generates and not ends_of(source):
+        raise ConversionError(
+            f"eos_token_id is None, and {TITLE} ends each text at a token: name one in "
+            "generation_config.json"
         )
     if not ours.is_encoder_decoder and "sliding_attention" in layer_types_of(ours):
         raise ConversionError(

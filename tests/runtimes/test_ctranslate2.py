@@ -6,10 +6,14 @@ import sys
 import pytest
 import torch
 from drawn_ctranslate2 import BEGINNINGS, FORMS_OF, beginning, draw
-from families import DECODER, ENCODER, SEQ2SEQ
+from families import DECODER, ENCODER, SEQ2SEQ, by_writers
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from benchmarks import memory
+from benchmarks.machine import Limits
+from benchmarks.measure import OURS, Settings, race
+from benchmarks.registry import BENCHMARKS
 from conversion.rules import ConversionError
 from conversion.runtimes import ctranslate2 as runtime
 from conversion.runtimes.exporting import export_to_runtime, library_of
@@ -22,6 +26,7 @@ FAMILIES = {family.name: family for family in (DECODER, SEQ2SEQ, ENCODER)}
 WHOLE = {"num_key_value_heads": None, "head_dim": None}
 ALL_EQUAL = {1: (3, 3), 4: (3, 3)}
 END = 2
+ROW = [5, 9, 11]
 
 
 def save(folder, family, fields, model_class=None):
@@ -59,9 +64,12 @@ def test_every_form_answers_and_writes_as_our_model_does(tmp_path, name, place):
 
 
 def form_of(folder):
+    return runtime.form_for(source_of(folder))[0]
+
+
+def source_of(folder):
     library = library_of(folder)
-    source = Source(folder, library, library.load_config(folder), "float32")
-    return runtime.form_for(source)[0]
+    return Source(folder, library, library.load_config(folder), "float32")
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -127,10 +135,19 @@ def test_a_folder_holds_what_its_users_expect_and_no_code(tmp_path):
     assert found == {"model.bin", "config.json", "vocabulary.json", *ours, *tokenizer}
 
 
-@pytest.mark.parametrize("end", [None, 5, [5, 9]], ids=str)
-def test_texts_end_where_the_model_says(tmp_path, end):
-    save(tmp_path, DECODER, {"eos_token_id": end, "bos_token_id": None})
-    assert export(tmp_path).proof.equal_texts == ALL_EQUAL
+@by_writers
+def test_texts_end_at_each_of_several_tokens(tmp_path, family):
+    model = family.build(**WHOLE)
+    [text] = family.generate(model, [ROW], max_new_tokens=12, eos_token_id=None)
+    unwritten = next(i for i in range(3, 99) if i not in text)
+    model.generation_config.eos_token_id = ends = [unwritten, text[6]]
+    model.save_pretrained(tmp_path / "ours")
+    done = export(tmp_path)
+    assert f"end_token={ends}" in (tmp_path / "ct2/README.md").read_text()
+    [written] = done.runtime.open(source_of(tmp_path / "ours"), done.folder).continue_texts(
+        [ROW], 12, 1
+    )
+    assert written == text[: text.index(text[6]) + 1]
 
 
 def test_a_source_in_halves_and_many_files_is_proven_too(tmp_path):
@@ -152,3 +169,28 @@ def test_what_ctranslate2_misreads_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(ConversionError, match="nothing is kept"):
         export(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]
+
+
+def ways(workload, *dtypes):
+    """Only ours and CTranslate2: the others have tests of their own."""
+    kept = [OURS, *(f"CTranslate2, {dtype}" for dtype in dtypes)]
+    workload.contestants = {name: workload.contestants[name] for name in kept}
+    return workload
+
+
+@pytest.mark.parametrize("text", ["3M parameters, batch 3", "encoder-decoder"])
+def test_the_benchmark_times_it(text):
+    settings = Settings(rounds=1, quick=True)
+    workloads = BENCHMARKS["engines"].workloads(settings)  # which keeps the files until it ends
+    workload = ways(next(one for one in workloads if text in one.label), "float32", "int8")
+    _, exact, rounded = race(workload, settings, Limits(flops=1e9, bytes=1e9))
+    assert exact.ratio > 0
+    assert rounded.ratio > 0
+
+
+def test_the_benchmark_weighs_what_it_opens():
+    settings = Settings(quick=True)
+    workloads = BENCHMARKS["engines"].workloads(settings)
+    workload = ways(next(one for one in workloads if "MiB" in one.measures), "float32")
+    _, row = memory.weigh("engines", workload, settings)
+    assert row.theirs > 0

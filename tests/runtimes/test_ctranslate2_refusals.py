@@ -19,6 +19,7 @@ LLAMA3 = {
 }
 MISREAD = {  # a family, which of its beginnings, a field, and what the refusal says
     "window": (DECODER, 0, {"sliding_window": 12}, "no text is longer than the window"),
+    "no end": (DECODER, 0, {"eos_token_id": None}, "name one in generation_config.json"),
     "activation": (DECODER, 0, {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
     "scale of scores": (DECODER, 6, {"attention_scale": 1.0}, "attention_scale is 1.0"),
     "scale of logits": (DECODER, 0, {"logit_scale": 0.5}, "logit_scale is 0.5"),
@@ -68,7 +69,7 @@ def test_what_ctranslate2_misreads_is_refused_by_name(tmp_path, name):
 
 def test_an_encoder_with_a_head_is_refused_with_the_way_round(tmp_path):
     ENCODER.build(**beginning(ENCODER, 1)).save_pretrained(tmp_path / "ours")
-    with pytest.raises(ConversionError, match="base_model, and export that"):
+    with pytest.raises(ConversionError, match="base_model of an encoder"):
         export_to_runtime(tmp_path / "ours", tmp_path / "ct2", "ctranslate2")
 
 
