@@ -10,7 +10,7 @@ from hf_tformer.model.positions import build_positions
 
 from ..models import Config
 from .ctranslate2_forms import TITLE, Form, form_for
-from .ctranslate2_running import Opened, ends_of, kind_of, tokens_of
+from .ctranslate2_running import Opened, ends_of, habits_of, kind_of, tokens_of
 from .runtime import Running, Runtime, Source
 
 OPEN = """\
@@ -33,7 +33,7 @@ print(tokenizer.decode(tokenizer.convert_tokens_to_ids(result.hypotheses[0])))""
 print(tokenizer.decode(result.sequences_ids[0]))""",
 }
 LONGEST = 1024  # tokens that CTranslate2 takes, unless it is told otherwise
-# The most that small random models differed was 3e-5, 0.01, 0.04 and 0.23; wider ones differ less.
+# The most that small random models differed was 3e-5, 0.01, 0.04 and 0.23.
 TOLERANCE = {"float32": 1e-4, "float16": 3e-2, "bfloat16": 1e-1, "int8": 3e-1}
 NOTHING = ""  # in place of a special token that a model does not have
 
@@ -77,9 +77,18 @@ class CTranslate2(Runtime):
 
     def program(self, source: Source, name: str) -> str:
         kind = kind_of(source)
-        ends = [] if kind == "Encoder" else ends_of(source)
-        more = f", end_token={ends}" if len(ends) > 1 else ""
+        more = "" if kind == "Encoder" else options(source)
         return OPEN.format(name=name, kind=kind) + USE[kind].format(more=more)
+
+
+def options(source: Source) -> str:
+    """What a model is used to and its files have no place for: Marian never writes its padding."""
+    more, ends, tokens = {}, ends_of(source), tokens_of(source)
+    if len(ends) > 1:
+        more["end_token"] = ends
+    if banned := habits_of(source).get("bad_words_ids"):
+        more["suppress_sequences"] = [[tokens[i] for i in words] for words in banned]
+    return "".join(f", {name}={value}" for name, value in more.items())
 
 
 def say_in_old_words(model: PreTrainedModel, ours: Config) -> None:

@@ -19,10 +19,14 @@ def tokens_of(source: Source) -> list[str]:
 
 
 def ends_of(source: Source) -> list[int]:
-    """The tokens that end a text; generation_config.json says it where it is there."""
-    habits = source.folder / HABITS
-    told = read_json(habits) if habits.is_file() else source.config.to_dict()
-    return ids(told.get("eos_token_id"))
+    """The tokens that end a text."""
+    return ids(habits_of(source).get("eos_token_id"))
+
+
+def habits_of(source: Source) -> dict:
+    """Those of generation, which old folders keep in config.json."""
+    path = source.folder / HABITS
+    return read_json(path) if path.is_file() else source.config.to_dict()
 
 
 def kind_of(source: Source) -> str:
