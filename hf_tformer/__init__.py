@@ -30,6 +30,7 @@ NAMES = {
     "TformerEncoderModel": "model.modeling_encoder",
     "TformerEncoderPreTrainedModel": "model.modeling_encoder",
     "TformerSeq2SeqConfig": "model.configuration_seq2seq",
+    "TformerSeq2SeqEncoderModel": "model.modeling_seq2seq",
     "TformerSeq2SeqForConditionalGeneration": "model.modeling_seq2seq",
     "TformerSeq2SeqModel": "model.modeling_seq2seq",
     "TformerSeq2SeqPreTrainedModel": "model.stacks_seq2seq",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .inside import printable
+from .registration import ALONE
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -38,6 +39,11 @@ def open_model(
                 "encoder-decoder"
             )
         auto_class = AutoModelForMaskedLM
+    elif ALONE.get(config.model_type) in (config.architectures or ()):
+        raise OpeningError(
+            f"{source} is the encoder of an encoder-decoder, saved without its decoder: give the "
+            "folder of both"
+        )
     else:
         auto_class = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     model = open_pretrained(auto_class, source, revision=revision, **options)

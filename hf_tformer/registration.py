@@ -39,9 +39,19 @@ FAMILIES = {
         {
             "AutoModel": "TformerSeq2SeqModel",
             "AutoModelForSeq2SeqLM": "TformerSeq2SeqForConditionalGeneration",
+            "AutoModelForTextEncoding": "TformerSeq2SeqEncoderModel",
         },
     ),
 }
+
+# model_type → what AutoModel opens where a folder was saved from it
+ALONE = {"tformer_seq2seq": "TformerSeq2SeqEncoderModel"}
+
+
+def auto_classes(model_type: str, architectures: Sequence[str] | None) -> dict[str, str]:
+    """The class that answers each Auto class, for a folder that was saved from `architectures`."""
+    models, alone = FAMILIES[model_type][1], ALONE.get(model_type)
+    return {**models, "AutoModel": alone} if alone in (architectures or ()) else models
 
 
 def register_configurations(configuration_auto: ModuleType) -> None:
@@ -53,10 +63,12 @@ def register_configurations(configuration_auto: ModuleType) -> None:
 
 def register_models(modeling_auto: ModuleType) -> None:
     package = importlib.import_module("hf_tformer")
-    for config_name, models in FAMILIES.values():
+    for model_type, (config_name, models) in FAMILIES.items():
         for auto_name, model_name in models.items():
             auto_class = getattr(modeling_auto, auto_name)
             config_class, model_class = getattr(package, config_name), getattr(package, model_name)
+            if auto_name == "AutoModel" and model_type in ALONE:  # the folder decides
+                model_class = model_class, getattr(package, ALONE[model_type])
             auto_class.register(config_class, model_class, exist_ok=True)
 
 

@@ -41,7 +41,8 @@ for task, folder in folders.items():
 """
 
 
-def write_folder(folder, head):
+def tokenizer_of_words():
+    """A tokenizer of 101 words between the tokens that begin and end a text."""
     names = [*SPECIAL.values(), *(f"w{i}" for i in range(96))]
     words = Tokenizer(models.WordLevel({n: i for i, n in enumerate(names)}, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -49,9 +50,13 @@ def write_folder(folder, head):
     words.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=ends
     )
+    return PreTrainedTokenizerFast(tokenizer_object=words, **SPECIAL)
+
+
+def write_folder(folder, head):
     model = ENCODER.build(model_class=getattr(hf_tformer, f"TformerEncoder{head}"), num_labels=3)
     model.save_pretrained(folder)
-    PreTrainedTokenizerFast(tokenizer_object=words, **SPECIAL).save_pretrained(folder)
+    tokenizer_of_words().save_pretrained(folder)
     return model
 
 

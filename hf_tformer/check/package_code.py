@@ -7,7 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
-from ..registration import FAMILIES
+from ..registration import FAMILIES, auto_classes
 from .folder import MODEL_CODE, Folder, code_file
 from .source_code import reached
 
@@ -67,15 +67,17 @@ def without_inside(name: str) -> str:
 
 def auto_map_today(folder: Folder) -> dict[str, str]:
     """Its auto_map, with what the installed package says of a model of its own."""
-    ours = package_auto_map(folder.config["model_type"]) if is_of_package(folder) else {}
+    ours = {}
+    if is_of_package(folder):
+        ours = package_auto_map(folder.config["model_type"], folder.config.get("architectures"))
     return {n: without_inside(r) for n, r in {**folder.config["auto_map"], **ours}.items()}
 
 
-def package_auto_map(model_type: str) -> dict[str, str]:
+def package_auto_map(model_type: str, architectures: list | None = None) -> dict[str, str]:
     """What the configuration of a family says of its Auto classes."""
     modules = importlib.import_module(PACKAGE).NAMES
-    config_name, models = FAMILIES[model_type]
-    classes = {"AutoConfig": config_name, **models}
+    models = auto_classes(model_type, architectures)
+    classes = {"AutoConfig": FAMILIES[model_type][0], **models}
     return {auto: f"{modules[name].rpartition('.')[2]}.{name}" for auto, name in classes.items()}
 
 

@@ -31,9 +31,14 @@ def takes(model: PreTrainedModel, *names) -> bool:
     return set(names) <= set(parameters_of(model))
 
 
+def has_decoder(model: PreTrainedModel) -> bool:
+    """Whether it reads two texts: of an encoder-decoder, the encoder may be opened alone."""
+    return model.config.is_encoder_decoder and takes(model, "decoder_input_ids")
+
+
 def kind_of(model: PreTrainedModel, autos: dict) -> str:
     """What order its tokens have: "encoder-decoder", "decoder" or "encoder"."""
-    if model.config.is_encoder_decoder:
+    if has_decoder(model):
         return "encoder-decoder"
     if "AutoModelForMaskedLM" in autos:
         return "encoder"
@@ -75,7 +80,7 @@ def other_than(model: PreTrainedModel, token: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def ask(model: PreTrainedModel, **inputs: torch.Tensor) -> torch.Tensor:
     """The answer as one tensor: logits where there are any."""
-    if model.config.is_encoder_decoder and "decoder_input_ids" not in inputs:
+    if has_decoder(model) and "decoder_input_ids" not in inputs:
         target = random_ids(model, 5, seed=2)
         inputs["decoder_input_ids"] = target.expand(len(inputs["input_ids"]), -1)
     output = model(**inputs)

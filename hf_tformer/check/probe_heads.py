@@ -10,6 +10,7 @@ them alike. Every head runs on the real weights, in float32 on the CPU.
 
 # ruff: noqa: E402 (what is forbidden must be so before anything else is imported)
 
+import inspect
 import json
 import sys
 import zlib
@@ -110,7 +111,8 @@ def padded(texts: list[torch.Tensor], side: str, config: dict) -> dict[str, torc
 def outputs(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Every tensor that a head answers with; what it says of padding means nothing."""
     mask = inputs["attention_mask"]
-    if model.config.is_encoder_decoder:
+    parameters = inspect.signature(model.forward).parameters
+    if model.config.is_encoder_decoder and "decoder_input_ids" in parameters:
         inputs = {**inputs, "decoder_input_ids": inputs["input_ids"][:, :TARGET].flip(1)}
     found = {}
     for name, value in model(**inputs).items():

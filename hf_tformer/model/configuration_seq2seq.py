@@ -16,6 +16,7 @@ AUTO_MAP = {
     "AutoConfig": "configuration_seq2seq.TformerSeq2SeqConfig",
     "AutoModel": "modeling_seq2seq.TformerSeq2SeqModel",
     "AutoModelForSeq2SeqLM": "modeling_seq2seq.TformerSeq2SeqForConditionalGeneration",
+    "AutoModelForTextEncoding": "modeling_seq2seq.TformerSeq2SeqEncoderModel",
 }
 
 
@@ -87,7 +88,11 @@ class TformerSeq2SeqConfig(TformerConfig):
     def __post_init__(self, **kwargs):
         if self.logit_scale is None:
             self.logit_scale = 1.0
-        super().__post_init__(**{**kwargs, "auto_map": dict(AUTO_MAP)})
+        auto_map = dict(AUTO_MAP)
+        self.architectures = self.architectures or []  # transformers looks for a class in it
+        if "TformerSeq2SeqEncoderModel" in self.architectures:
+            auto_map["AutoModel"] = auto_map["AutoModelForTextEncoding"]
+        super().__post_init__(**{**kwargs, "auto_map": auto_map})
         if self.share_encoder_decoder_embeddings and self.source_vocab_size == self.vocab_size:
             self.source_vocab_size = None  # one table is resized as one
         if self.value_head_dim is None:

@@ -13,6 +13,7 @@ from torch import nn
 from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
+from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
@@ -39,8 +40,8 @@ PROJECTIONS = {
 }
 
 
-class TformerSeq2SeqModel(TformerSeq2SeqPreTrainedModel):
-    """Encoder and decoder, with one table for both or one for each."""
+class TableOwner(TformerSeq2SeqPreTrainedModel):
+    """What has the encoder, and the table that it may share with the decoder."""
 
     # The plans are here and not in the configuration, which the two stacks have in common: each
     # would take them for its own. plan_for() leaves out what a model does not have.
@@ -50,23 +51,13 @@ class TformerSeq2SeqModel(TformerSeq2SeqPreTrainedModel):
         for block in ("self_attn", "cross_attn", "mlp")
         for projection, style in PROJECTIONS.items()
     }
-    _fsdp_plan = {"encoder.layers.*": "free_full_weight", "decoder.layers.*": "free_full_weight"}
 
-    _tied_weights_keys = {
-        "encoder.embed_tokens.weight": "shared.weight",
-        "decoder.embed_tokens.weight": "shared.weight",
-    }
-
-    def __init__(self, config: TformerSeq2SeqConfig):
-        super().__init__(config)
-        self.encoder = TformerSeq2SeqEncoder(config)
-        self.decoder = TformerSeq2SeqDecoder(config)
+    def share_table(self, config):
         # CODEPATH: Marian and BART share; the teaching models have separate vocabularies
         if config.share_encoder_decoder_embeddings:
             self.shared = nn.Embedding(config.vocab_size, config.hidden_size)
         else:
             self._tied_weights_keys = {}
-        self.post_init()
 
     def post_init(self):
         super().post_init()
@@ -84,9 +75,58 @@ class TformerSeq2SeqModel(TformerSeq2SeqPreTrainedModel):
 
     def set_input_embeddings(self, value):
         self.encoder.embed_tokens = value
-        # CODEPATH: as in __init__
+        # CODEPATH: as in share_table
         if self.config.share_encoder_decoder_embeddings:
-            self.shared = self.decoder.embed_tokens = value
+            self.shared = value
+
+
+class TformerSeq2SeqEncoderModel(TableOwner):
+    """The encoder without its decoder: source ids to hidden states, for tools that embed texts."""
+
+    _no_split_modules = ["TformerSeq2SeqEncoderLayer"]
+    _fsdp_plan = {"encoder.layers.*": "free_full_weight"}
+    _tied_weights_keys = {"encoder.embed_tokens.weight": "shared.weight"}
+    _keys_to_ignore_on_load_unexpected = [r"^(model\.)?decoder\.", r"^lm_head\."]
+
+    def __init__(self, config: TformerSeq2SeqConfig):
+        super().__init__(config)
+        config.auto_map["AutoModel"] = config.auto_map["AutoModelForTextEncoding"]  # of its folder
+        self.encoder = TformerSeq2SeqEncoder(config)
+        self.share_table(config)
+        self.post_init()
+
+    def resize_token_embeddings(self, *args, **kwargs):
+        """The source's vocabulary is the only one that is left, so it becomes vocab_size."""
+        table = PreTrainedModel.resize_token_embeddings(self, *args, **kwargs)
+        self.config.vocab_size, self.config.source_vocab_size = table.num_embeddings, None
+        return table
+
+    def forward(self, input_ids=None, attention_mask=None, inputs_embeds=None, **kwargs):
+        kwargs["use_cache"] = False  # as in TformerSeq2SeqModel
+        return self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
+
+
+class TformerSeq2SeqModel(TableOwner):
+    """Encoder and decoder, with one table for both or one for each."""
+
+    _fsdp_plan = {"encoder.layers.*": "free_full_weight", "decoder.layers.*": "free_full_weight"}
+    _tied_weights_keys = {
+        "encoder.embed_tokens.weight": "shared.weight",
+        "decoder.embed_tokens.weight": "shared.weight",
+    }
+
+    def __init__(self, config: TformerSeq2SeqConfig):
+        super().__init__(config)
+        self.encoder = TformerSeq2SeqEncoder(config)
+        self.decoder = TformerSeq2SeqDecoder(config)
+        self.share_table(config)
+        self.post_init()
+
+    def set_input_embeddings(self, value):
+        super().set_input_embeddings(value)
+        # CODEPATH: as in share_table
+        if self.config.share_encoder_decoder_embeddings:
+            self.decoder.embed_tokens = value
 
     @can_return_tuple
     def forward(
@@ -231,10 +271,12 @@ def shift_tokens_right(labels, pad_token_id, decoder_start_token_id):
     return torch.cat((start, previous.masked_fill(previous == -100, pad_token_id)), dim=-1)
 
 
+TformerSeq2SeqEncoderModel.register_for_auto_class("AutoModelForTextEncoding")
 TformerSeq2SeqModel.register_for_auto_class("AutoModel")
 TformerSeq2SeqForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
 
 __all__ = [
+    "TformerSeq2SeqEncoderModel",
     "TformerSeq2SeqForConditionalGeneration",
     "TformerSeq2SeqModel",
     "TformerSeq2SeqPreTrainedModel",

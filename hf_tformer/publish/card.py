@@ -8,7 +8,7 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from .. import __version__
 from ..check.folder import digest
-from ..registration import FAMILIES
+from ..registration import ALONE, FAMILIES
 
 # model_type → what it is called, the Auto class of its usual head
 ABOUT = {
@@ -24,6 +24,7 @@ TASKS = {
     "AutoModelForQuestionAnswering": "question-answering",
     "AutoModelForSeq2SeqLM": "translation",
     "AutoModelForSequenceClassification": "text-classification",
+    "AutoModelForTextEncoding": "feature-extraction",
     "AutoModelForTokenClassification": "token-classification",
 }
 SIZES = (
@@ -219,6 +220,8 @@ def about(config: dict) -> tuple[str, str, str]:
     model_type, class_name = config["model_type"], saved_class(config)
     if model_type in FAMILIES:
         (what, usual), heads = ABOUT[model_type], FAMILIES[model_type][1]
+        if class_name == ALONE.get(model_type):
+            what = f"The encoder of {what[0].lower()}{what[1:]}"
     else:
         what, usual = f"A model of its own kind, {model_type},", "AutoModel"
         heads = {auto: name.split(".")[-1] for auto, name in config["auto_map"].items()}

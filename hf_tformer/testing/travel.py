@@ -1,6 +1,7 @@
 """A saved folder, opened by someone who never heard of its code: fresh process, offline, nothing
 installed."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -62,7 +63,9 @@ def write(folder, family, model):
     """Saves a model; beside its folder, in the file returned, what it answers."""
     model.save_pretrained(folder)
     ids = torch.randint(3, 101, (2, 7))
-    inputs = {"input_ids": ids, **family.target(ids[:, :5])}
+    inputs = {"input_ids": ids}
+    if "decoder_input_ids" in inspect.signature(model.forward).parameters:
+        inputs |= family.target(ids[:, :5])
     outputs = {n: v.detach() for n, v in model(**inputs).items() if isinstance(v, torch.Tensor)}
     saved = {"class": type(model).__name__, "inputs": inputs, "outputs": outputs}
     if model.can_generate():
