@@ -1,0 +1,116 @@
+"""Folders and programs for the tests of other people's tools: small models with a tokenizer that
+was trained a moment ago."""
+
+import os
+import subprocess
+import sys
+
+from families import DECODER, ENCODER, SEQ2SEQ
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+TEXTS = (
+    "the cat sat on the mat and the dog ate the food",
+    "to be or not to be that is the question",
+    "a rose is a rose is a rose",
+)
+CHAT = (
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+# A command of a page → the module that it runs; a virtual environment may not have its script.
+COMMANDS = {
+    "accelerate": "accelerate.commands.accelerate_cli",
+    "lm_eval": "lm_eval",
+    "mergekit-yaml": "mergekit.scripts.run_yaml",
+    "tformer": "hf_tformer",
+    "transformers": "transformers.cli.transformers",
+}
+
+
+def trained_tokenizer():
+    """Of bytes in pairs. Only printable ASCII can be written, so that texts can be compared."""
+    alphabet = sorted({*" ".join(TEXTS), *map(chr, range(33, 127))})
+    words = Tokenizer(models.BPE())
+    words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words.decoder = decoders.ByteLevel()
+    special = ["<pad>", "<s>", "</s>"]
+    in_bytes = [
+        pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(c) for c in alphabet
+    ]
+    trainer = trainers.BpeTrainer(
+        vocab_size=150,
+        special_tokens=special,
+        initial_alphabet=[pieces[0][0] for pieces in in_bytes],
+        show_progress=False,
+    )
+    words.train_from_iterator(TEXTS * 9, trainer)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
+    )
+    tokenizer.chat_template = CHAT
+    return tokenizer
+
+
+def write(folder, family, **fields):
+    """A random model and its tokenizer in a folder; the model."""
+    tokenizer = trained_tokenizer()
+    sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": 128, **fields}
+    model = family.build(**sizes)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return model
+
+
+def write_pair(folder, family):
+    """Two models of one kind in `folder` and `folder`-2."""
+    first = write(folder, family)
+    second = family.build(vocab_size=first.config.vocab_size, max_position_embeddings=128)
+    for parameter in second.parameters():
+        parameter.data.normal_(0, 0.3)
+    second.save_pretrained(f"{folder}-2")
+    return first, second
+
+
+def command(line):
+    """A line of a shell as a process of this Python."""
+    name, *arguments = line
+    return [sys.executable, "-m", COMMANDS[name], *arguments]
+
+
+def surroundings(place, **more):
+    """No network, and no module or file that another test may have left."""
+    return {
+        **os.environ,
+        "HF_HOME": str(place / "home"),
+        "HF_MODULES_CACHE": str(place / "modules"),
+        "HF_HUB_OFFLINE": "1",
+        **more,
+    }
+
+
+def run(arguments, place, **more):
+    """What a process prints; it has to succeed."""
+    done = subprocess.run(
+        arguments,
+        cwd=place,
+        env=surroundings(place, **more),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+__all__ = [
+    "DECODER",
+    "ENCODER",
+    "SEQ2SEQ",
+    "command",
+    "run",
+    "surroundings",
+    "trained_tokenizer",
+    "write",
+    "write_pair",
+]
