@@ -330,6 +330,16 @@ def test_vllm_classifies_tokens_with_the_code_an_encoder_brings(tmp_path, fields
 # Sentences, by the code that a folder brings.
 
 TEXTS = ["word3 word4 word5", "word9", "word7 word8 word9 word30 word31 word32"]
+TAKE_ENCODER = """
+import sys
+
+sys.modules["hf_tformer"] = None
+
+from transformers import AutoModelForTextEncoding, AutoTokenizer
+
+AutoModelForTextEncoding.from_pretrained("both", trust_remote_code=True).save_pretrained("alone")
+AutoTokenizer.from_pretrained("both", trust_remote_code=False).save_pretrained("alone")
+"""
 ENCODE = """
 import json, sys
 
@@ -344,6 +354,13 @@ print(json.dumps([model.encode(texts, **how).tolist() for how in ({}, {"prompt_n
 BODIES = ("bert", "roberta", "mpnet", "electra", "distilbert", "modernbert", "eurobert")
 
 
+def split_words():
+    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<s>"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    # Padding is 1 in all of these.
+    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<s>")
+
+
 def save_sentence_model(folder, form):
     """The model of transformers with pooling, a dense layer, norm and a prompt, as it is saved."""
     from sentence_transformers import SentenceTransformer
@@ -356,11 +373,7 @@ def save_sentence_model(folder, form):
 
     case = CASES[f"{form} Model"]
     randomise(case.build_one(case.their_classes, case.theirs)).save_pretrained(folder / "body")
-    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<s>"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    # Padding is 1 in all of these.
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<s>")
-    tokenizer.save_pretrained(folder / "body")
+    split_words().save_pretrained(folder / "body")
     body = Transformer(str(folder / "body"), max_seq_length=11)
     around = [Pooling(30, pooling_mode="mean"), Dense(30, 7), Normalize()]
     prompts = {"query": "word40 "}
@@ -368,8 +381,8 @@ def save_sentence_model(folder, form):
     model.save(str(folder / "theirs"))
 
 
-def encoded(folder):
-    command = [sys.executable, "-c", ENCODE, json.dumps([str(folder), TEXTS])]
+def encoded(folder, program=ENCODE):
+    command = [sys.executable, "-c", program, json.dumps([str(folder), TEXTS])]
     run = subprocess.run(command, capture_output=True, text=True, cwd=folder.parent)
     assert run.returncode == 0, run.stderr[-2000:]
     return torch.tensor(json.loads(run.stdout.splitlines()[-1]))
@@ -386,3 +399,20 @@ def test_sentence_transformers_makes_the_vectors_that_it_made_before(form, tmp_p
     for folder in ("ours", "back"):
         actual = encoded(tmp_path / folder)
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_sentence_transformers_takes_the_encoder_of_an_encoder_decoder(tmp_path):
+    """As it comes out of a folder of both; without more words it takes the mean of the states."""
+    pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    model = SEQ2SEQ.build(pad_token_id=1)
+    model.save_pretrained(tmp_path / "both")
+    tokenizer = split_words()
+    tokenizer.save_pretrained(tmp_path / "both")
+    taken = subprocess.run([sys.executable, "-c", TAKE_ENCODER], capture_output=True, cwd=tmp_path)
+    assert taken.returncode == 0, taken.stderr[-2000:]
+    program = ENCODE.replace('({}, {"prompt_name": "query"})', "[{}]")
+    (found,) = encoded(tmp_path / "alone", program)
+    for text, vector in zip(TEXTS, found, strict=True):
+        states = model.get_encoder()(**tokenizer(text, return_tensors="pt")).last_hidden_state
+        torch.testing.assert_close(vector, states[0].mean(0), rtol=1e-4, atol=1e-5)

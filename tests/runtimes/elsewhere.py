@@ -2,8 +2,11 @@
 was trained a moment ago."""
 
 import os
+import socket
 import subprocess
 import sys
+import time
+from contextlib import contextmanager
 
 from families import DECODER, ENCODER, SEQ2SEQ
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -34,7 +37,7 @@ def trained_tokenizer():
     words = Tokenizer(models.BPE())
     words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     words.decoder = decoders.ByteLevel()
-    special = ["<pad>", "<s>", "</s>"]
+    special = ["<pad>", "<s>", "</s>", "<mask>"]
     in_bytes = [
         pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(c) for c in alphabet
     ]
@@ -46,7 +49,11 @@ def trained_tokenizer():
     )
     words.train_from_iterator(TEXTS * 9, trainer)
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=words, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
+        tokenizer_object=words,
+        pad_token="<pad>",
+        bos_token="<s>",
+        eos_token="</s>",
+        mask_token="<mask>",
     )
     tokenizer.chat_template = CHAT
     return tokenizer
@@ -103,13 +110,49 @@ def run(arguments, place, **more):
     return done.stdout
 
 
+def free_port():
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        return place.getsockname()[1]
+
+
+@contextmanager
+def serving(lines, port, place):
+    """Commands that run meanwhile and answer on that port; what they say is in `place`/log."""
+    with (place / "log").open("w") as log:
+        processes = [
+            subprocess.Popen(
+                command(line), cwd=place, env=surroundings(place), stdout=log, stderr=log
+            )
+            for line in lines
+        ]
+        try:
+            for process in processes:
+                wait_for(int(port), process)
+            yield
+        finally:
+            for process in processes:
+                process.terminate()
+                process.wait()
+
+
+def wait_for(port, process):
+    for _ in range(600):
+        with socket.socket() as caller:
+            if caller.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert process.poll() is None, "the server has ended"
+        time.sleep(0.5)
+
+
 __all__ = [
     "DECODER",
     "ENCODER",
     "SEQ2SEQ",
     "command",
+    "free_port",
     "run",
-    "surroundings",
+    "serving",
     "trained_tokenizer",
     "write",
     "write_pair",

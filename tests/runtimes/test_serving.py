@@ -1,10 +1,7 @@
 """Servers and tools that mix weights take our folders, or an export of them."""
 
 import json
-import socket
-import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -13,8 +10,9 @@ from elsewhere import (
     ENCODER,
     SEQ2SEQ,
     command,
+    free_port,
     run,
-    surroundings,
+    serving,
     trained_tokenizer,
     write,
     write_pair,
@@ -28,42 +26,15 @@ PROMPT, NEW = "the cat sat on", 12
 MESSAGES = [{"role": "user", "content": PROMPT}]
 
 
-def free_port():
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        return place.getsockname()[1]
-
-
-def wait_for(port, process):
-    for _ in range(600):
-        with socket.socket() as caller:
-            if caller.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        assert process.poll() is None, "the server has ended"
-        time.sleep(0.5)
-
-
 @pytest.fixture
 def client(tmp_path):
     """A client of `transformers serve`, which runs in the folder of the test."""
     openai = pytest.importorskip("openai", reason="openai is not installed")
-    pytest.importorskip("fastapi", reason="fastapi is not installed")
+    pytest.importorskip("uvicorn", reason="uvicorn is not installed")
     port = free_port()
-    line = ["transformers", "serve", "--port", str(port), "--device", "cpu", "--dtype", "float32"]
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(
-            [*command(line), "--trust-remote-code"],
-            cwd=tmp_path,
-            env=surroundings(tmp_path),
-            stdout=log,
-            stderr=log,
-        )
-        try:
-            wait_for(port, process)
-            yield openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none")
-        finally:
-            process.terminate()
-            process.wait()
+    line = f"transformers serve --port {port} --device cpu --dtype float32 --trust-remote-code"
+    with serving([line.split()], port, tmp_path):
+        yield openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none")
 
 
 @torch.no_grad()
