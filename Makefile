@@ -39,9 +39,9 @@ test-newest: .venv-newest/ready ## the quick tests, on the newest transformers a
 	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade $(NEWEST)
 	.venv-newest/bin/python -m pytest $(QUICK) $(ARGS)
 
-# Their file alone: the other tests import what the environment of the engines does not have.
+# These files alone: the other tests import what the environment of the engines does not have.
 test-engines: .venv-engines/ready ## the tests that need ctranslate2, vLLM and sentence-transformers
-	.venv-engines/bin/python -m pytest -n 0 -m engine tests/test_engines.py $(ARGS)
+	.venv-engines/bin/python -m pytest -n 0 -m engine tests/test_engines.py tests/runtimes/test_page.py $(ARGS)
 
 # As one process: each runtime takes all cores for itself.
 test-runtimes: .venv-runtimes/ready ## the tests that need the runtimes that we export to
@@ -108,7 +108,7 @@ clean: ## remove the environments, the caches and what the demo wrote
 	@echo "setting up $(@D) (minutes, the first time)"
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
-		--constraint $< --editable '.[test,runtimes]'
+		--constraint $< --editable '.[test,runtimes,tools]'
 	@touch $@
 
 # Without their dependencies: constraints-quantisers.txt says why.
