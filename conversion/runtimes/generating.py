@@ -79,10 +79,12 @@ class InGenerate(PreTrainedModel, GenerationMixin):
                 "position_ids": positions,
             }
         else:
-            ids = decoder_input_ids
+            ids, states = decoder_input_ids, encoder_outputs.last_hidden_state
+            if attention_mask is None:
+                attention_mask = torch.ones(states.shape[:2], dtype=torch.long)
             inputs = {
                 "input_ids": ids,
-                "encoder_hidden_states": encoder_outputs.last_hidden_state,
+                "encoder_hidden_states": states,
                 "encoder_attention_mask": attention_mask,
             }
         logits, held = self.graphs.decode(inputs, past)
@@ -102,5 +104,7 @@ class GraphEncoder:
     def __call__(self, **inputs):
         return self.forward(**inputs)
 
-    def forward(self, input_ids, attention_mask, **kwargs) -> BaseModelOutput:
+    def forward(self, input_ids, attention_mask=None, **kwargs) -> BaseModelOutput:
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
         return BaseModelOutput(last_hidden_state=self.graphs.encode(input_ids, attention_mask))
