@@ -16,7 +16,7 @@ from hf_tformer.__main__ import main
 from hf_tformer.check import fresh_process, report, same_answers
 from hf_tformer.check.behind_walls import Outcome
 from hf_tformer.check.folder import CheckError, Folder
-from hf_tformer.check.package_code import package_code, with_auto_map
+from hf_tformer.check.package_code import package_auto_map, package_code, with_auto_map
 from hf_tformer.check.same_answers import Answers, Comparison, differences
 from hf_tformer.model.configuration_base import FORMAT_VERSION
 from hf_tformer.publish import card as publish_card
@@ -58,10 +58,12 @@ def test_a_folder_of_yesterday_gets_todays_code_and_answers_as_it_did(family, tm
     assert re.search(r"attention.py +\w{8} → \w{8}\n", output)
     assert re.search(r"masks.py +-{8} → \w{8}\n", output)
     assert re.search(r"beams.py +\w{8} → -{8}\n", output)
-    auto_map = json.loads(kept["config.json"])["auto_map"]
-    heads = ", ".join(sorted(name for name in auto_map if name != "AutoConfig"))
+    found, config = content(folder), json.loads(kept.pop("config.json"))
+    heads = ", ".join(sorted(name for name in config["auto_map"] if name != "AutoConfig"))
     assert f"answers are equal: {heads}\n" in output
-    assert content(folder) == kept | todays_code(family)
+    config["auto_map"] = package_auto_map(f"tformer_{family}")  # with heads that are new
+    assert json.loads(found.pop("config.json")) == config
+    assert found == kept | todays_code(family)
     after = (folder / "model.safetensors").stat()
     assert (after.st_ino, after.st_mtime_ns) == (weights.st_ino, weights.st_mtime_ns)
     expect_same_answers([folder], family, tmp_path)
