@@ -52,8 +52,8 @@ def olmo2_to_ours(theirs: Config) -> Fields:
 
 def olmo2_to_theirs(ours: Config) -> Fields:
     require(ours, "OLMo-2", sliding_window=None)
-    rope = full_rotation(ours, "OLMo-2")
-    return {**to_theirs(ours, "OLMo-2"), "rope_parameters": rope}
+    fields = to_theirs(ours, "OLMo-2")
+    return {**fields, "rope_parameters": full_rotation(ours, "OLMo-2")}
 
 
 def olmo3_to_ours(theirs: Config) -> Fields:

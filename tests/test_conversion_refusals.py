@@ -246,6 +246,7 @@ OUR_REFUSALS = [
     ("gemma2", {"attention_scale": 0.3, **GEMMA2}),
     ("gemma3_text", {"attn_logit_softcapping": 1.5, "qk_norm": True, **GEMMA2}),
     ("olmo2", {"sliding_window": 4, **BEHIND}),
+    ("olmo2", {"position_embedding_type": "learned", **BEHIND}),
     ("olmo3", {"attention_output_bias": True, **BEHIND}),
     ("exaone4", {"no_rope_layers": [0, 1], **BEHIND, "qk_norm": True}),
     ("exaone4", {"mlp_bias": True, **BEHIND, "qk_norm": True}),
