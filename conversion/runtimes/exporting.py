@@ -73,14 +73,14 @@ def export_to_runtime(
     with appearing(dst, src, size) as folder:
         save_config(config, folder)
         disagreements = tuple(companions.save(folder))
-        answers = ask(source) if verify else None
+        answers = ask(source, runtime) if verify else None
         gc.collect()
         runtime.write(source, folder)
         gc.collect()  # graphs and their models hold each other
         proof = None
         if answers is not None:
             running = runtime.open(source, folder)
-            proof = prove(answers, running, runtime.title, runtime.tolerance[dtype])
+            proof = prove(answers, running, runtime.title, runtime.tolerance_for(source))
             del running
         seconds = time.perf_counter() - began
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -11,11 +11,10 @@ from transformers import GenerationConfig, PreTrainedModel
 from ..models import Reader
 from ..proof import finite_logits, padded_batch, random_ids
 from ..rules import ConversionError
-from .runtime import Batch, Running, Source, Texts
+from .runtime import Batch, Running, Runtime, Source, Texts
 
 PROMPTS = (3, 9, 6)  # tokens; no export has seen these lengths
 NEW = 24  # tokens that are written after each
-BEAMS = (1, 4)
 EXACT = 1e-4  # of the largest logit: what rounding explains
 
 
@@ -47,14 +46,14 @@ class Proof:
     equal_texts: dict[int, tuple[int, int]]  # number of beams → (equal, all)
 
 
-def ask(source: Source) -> Answers:
-    """Our own answers."""
-    reader = source.reader()
+def ask(source: Source, runtime: Runtime) -> Answers:
+    """Our own answers to what the runtime can be asked."""
+    reader = runtime.reader(source)
     batches = [begun(batch, reader.model) for batch in (padded_batch(reader), single_text(reader))]
     logits = [finite_logits(reader, batch, source.folder) for batch in batches]
     prompts = prompts_for(reader) if source.generates else []
     new_tokens = min(NEW, reader.longest - max(map(len, prompts), default=0))
-    written = {n: write(reader.model, prompts, new_tokens, n) for n in BEAMS if prompts}
+    written = {n: write(reader.model, prompts, new_tokens, n) for n in runtime.beams if prompts}
     return Answers(batches, logits, prompts, written, new_tokens)
 
 

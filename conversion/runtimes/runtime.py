@@ -76,6 +76,15 @@ class Runtime(ABC):
     language: str = "python"  # of `program`
     marks: tuple[str, ...] = ()  # files, one of which a folder has that `open_exported` opens
     tolerance: dict[str, float]
+    beams: tuple[int, ...] = (1, 4)  # that it searches with
+
+    def reader(self, source: Source) -> Reader:
+        """Our model, to be asked what this runtime can be asked."""
+        return source.reader()
+
+    def tolerance_for(self, source: Source) -> float:
+        """That of its dtype, where the runtime computes all models alike."""
+        return self.tolerance[source.dtype]
 
     @abstractmethod
     def refuse(self, source: Source) -> None:
