@@ -1,0 +1,334 @@
+"""The architectures of llama.cpp that ours can be: a format, and what a graph takes for granted.
+
+The format translates the configuration and names the tensors. What llama.cpp has fixed beyond that
+stands here, as values of our own fields.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from hf_tformer.model.layer_types import is_by_kind
+
+from ...errors import ConversionError, UnexpressibleError
+from ...formats import BIASES, ENCODER, choose, plain_attention_scale, require
+from ...llama import layer_types_of
+from ...models import Config, Fields
+from ...transforms import InterleavedHeads, RotaryPairs
+
+SILU = ("silu", "swish")
+GELU = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu")  # it approximates the last one
+PLAIN = ("default", "linear", "yarn")  # kinds of rotation
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+def no_more(ours: Config) -> Fields:
+    return {}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A graph of llama.cpp. `form` is the format whose names of tensors it knows.
+
+    `acts`, `rotations` and `choices` are the values of our fields that it computes; `refuses` are
+    functions that say the rest. `more` gives what its file says besides what all files say.
+    `layout` is by the end of their names: how their tensor becomes llama.cpp's. A graph that
+    `needs_head` reads none from the embeddings, so a tied one is written twice.
+    """
+
+    name: str
+    form: str
+    acts: tuple[str, ...] = SILU
+    rotations: tuple[str, ...] = PLAIN
+    choices: dict[str, tuple] = field(default_factory=dict)
+    refuses: tuple[Callable[[Config, str], None], ...] = ()
+    more: Callable[[Config], Fields] = no_more
+    layout: dict[str, Callable] = field(default_factory=dict)
+    needs_head: bool = False
+
+
+def turned(heads: str) -> Callable:
+    """Rows of queries or keys for a graph that turns neighbours, where ours turns halves."""
+    return lambda tensor, ours: RotaryPairs(heads).inverse((tensor,), ours)[0]
+
+
+def side_by_side(tensor: torch.Tensor, ours: Config) -> torch.Tensor:
+    """Queries of all heads, then keys, then values; theirs has those of a head together."""
+    return torch.cat(InterleavedHeads().forward((tensor,), ours))
+
+
+def transposed(tensor: torch.Tensor, ours: Config) -> torch.Tensor:
+    return tensor.t()
+
+
+def one_more(tensor: torch.Tensor, ours: Config) -> torch.Tensor:
+    """The weight of a norm that theirs adds to one."""
+    return tensor + 1
+
+
+def without_padding(tensor: torch.Tensor, ours: Config) -> torch.Tensor:
+    """Positions from the first that a text has; what stands before is read by padding alone."""
+    return tensor[-ours.max_position_embeddings :]
+
+
+def smaller_logits(tensor: torch.Tensor, ours: Config) -> torch.Tensor:
+    """Its logits are not scaled; the norm before them may be."""
+    return tensor * ours.logit_scale
+
+
+NEIGHBOURS = {
+    f"{x}_proj.{kind}": turned(heads)
+    for x, heads in (("q", "num_attention_heads"), ("k", "num_key_value_heads"))
+    for kind in ("weight", "bias")
+}
+TOGETHER = {f"query_key_value.{kind}": side_by_side for kind in ("weight", "bias")}
+BIGCODE = {f"c_attn.{kind}": side_by_side for kind in ("weight", "bias")}
+CONV1D = {f"{name}.weight": transposed for name in ("c_attn", "c_proj", "c_fc")}
+OFFSET = {"norm.weight": one_more}
+
+
+def no_windows(ours: Config, reader: str) -> None:
+    """One as long as any text changes nothing."""
+    if getattr(ours, "sliding_window", None) and ours.sliding_window < ours.max_position_embeddings:
+        raise UnexpressibleError("sliding_window", ours.sliding_window, reader, (None,))
+
+
+def square_projections(ours: Config, reader: str) -> None:
+    require(ours, reader, head_dim=ours.hidden_size / ours.num_attention_heads)
+
+
+def windows(period: int) -> Callable[[Config, str], None]:
+    """They are in all layers but the last of each period, or nowhere."""
+
+    def refuse_others(ours: Config, reader: str) -> None:
+        kinds = layer_types_of(ours)
+        usual = [FULL if (i + 1) % period == 0 else SLIDING for i in range(len(kinds))]
+        if SLIDING in kinds and kinds != usual:
+            raise UnexpressibleError("layer_types", kinds, reader, (usual,))
+        if SLIDING in kinds and FULL not in kinds:  # it aborts
+            raise ConversionError(
+                f"num_hidden_layers is {len(kinds)}, but {reader} needs a layer without a window, "
+                f"which is each {period}th: only {period} layers or more convert"
+            )
+
+    return refuse_others
+
+
+def one_pace(ours: Config, reader: str) -> None:
+    """Layers with windows turn as fast as the others, whatever is said."""
+    rope = getattr(ours, "rope_parameters", {})
+    paces = {one["rope_theta"] for one in rope.values()} if is_by_kind(rope) else {}
+    if len(paces) > 1:
+        raise ConversionError(
+            f"rope_theta is one of {sorted(paces)} in the kinds of layers, but {reader} turns all "
+            "alike: only one number converts"
+        )
+
+
+def window(ours: Config) -> Fields:
+    slides = SLIDING in layer_types_of(ours)
+    return {"attention.sliding_window": ours.sliding_window} if slides else {}
+
+
+def no_rotation_in_each_fourth(ours: Config, reader: str) -> None:
+    usual = [int((i + 1) % 4 != 0) for i in range(ours.num_hidden_layers)]
+    if (ours.no_rope_layers or [1] * len(usual)) != usual:
+        raise UnexpressibleError("no_rope_layers", ours.no_rope_layers, reader, (usual,))
+
+
+def scale_of_gemma(layers_of_27b: int) -> Callable[[Config, str], None]:
+    """It takes a model for the largest by the number of its layers."""
+
+    def refuse_others(ours: Config, reader: str) -> None:
+        heads = ours.num_attention_heads
+        is_largest = ours.num_hidden_layers == layers_of_27b
+        scale = (ours.hidden_size // heads if is_largest else ours.head_dim) ** -0.5
+        if abs((ours.attention_scale or ours.head_dim**-0.5) - scale) > 1e-9:
+            raise UnexpressibleError("attention_scale", ours.attention_scale, reader, (scale,))
+
+    return refuse_others
+
+
+def not_64_layers(ours: Config, reader: str) -> None:
+    """It would read windows into them."""
+    if ours.num_hidden_layers == 64:
+        raise UnexpressibleError("num_hidden_layers", 64, reader, (63, 65))
+
+
+def of_cohere(ours: Config) -> Fields:
+    return {"logit_scale": float(ours.logit_scale), **window(ours)}
+
+
+def of_gemma2(ours: Config) -> Fields:
+    caps = {
+        f"{name}_logit_softcapping": float(getattr(ours, f"{field}_logit_softcapping") or 0)
+        for name, field in (("attn", "attn"), ("final", "final"))
+    }
+    return {**window(ours), **caps}
+
+
+def of_granite(ours: Config) -> Fields:
+    root = ours.hidden_size**0.5
+    return {
+        "attention.scale": float(ours.attention_scale or ours.head_dim**-0.5),
+        "embedding_scale": float(
+            root if ours.scale_embedding is True else ours.scale_embedding or 1
+        ),
+        "residual_scale": float(ours.residual_multiplier),
+        "logit_scale": 1 / ours.logit_scale,
+    }
+
+
+def of_t5(ours: Config) -> Fields:
+    return {
+        "decoder_block_count": ours.decoder_layers,
+        "attention.relative_buckets_count": 32,
+        "decoder_start_token_id": ours.decoder_start_token_id,
+    }
+
+
+def act_of_t5(ours: Config, reader: str) -> None:
+    choose(ours, reader, hidden_act=GELU if ours.mlp_type == "gated" else ("relu",))
+
+
+def shorter_decoder(ours: Config, reader: str) -> None:
+    """It counts the layers of the encoder when it makes room."""
+    if ours.decoder_layers > ours.encoder_layers:
+        deepest = range(1, ours.encoder_layers + 1)
+        raise UnexpressibleError("decoder_layers", ours.decoder_layers, reader, (*deepest,))
+
+
+def of_bert(ours: Config) -> Fields:
+    return {"attention.causal": False}
+
+
+def no_head(ours: Config, reader: str) -> None:
+    """Of what is on top of an encoder, it computes nothing."""
+    named = ours.architectures
+    if named != [ENCODER.model_name]:
+        raise UnexpressibleError("architectures", named, reader, ([ENCODER.model_name],))
+
+
+NO_BIASES = dict.fromkeys(BIASES, (False,))
+ALL_BIASES = dict.fromkeys(BIASES, (True,))
+NO_OUTPUT_BIAS = {"attention_output_bias": (False,)}
+QKV_BIASES = {**NO_OUTPUT_BIAS, "mlp_bias": (False,)}  # or none
+TIED = {**NO_OUTPUT_BIAS, "tie_word_embeddings": (True,)}
+PLAIN_SCORES = (no_windows, plain_attention_scale)
+SQUARE = (*PLAIN_SCORES, square_projections)
+LLAMA = Architecture(
+    "llama", "llama", rotations=(*PLAIN, "llama3"), refuses=PLAIN_SCORES, layout=NEIGHBOURS
+)
+ARCHITECTURES = (
+    LLAMA,
+    replace(LLAMA, form="mistral"),
+    Architecture("qwen2", "qwen2", refuses=SQUARE),
+    Architecture("qwen3", "qwen3", choices=NO_OUTPUT_BIAS, refuses=PLAIN_SCORES),
+    Architecture("gpt2", "gpt2", GELU, refuses=PLAIN_SCORES, layout=CONV1D),
+    Architecture("gemma", "gemma", GELU, choices=TIED, refuses=PLAIN_SCORES, layout=OFFSET),
+    Architecture(
+        "gemma2",
+        "gemma2",
+        GELU,
+        choices=TIED,
+        refuses=(windows(2), scale_of_gemma(46)),
+        more=of_gemma2,
+        layout=OFFSET,
+    ),
+    Architecture(
+        "gemma3",
+        "gemma3_text",
+        GELU,
+        choices=TIED,
+        refuses=(windows(6), scale_of_gemma(62)),
+        more=of_gemma2,
+        layout=OFFSET,
+    ),
+    Architecture("olmo", "olmo", choices=NO_OUTPUT_BIAS, refuses=SQUARE, layout=NEIGHBOURS),
+    Architecture("olmo2", "olmo2", choices=NO_OUTPUT_BIAS, refuses=SQUARE, needs_head=True),
+    Architecture(
+        "olmo2",
+        "olmo3",
+        choices=NO_OUTPUT_BIAS,
+        refuses=(windows(4), plain_attention_scale, square_projections, one_pace),
+        more=window,
+        needs_head=True,
+    ),
+    Architecture("phi3", "phi3", refuses=SQUARE),
+    Architecture("phi2", "phi", GELU, refuses=SQUARE, needs_head=True),
+    Architecture("stablelm", "stablelm", refuses=PLAIN_SCORES, needs_head=True),
+    Architecture("starcoder2", "starcoder2", GELU, choices=ALL_BIASES, refuses=SQUARE),
+    Architecture("starcoder", "gpt_bigcode", GELU, refuses=PLAIN_SCORES, layout=BIGCODE),
+    Architecture(
+        "gptneox",
+        "gpt_neox",
+        GELU,
+        refuses=PLAIN_SCORES,
+        more=lambda ours: {"use_parallel_residual": ours.parallel_residual is not None},
+        layout=TOGETHER,
+        needs_head=True,
+    ),
+    Architecture(
+        "falcon",
+        "falcon",
+        GELU,
+        choices={**NO_BIASES, "parallel_residual": ("shared", "own")},
+        refuses=PLAIN_SCORES,
+        layout=TOGETHER,
+    ),
+    Architecture(
+        "mpt",
+        "mpt",
+        GELU,
+        refuses=PLAIN_SCORES,
+        more=lambda ours: {"attention.max_alibi_bias": 8.0},
+    ),
+    Architecture("bloom", "bloom", GELU, refuses=PLAIN_SCORES, layout=TOGETHER),
+    Architecture("command-r", "cohere", choices=TIED, refuses=SQUARE, more=of_cohere),
+    Architecture(
+        "cohere2",
+        "cohere2",
+        choices=TIED,
+        refuses=(windows(4), plain_attention_scale, square_projections),
+        more=of_cohere,
+    ),
+    Architecture("granite", "granite", refuses=(no_windows,), more=of_granite, layout=NEIGHBOURS),
+    Architecture(
+        "smollm3",
+        "smollm3",
+        choices=QKV_BIASES,
+        refuses=(*PLAIN_SCORES, no_rotation_in_each_fourth),
+        layout=NEIGHBOURS,
+    ),
+    Architecture("exaone4", "exaone4", refuses=(*SQUARE, not_64_layers)),
+    Architecture("chatglm", "glm", refuses=SQUARE),
+    Architecture("glm4", "glm4", refuses=PLAIN_SCORES),
+    Architecture(
+        "arcee", "arcee", ("relu2",), choices=NO_BIASES, refuses=PLAIN_SCORES, layout=NEIGHBOURS
+    ),
+    Architecture("seed_oss", "seed_oss", choices=QKV_BIASES, refuses=PLAIN_SCORES),
+    Architecture("ernie4_5", "ernie4_5", refuses=PLAIN_SCORES),
+    *(
+        Architecture(
+            "t5",
+            form,
+            (*GELU, "relu"),
+            refuses=(act_of_t5, shorter_decoder),
+            more=of_t5,
+            layout={"decoder.final_layer_norm.weight": smaller_logits},
+        )
+        for form in ("t5", "umt5")
+    ),
+    *(
+        Architecture(
+            "bert",
+            form,
+            GELU,
+            refuses=(no_head, *PLAIN_SCORES),
+            more=of_bert,
+            layout={"position_embeddings.weight": without_padding},
+        )
+        for form in ("bert", "roberta", "distilbert")
+    ),
+)

@@ -1,0 +1,150 @@
+"""GGUF as a runtime: what is refused, written and opened.
+
+Smaller numbers than q8_0 are left to llama.cpp's own quantiser, `llama-quantize model.gguf
+small.gguf Q4_K_M`, which reads what is written here.
+"""
+
+import contextlib
+import unicodedata
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from transformers import GenerationConfig
+
+from ...errors import ConversionError
+from ...models import Fields, Reader
+from ..runtime import Running, Runtime, Source
+from .expressing import express
+from .modelfile import modelfile
+from .pre_tokenizers import TEXT
+from .running import LlamaCpp
+from .tensors import refuse_rows, write_tensors
+from .tokenizer import tokenizer_fields
+
+FILE = "model.gguf"
+FILE_TYPES = {"float32": 0, "float16": 1, "q8_0": 7, "bfloat16": 32}  # llama.cpp's numbers
+EXACT_ACTS = ("silu", "swish", "relu", "relu2")
+TABLE = 5e-3  # of the largest logit: what a table in float16 explains
+
+PROGRAM = """\
+from cyllama import LLM  # or: llama-cli -m {path}; ollama create {name} -f {name}/Modelfile
+
+llm = LLM("{path}", max_tokens=20)
+print(llm("Once upon a time"))"""
+EMBEDDING_PROGRAM = """\
+from cyllama.rag import Embedder  # or: llama-embedding -m {path} -p "some text"
+
+embedder = Embedder("{path}")
+print(embedder.embed("some text"))"""
+
+
+class Gguf(Runtime):
+    name = "gguf"
+    title = "llama.cpp"
+    packages = ("gguf", "cyllama")
+    extra = "gguf"
+    library_name = "gguf"
+    # Products of rounded weights round what they are multiplied with, too; random models, which
+    # shrink nothing, are the worst of all. A part of the file at a wrong place differs by 1.
+    tolerance: ClassVar = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 2e-1, "q8_0": 4e-1}
+    beams = (1,)
+
+    def reader(self, source: Source) -> Reader:
+        """It reads all tokens as those of the first segment."""
+        return replace(source.reader(), types=0)
+
+    def tolerance_for(self, source: Source) -> float:
+        """It has activations like GELU in a table of float16."""
+        is_exact = source.config.hidden_act in EXACT_ACTS
+        return max(super().tolerance_for(source), 0 if is_exact else TABLE)
+
+    def refuse(self, source: Source) -> None:
+        express(source)
+        refuse_rows(source)
+        tokenizer_of(source)
+
+    def write(self, source: Source, folder: Path) -> None:
+        import gguf
+
+        model, ends = express(source), ends_of(source)
+        with contextlib.closing(gguf.GGUFWriter(folder / FILE, model.architecture.name)) as writer:
+            writer.add_name(source.folder.resolve().name)
+            writer.add_file_type(FILE_TYPES[source.dtype])
+            writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+            for name, value in {
+                **{f"{model.architecture.name}.{name}": x for name, x in model.fields.items()},
+                **tokenizer_of(source),
+            }.items():
+                add(writer, name, value)
+            write_tensors(writer, source, model)
+        if source.generates and not source.config.is_encoder_decoder:  # what Ollama runs
+            longest = source.config.max_position_embeddings
+            text = modelfile(FILE, source.tokenizer, longest, ends)
+            (folder / "Modelfile").write_text(text, encoding="utf-8")
+
+    def open(self, source: Source, folder: Path) -> Running:
+        running = LlamaCpp(folder / FILE, source)
+        refuse_other_ids(source, running)
+        return running
+
+    def program(self, source: Source, name: str) -> str:
+        program = EMBEDDING_PROGRAM if source.library.is_encoder else PROGRAM
+        return program.format(name=name, path=f"{name}/{FILE}")
+
+
+def tokenizer_of(source: Source) -> Fields:
+    rows = source.config.vocab_size
+    fields = tokenizer_fields(source.tokenizer, rows, ends_of(source))
+    if source.library.is_encoder:
+        fields["ggml.token_type_count"] = max(1, source.config.type_vocab_size)
+    return {f"tokenizer.{name}": value for name, value in fields.items()}
+
+
+def ends_of(source: Source) -> list[int]:
+    """The tokens that end a text; llama.cpp takes one of its own where there is none."""
+    habits = source.config
+    if (source.folder / "generation_config.json").is_file():
+        habits = GenerationConfig.from_pretrained(source.folder)
+    ends = habits.eos_token_id
+    ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    if source.generates and not ends:
+        raise ConversionError(
+            "eos_token_id is None, and llama.cpp takes another token for the end of a text: set it "
+            "in generation_config.json"
+        )
+    return ends
+
+
+def add(writer, name: str, value: object) -> None:
+    """By the type that a value has in Python; whole numbers are never negative."""
+    ways = {
+        bool: writer.add_bool,
+        int: writer.add_uint32,
+        float: writer.add_float32,
+        str: writer.add_string,
+        list: writer.add_array,
+        bytes: writer.add_array,
+    }
+    ways[type(value)](name, value)
+
+
+def refuse_other_ids(source: Source, running: LlamaCpp) -> None:
+    text = TEXT
+    if source.tokenizer.backend_tokenizer.model.__class__.__name__ == "WordPiece":
+        # Its word pieces know the marks of European letters alone.
+        text = " ".join(word for word in TEXT.split() if not has_marks(word))
+    expected, actual = source.tokenizer(text)["input_ids"], running.ids(text)
+    if actual != expected:
+        pairs = enumerate(zip(actual, expected, strict=False))
+        place = next((i for i, (x, y) in pairs if x != y), min(len(actual), len(expected)))
+        near = source.tokenizer.decode(expected[max(0, place - 3) : place + 3])
+        raise ConversionError(
+            f"llama.cpp makes other ids of a text than this tokenizer, first near {near!r}: "
+            f"{actual[place : place + 3]} instead of {expected[place : place + 3]}; nothing is "
+            "kept, please report this tokenizer"
+        )
+
+
+def has_marks(word: str) -> bool:
+    return any(unicodedata.category(c) == "Mn" or "\uac00" <= c <= "\ud7a3" for c in word)

@@ -1,0 +1,112 @@
+"""The tensors of a GGUF file: as the conversion gives them, in llama.cpp's layout and names."""
+
+import torch
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from ...checkpoints import Tensors
+from ...convert import Request, converted_tensors, rounded
+from ...rules import ConversionError, Side, plan
+from ..runtime import Source
+from .expressing import Expressed
+
+TYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0"}
+BLOCK = 32  # numbers of a row that share a scale in q8_0
+# What llama.cpp reads in float32 alone, besides vectors.
+EXACT = ("position_embd.weight", "token_types.weight", "attn_rel_b.weight")
+
+
+def refuse_rows(source: Source) -> None:
+    """q8_0 stores rows by whole blocks."""
+    ours = source.config
+    rows = {
+        "hidden_size": ours.hidden_size,
+        "intermediate_size": ours.intermediate_size,
+        "num_attention_heads * head_dim": ours.num_attention_heads * ours.head_dim,
+    }
+    for name, size in rows.items():
+        if source.dtype == "q8_0" and size % BLOCK:
+            raise ConversionError(
+                f"{name} is {size}, but q8_0 stores rows of whole blocks of {BLOCK}: choose "
+                "float16 or bfloat16"
+            )
+
+
+def write_tensors(writer, source: Source, model: Expressed) -> None:
+    """Tells the writer about all tensors, then gives them, one at a time."""
+    theirs = model.form.theirs.build(model.theirs)
+    ours = source.library.build(source.config)
+    rules = model.form.table(model.theirs)
+    steps = plan(rules, Side.of(ours).shapes)
+    shapes = Side.of(theirs).shapes
+    names = [name for step in steps for name in step.targets(to_ours=False)]
+    meta = ((name, torch.empty(shapes[name], device="meta")) for name in names)
+    kinds = {}
+    for name, tensor in laid_out(meta, model, source):
+        kinds[name] = kind = type_of(name, tensor, source.dtype)
+        writer.add_tensor_info(name, tensor.shape, float, size_of(tensor, kind), kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    request = Request(source.folder, source.folder, model.form, "export")
+    checkpoint = source.library.checkpoint(source.folder)
+    tensors, _, _ = converted_tensors(request, rules, checkpoint, ours, theirs)
+    for name, tensor in laid_out(tensors, model, source):
+        writer.write_tensor_data(numbers(name, tensor, kinds[name]))
+        del tensor  # before the next one is read
+
+
+def laid_out(tensors: Tensors, model: Expressed, source: Source) -> Tensors:
+    """By llama.cpp's names, in its layout."""
+    import gguf
+
+    architecture, ours = model.architecture, source.config
+    number = next(i for i, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture.name)
+    layers = max(ours.num_hidden_layers, getattr(ours, "decoder_layers", 0))
+    names = gguf.get_tensor_name_map(number, layers)
+    yield from extra_tensors(model)
+    for name, tensor in tensors:
+        change = next((f for end, f in architecture.layout.items() if name.endswith(end)), None)
+        if change is not None:
+            tensor = change(tensor, ours)
+        bare = name.removeprefix("transformer.")  # as BLOOM's base model is saved
+        found = (names.get_name(n, try_suffixes=(".weight", ".bias")) for n in (name, bare))
+        named = next(filter(None, found), None)
+        if named is None:
+            raise ConversionError(f"{name} has no name in llama.cpp's {architecture.name}")
+        yield named, tensor
+        if named == "token_embd.weight" and architecture.needs_head and ours.tie_word_embeddings:
+            yield "output.weight", tensor
+        del tensor
+
+
+def extra_tensors(model: Expressed) -> Tensors:
+    """The factor of each frequency that llama3 slows down, which no model stores."""
+    rope = getattr(model.theirs, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "llama3":
+        plain, _ = ROPE_INIT_FUNCTIONS["linear"](model.theirs, "cpu")
+        slowed, _ = ROPE_INIT_FUNCTIONS["llama3"](model.theirs, "cpu")
+        yield "rope_freqs.weight", plain * rope["factor"] / slowed
+
+
+def type_of(name: str, tensor: torch.Tensor, dtype: str):
+    import gguf
+
+    exact = tensor.ndim == 1 or name.endswith(EXACT)
+    return gguf.GGMLQuantizationType["F32" if exact else TYPES[dtype]]
+
+
+def size_of(tensor: torch.Tensor, kind) -> int:
+    import gguf
+
+    block, size = gguf.GGML_QUANT_SIZES[kind]
+    return tensor.numel() // block * size
+
+
+def numbers(name: str, tensor: torch.Tensor, kind):
+    import gguf
+
+    if kind.name in ("F16", "BF16"):
+        dtype = torch.float16 if kind.name == "F16" else torch.bfloat16
+        _, tensor = next(rounded([(name, tensor)], dtype))
+        return tensor.contiguous().view(torch.int16).numpy()
+    return gguf.quants.quantize(tensor.float().contiguous().numpy(), kind)
