@@ -42,6 +42,7 @@ class LlamaCpp(Running):
         params.n_seq_max = rows
         params.type_k = params.type_v = 0  # float32
         params.flash_attn_type = 0  # none
+        params.n_threads = params.n_threads_batch = torch.get_num_threads()
         if self.source.library.is_encoder:
             params.embeddings = True
             params.pooling_type = 0  # none
