@@ -51,10 +51,14 @@ class Made(Runtime):
         (folder / "weights.made").write_bytes(b"1")
         if self.fault == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.fault == "cannot write":
+            raise NotImplementedError("no such operator")
         if self.fault == "full":
             raise OSError(28, "No space left on device", str(folder / "weights.made"))
 
     def open(self, source, folder):
+        if self.fault == "cannot run":
+            raise RuntimeError("no such kernel")
         return Ours(source, self.fault == "text", 0.01 if self.fault == "logits" else 0.0)
 
     def program(self, source, name):
@@ -102,6 +106,8 @@ def test_an_export_says_what_was_proven_and_how_it_is_opened(made, ours, tmp_pat
         ("logits", "the answers of Made differ by 1.0e-02"),
         ("text", "writes other tokens than generate"),
         ("full", "the disk was full"),
+        ("cannot write", "cannot be made from this model (NotImplementedError: no such operator)"),
+        ("cannot run", "were made, but do not run (RuntimeError: no such kernel)"),
     ],
 )
 def test_what_is_not_proven_is_not_kept(made, ours, tmp_path, capsys, fault, sentence):

@@ -1,15 +1,17 @@
 """From a folder of ours to files of a runtime, proven there, whole or not at all."""
 
+import contextlib
 import gc
 import json
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformers import PreTrainedConfig
 
-from ..companions import Companions
+from ..companions import Companions, first_line
 from ..destination import appearing
 from ..formats import DECODER, OURS
 from ..heads import architecture_of
@@ -75,18 +77,34 @@ def export_to_runtime(
         disagreements = tuple(companions.save(folder))
         answers = ask(source, runtime) if verify else None
         gc.collect()
-        runtime.write(source, folder)
+        with in_a_sentence("cannot be made from this model", runtime):
+            runtime.write(source, folder)
         gc.collect()  # graphs and their models hold each other
         proof = None
         if answers is not None:
-            running = runtime.open(source, folder)
-            proof = prove(answers, running, runtime.title, runtime.tolerance_for(source))
+            with in_a_sentence("were made, but do not run", runtime):
+                running = runtime.open(source, folder)
+                proof = prove(answers, running, runtime.title, runtime.tolerance_for(source))
             del running
         seconds = time.perf_counter() - began
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         done = Export(Path(dst), runtime, dtype, size, seconds, proof, disagreements)
         write_card(folder, source, done)
     return done
+
+
+@contextlib.contextmanager
+def in_a_sentence(what: str, runtime: Runtime) -> Iterator[None]:
+    """Exporters and runtimes raise in many ways what they cannot do."""
+    try:
+        yield
+    except (ConversionError, OSError):
+        raise
+    except Exception as error:
+        raise ConversionError(
+            f"files for {runtime.title} {what} ({first_line(error)}): nothing is kept; please "
+            "report this configuration"
+        ) from error
 
 
 def library_of(folder: str | os.PathLike) -> Library:
