@@ -45,7 +45,7 @@ class ScoreBias(nn.Module):
         self.check_backend()
         distance = distances(hidden_states, past_key_values)
         # A view for each text: flex attention looks up in all of them.
-        dtype, shape = hidden_states.dtype, (len(hidden_states), -1, -1, -1)
+        dtype, shape = hidden_states.dtype, (hidden_states.shape[0], -1, -1, -1)
         return [bias.to(dtype).expand(shape) for bias in self.of(distance)]
 
 

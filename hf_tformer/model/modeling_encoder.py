@@ -94,7 +94,7 @@ def find_documents(config, attention_mask, position_ids):
     if position_ids is None or attention_mask is not None:
         return None
     documents = find_packed_sequence_indices(position_ids)
-    if documents is not None and len(documents) > 1 and is_flash_attention_requested(config):
+    if documents is not None and is_flash_attention_requested(config) and len(documents) > 1:
         raise ValueError(
             f"packed texts stand in a batch of {len(documents)}, and flash attention keeps them "
             "apart only in a batch of one: pack them into one row"
@@ -338,7 +338,7 @@ def first_token(hidden_states, attention_mask):
     if not is_padding_mask(attention_mask):
         return hidden_states[:, 0]
     first = attention_mask.to(hidden_states.device).int().argmax(-1)
-    return hidden_states[torch.arange(len(first), device=first.device), first]
+    return hidden_states[torch.arange(first.shape[0], device=first.device), first]
 
 
 def mean_token(hidden_states, attention_mask):
