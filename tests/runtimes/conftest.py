@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+import torch
+from families import DECODER
 
 PAGE = Path(__file__).parents[2] / "EXPORTS.md"
 
@@ -20,3 +22,28 @@ def table(request):
         from exports_page import page
 
         PAGE.write_text(page(rows), encoding="utf-8")
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A folder of a decoder with a tokenizer of its own, and that tokenizer."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.BPE())
+    words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    special = ["<pad>", "<s>", "</s>"]
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=special, initial_alphabet=alphabet)
+    words.train_from_iterator(["to be or not to be, that is the question"], trainer)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
+    )
+    model = DECODER.build(vocab_size=len(tokenizer), bos_token_id=1, eos_token_id=2)
+    # It writes whole words: bytes that are no text are shown by each tool in its own way.
+    with torch.no_grad():
+        model.get_output_embeddings().weight[:259] *= 0.1
+    model.save_pretrained(tmp_path / "ours")
+    tokenizer.save_pretrained(tmp_path / "ours")
+    return model, tokenizer
