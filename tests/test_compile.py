@@ -5,7 +5,7 @@ The aot_eager backend traces and differentiates like the real one but needs no C
 
 import pytest
 import torch
-from families import ENCODER, FAMILIES, SEQ2SEQ, WRITERS, by_writers, pad, random_rows
+from families import DECODER, ENCODER, FAMILIES, SEQ2SEQ, WRITERS, by_writers, pad, random_rows
 from leaves import LEAVES, WINDOWS, backend_of, each
 
 import hf_tformer.fast
@@ -97,7 +97,11 @@ def graphs_of_steps(family, model, has_room):
     return count.graphs
 
 
-@by_writers
+@pytest.mark.parametrize(
+    "family",
+    [DECODER, pytest.param(SEQ2SEQ, marks=pytest.mark.slow)],
+    ids=lambda family: family.name,
+)
 def test_steps_beside_a_growing_cache_are_two_graphs(family):
     with hf_tformer.fast.disabled():  # else the past lies in a larger buffer at one step
         assert graphs_of_steps(family, family.build(), has_room=False) == 2

@@ -23,7 +23,7 @@ KINDS = {
 KINDS["yarn"] |= KINDS["rotary"]
 BIASED = {
     "decoder": {"alibi": LEAVES["decoder"]["linear bias"]},
-    "seq2seq": {"T5": ARCHITECTURES["seq2seq"]["T5"]},
+    "seq2seq": {},
     "encoder": {"MPNet": ARCHITECTURES["encoder"]["MPNet"]},
 }
 EVERY_LEAF = {
