@@ -14,7 +14,7 @@ from hf_tformer.model.layer_types import is_by_kind
 from ..rules import ConversionError
 from .executorch_methods import ROWS, inputs_of, methods, piece, room
 from .executorch_program import Program
-from .graphs import quietly
+from .graphs import quietly, refuse_old_exporters
 from .proof import EXACT
 from .runtime import Running, Runtime, Source
 
@@ -77,6 +77,7 @@ class Executorch(Runtime):
                     "rope_type is 'dynamic', which turns by the length of the text, and a traced "
                     "graph by that of its example: 'yarn' and 'linear' can be traced"
                 )
+        refuse_old_exporters()  # whose caches count otherwise
 
     def write(self, source: Source, folder: Path) -> None:
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
