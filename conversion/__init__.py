@@ -8,7 +8,8 @@
 The same as a command: `tformer convert import Qwen3-0.6B mine`.
 """
 
-from .convert import export_checkpoint, import_checkpoint
+from .convert import import_checkpoint
+from .exporting import export_checkpoint
 from .proof import verify
 from .rules import ConversionError, Rule
 from .runtimes.opening import open_exported

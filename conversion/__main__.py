@@ -11,8 +11,9 @@ from hf_tformer.command_line import Parser
 from hf_tformer.inside import printable
 
 from . import listing
-from .convert import DTYPES, Conversion, export_checkpoint, import_checkpoint
+from .convert import DTYPES, Conversion, import_checkpoint
 from .destination import in_words
+from .exporting import export_checkpoint
 from .facts import matching
 from .plain import parse_settings
 from .proof import verify

@@ -34,8 +34,6 @@ from .rules import (
     plan,
     refuse_names,
 )
-from .runtimes.exporting import Export, export_to_runtime
-from .runtimes.registry import RUNTIMES
 from .transforms import sinusoids
 from .user_rules import read_rules
 
@@ -129,7 +127,7 @@ def import_checkpoint(
     )
 
 
-def export_checkpoint(
+def export_to_format(
     src: str | os.PathLike,
     dst: str | os.PathLike,
     to: str,
@@ -137,10 +135,8 @@ def export_checkpoint(
     verify: bool = True,
     tokenizer: str | os.PathLike | None = None,
     progress: bool = False,
-) -> Conversion | Export:
-    """Makes the folder `dst`, for the format or the runtime `to`, from the folder `src` of ours."""
-    if to in RUNTIMES:
-        return export_to_runtime(src, dst, to, dtype, verify, tokenizer)
+) -> Conversion:
+    """Makes the folder `dst` of the format `to` from the folder `src` of ours."""
     return transfer(
         Request(
             src,

@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 
 from hf_tformer.model.positions import build_positions
 
+from ..convert import Request, transfer
 from ..models import Config
 from .ctranslate2_forms import TITLE, Form, form_for
 from .ctranslate2_running import Opened, ends_of, habits_of, kind_of, tokens_of
@@ -54,8 +55,6 @@ class CTranslate2(Runtime):
     @torch.no_grad()
     def write(self, source: Source, folder: Path) -> None:
         from ctranslate2.converters import transformers as readers
-
-        from ..convert import Request, transfer  # which imports the runtimes
 
         form, theirs = form_for(source)
         with tempfile.TemporaryDirectory(dir=folder) as place:

@@ -199,13 +199,13 @@ def usual_name(name: str, is_output: bool = False) -> str:
 
 
 def refuse_old_exporters() -> None:
-    from transformers import exporters
-
-    if not hasattr(exporters, "ExportedModel"):
+    try:
+        from transformers.exporters import ExportedModel  # noqa: F401
+    except ImportError:
         raise ConversionError(
             f"transformers is {transformers.__version__}, whose exporters are older than what this "
             "export is written for: install 5.23 or newer"
-        )
+        ) from None
 
 
 @contextlib.contextmanager

@@ -8,6 +8,5 @@ from .openvino import OpenVino
 from .runtime import Runtime
 
 RUNTIMES: dict[str, Runtime] = {
-    runtime.name: runtime
-    for runtime in (Onnx(), OpenVino(), Gguf(), CTranslate2(), Executorch())
+    runtime.name: runtime for runtime in (Onnx(), OpenVino(), Gguf(), CTranslate2(), Executorch())
 }

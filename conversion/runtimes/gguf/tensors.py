@@ -4,6 +4,7 @@ import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from ...checkpoints import Tensors
+from ...convert import Request, converted_tensors, rounded
 from ...rules import ConversionError, Side, plan
 from ..runtime import Source
 from .expressing import Expressed
@@ -32,8 +33,6 @@ def refuse_rows(source: Source) -> None:
 
 def write_tensors(writer, source: Source, model: Expressed) -> None:
     """Tells the writer about all tensors, then gives them, one at a time."""
-    from ...convert import Request, converted_tensors  # which imports the runtimes
-
     theirs = model.form.theirs.build(model.theirs)
     ours = source.library.build(source.config)
     rules = model.form.table(model.theirs)
