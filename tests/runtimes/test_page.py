@@ -26,6 +26,9 @@ NEEDS = {
     "transformers serve": ("openai", "uvicorn"),
     "ONNX Runtime": ("onnxruntime", "onnxscript"),
     "OpenVINO": ("openvino", "openvino_tokenizers"),
+    "ExecuTorch": ("executorch",),
+    "llama.cpp and Ollama": ("cyllama", "gguf"),
+    "CTranslate2": ("ctranslate2",),
 }
 SIZES = {"vLLM": {"head_dim": 32}}
 SETTINGS = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_CPU_KVCACHE_SPACE": "1"}
@@ -82,3 +85,10 @@ def test_every_section_with_lines_is_run_and_both_languages_show_the_same():
     assert [
         [(kind, without_words(code)) for kind, code in blocks] for blocks in english.values()
     ] == [[(kind, without_words(code)) for kind, code in blocks] for blocks in chinese.values()]
+
+
+def test_the_table_of_quantisers_is_what_its_tests_hold():
+    from quantisers import table
+
+    for name in PAGES:
+        assert table() in (ROOT / name).read_text(encoding="utf-8")
