@@ -31,20 +31,19 @@ COMMANDS = {
 }
 
 
-def trained_tokenizer():
+def trained_tokenizer(all_bytes=False):
     """Of bytes in pairs. Only printable ASCII can be written, so that texts can be compared."""
     alphabet = sorted({*" ".join(TEXTS), *map(chr, range(33, 127))})
     words = Tokenizer(models.BPE())
     words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     words.decoder = decoders.ByteLevel()
     special = ["<pad>", "<s>", "</s>", "<mask>"]
-    in_bytes = [
-        pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(c) for c in alphabet
-    ]
+    pieces = [words.pre_tokenizer.pre_tokenize_str(character) for character in alphabet]
+    in_bytes = [piece for ((piece, _), *_) in pieces]
     trainer = trainers.BpeTrainer(
-        vocab_size=150,
+        vocab_size=300 if all_bytes else 150,
         special_tokens=special,
-        initial_alphabet=[pieces[0][0] for pieces in in_bytes],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet() if all_bytes else in_bytes,
         show_progress=False,
     )
     words.train_from_iterator(TEXTS * 9, trainer)
@@ -59,9 +58,9 @@ def trained_tokenizer():
     return tokenizer
 
 
-def write(folder, family, **fields):
+def write(folder, family, all_bytes=False, **fields):
     """A random model and its tokenizer in a folder; the model."""
-    tokenizer = trained_tokenizer()
+    tokenizer = trained_tokenizer(all_bytes)
     sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": 128, **fields}
     model = family.build(**sizes)
     model.save_pretrained(folder)

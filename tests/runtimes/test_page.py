@@ -30,7 +30,11 @@ NEEDS = {
     "llama.cpp and Ollama": ("cyllama", "gguf"),
     "CTranslate2": ("ctranslate2",),
 }
-SIZES = {"vLLM": {"head_dim": 32}}
+SIZES = {
+    "vLLM": {"head_dim": 32},
+    "llama.cpp and Ollama": {"all_bytes": True},  # or its tokenizer makes other ids of other texts
+    "CTranslate2": {"head_dim": None, "num_key_value_heads": None},
+}
 SETTINGS = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_CPU_KVCACHE_SPACE": "1"}
 FOLDERS = {"my-model": DECODER, "my-other-model": DECODER}
 FOLDERS |= {"my-translator": SEQ2SEQ, "my-encoder": ENCODER}
