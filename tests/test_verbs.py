@@ -25,7 +25,11 @@ CONSTRAINTS = {
     "constraints.txt": ("test", "train", "viz", "dev"),
     "constraints-floor.txt": ("test", "train", "viz", "dev"),
     "constraints-engines.txt": ("test",),
+    "constraints-runtimes.txt": (
+        *("test", "onnx", "openvino", "executorch", "ctranslate2", "gguf", "runtimes", "tools"),
+    ),
 }
+ADDED = ("constraints-quantisers.txt",)  # to those of constraints.txt
 
 
 def project():
@@ -96,7 +100,7 @@ def test_a_verb_names_files_and_modules_that_a_clone_has(target, clone):
     for words in dry_run(target, clone):
         follows = dict(pairwise(words))
         constraint = follows.get("--constraint") or follows.get("--requirement")
-        assert constraint is None or constraint in CONSTRAINTS
+        assert constraint is None or constraint in {*CONSTRAINTS, *ADDED}
         named = [word for word in words[1:] if re.fullmatch(r"[\w/-]+\.(py|txt)", word)]
         assert not [word for word in named if not (clone / word).exists()], words
 
@@ -150,13 +154,17 @@ def collect(cases, tmp_path, before=""):
 
 def test_every_test_belongs_to_one_verb(tmp_path, warm_python):
     """A mark that no verb selects would be a test that nobody runs."""
-    verbs = ("test", "test-slow", "test-engines", "test-wheel")
+    verbs = ("test", "test-slow", "test-engines", "test-runtimes", "test-quantisers", "test-wheel")
     cases = {verb: pytest_arguments(verb) for verb in verbs}
     for same in ("test-floor", "test-newest"):
         assert pytest_arguments(same) == pytest_arguments("test")
     collected = collect({**cases, "all": []}, tmp_path)
     for verb in verbs:
         assert collected[verb], f"make {verb} finds no test"
+    # The page tells of tools that stand in two environments.
+    both = {test for test in collected["test-engines"] if "test_page.py" in test}
+    assert both == collected["test-engines"] & collected["test-runtimes"]
+    collected["test-engines"] -= both
     union = set().union(*(collected[verb] for verb in verbs))
     assert sum(len(collected[verb]) for verb in verbs) == len(union) == len(collected["all"])
 

@@ -90,7 +90,7 @@ class TformerSeq2SeqConfig(TformerConfig):
             self.logit_scale = 1.0
         auto_map = dict(AUTO_MAP)
         self.architectures = self.architectures or []  # transformers looks for a class in it
-        if "TformerSeq2SeqEncoderModel" in self.architectures:
+        if self.architectures == ["TformerSeq2SeqEncoderModel"]:
             auto_map["AutoModel"] = auto_map["AutoModelForTextEncoding"]
         super().__post_init__(**{**kwargs, "auto_map": auto_map})
         if self.share_encoder_decoder_embeddings and self.source_vocab_size == self.vocab_size:
