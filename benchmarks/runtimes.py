@@ -148,10 +148,10 @@ class Files:
 def save_tokenizer(size, folder):
     """Some runtimes take no model without one: bytes, and words that no text has."""
     special = ["<pad>", "<s>", "</s>"]
-    tokens = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    tokens = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet()), "ab"]
     tokens += [f"word{i}" for i in range(len(tokens), size)]
     vocabulary = {token: i for i, token in enumerate(tokens)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[("a", "b")]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(special)

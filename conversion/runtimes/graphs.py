@@ -57,13 +57,16 @@ def of_cache(cache: Cache) -> list[dict[int, object]]:
     return [{0: Dim.AUTO, 2: Dim.AUTO} for one in caches for _ in one.layers for _ in "kv"]
 
 
-def parts(source: Source) -> dict[str, Part]:
-    """The graphs of a model, by the names of their files."""
+def parts(source: Source, keeps_source_keys: bool = True) -> dict[str, Part]:
+    """The graphs of a model, by the names of their files.
+
+    Without `keeps_source_keys` a decoder computes the keys of the source anew at each step.
+    """
     model = source.model()
     if model._supports_sdpa:
         model.set_attn_implementation("sdpa")  # which runtimes recognise
     if model.config.is_encoder_decoder:
-        return {ENCODER: encoder_part(model), DECODER: decoder_part(model)}
+        return {ENCODER: encoder_part(model), DECODER: decoder_part(model, keeps_source_keys)}
     return {MODEL: writing_part(model) if source.generates else answering_part(model)}
 
 
@@ -114,14 +117,38 @@ class DecodingStep(nn.Module):
         return {"logits": outputs.logits, "past_key_values": outputs.past_key_values}
 
 
-def decoder_part(model: PreTrainedModel) -> Part:
+class ForgetfulStep(DecodingStep):
+    """The same, whose cross-attention knows nothing: for runtimes that take any past for its own.
+
+    OpenVINO joins attention and its past to one operation, which wants a key for each query.
+    """
+
+    def forward(
+        self, input_ids, encoder_hidden_states, encoder_attention_mask, past_key_values
+    ) -> dict[str, object]:
+        outputs = self.model(
+            decoder_input_ids=input_ids,
+            encoder_outputs=(encoder_hidden_states,),
+            attention_mask=encoder_attention_mask,
+            past_key_values=past_key_values,
+            use_cache=True,
+        )
+        past = outputs.past_key_values.self_attention_cache
+        return {"logits": outputs.logits, "past_key_values": past}
+
+
+def decoder_part(model: PreTrainedModel, keeps_source_keys: bool) -> Part:
+    past = past_of(model, PAST)
+    if keeps_source_keys:
+        past = EncoderDecoderCache(past, past_of(model, KNOWN))
+    step = DecodingStep if keeps_source_keys else ForgetfulStep
     example = {
         "input_ids": torch.zeros(ROWS, NEW, dtype=torch.long),
         "encoder_hidden_states": torch.zeros(ROWS, SOURCE, model.config.hidden_size),
         "encoder_attention_mask": padding_mask(),
-        "past_key_values": EncoderDecoderCache(past_of(model, PAST), past_of(model, KNOWN)),
+        "past_key_values": past,
     }
-    return Part(DecodingStep(model).eval(), example)
+    return Part(step(model).eval(), example)
 
 
 @contextlib.contextmanager

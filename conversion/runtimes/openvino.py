@@ -49,7 +49,7 @@ class OpenVino(Runtime):
         import openvino
         from transformers.exporters import OpenVINOConfig, OpenVINOExporter
 
-        for name, part in parts(source).items():
+        for name, part in parts(source, keeps_source_keys=False).items():
             config = OpenVINOConfig(dynamic_shapes=part.open_dimensions())
             with quietly(), torch.no_grad():
                 done = OpenVINOExporter().export(part.module, part.example, config)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from elsewhere import trained_tokenizer
 from exports_page import Row
 from families import DECODER, ENCODER, SEQ2SEQ
 
@@ -99,6 +100,7 @@ print(json.dumps({
 
 def exported(model, folder, runtime, dtype):
     model.save_pretrained(folder / "ours")
+    trained_tokenizer(all_bytes=True).save_pretrained(folder / "ours")
     weights = sum(parameter.numel() for parameter in model.parameters()) * 4
     command = [str(folder / "ours"), str(folder / "out"), runtime, dtype, str(weights)]
     run = subprocess.run([sys.executable, "-c", PROGRAM, *command], capture_output=True, text=True)
