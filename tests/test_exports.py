@@ -175,9 +175,8 @@ def writes_the_same(family, model, folder=None, load=run_as_traced):
         assert family.generate(driven, rows, max_new_tokens=12) == expected
 
 
-@pytest.mark.parametrize(
-    "family", [DECODER, pytest.param(SEQ2SEQ, marks=pytest.mark.slow)], ids=lambda x: x.name
-)
+@pytest.mark.slow  # ten seconds for each family
+@pytest.mark.parametrize("family", WRITERS, ids=lambda family: family.name)
 def test_texts_of_transformers_own_exporter_are_those_of_generate(family):
     writes_the_same(family, family.build())
 
