@@ -21,7 +21,7 @@ from .destination import appearing
 from .formats import Format
 from .models import Library, translate
 from .plain import PlainFormat
-from .registry import detect, format_for, refuse_unreadable
+from .registry import detect, refuse_unreadable
 from .rules import (
     ConversionError,
     Rule,
@@ -123,30 +123,6 @@ def import_checkpoint(
             tokenizer=tokenizer,
             progress=progress,
             settings=settings,
-        )
-    )
-
-
-def export_to_format(
-    src: str | os.PathLike,
-    dst: str | os.PathLike,
-    to: str,
-    dtype: str | torch.dtype | None = None,
-    verify: bool = True,
-    tokenizer: str | os.PathLike | None = None,
-    progress: bool = False,
-) -> Conversion:
-    """Makes the folder `dst` of the format `to` from the folder `src` of ours."""
-    return transfer(
-        Request(
-            src,
-            dst,
-            format_for(src, to),
-            direction="export",
-            dtype=as_dtype(dtype),
-            verify=verify,
-            tokenizer=tokenizer,
-            progress=progress,
         )
     )
 

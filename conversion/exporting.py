@@ -4,7 +4,8 @@ import os
 
 import torch
 
-from .convert import Conversion, export_to_format
+from .convert import Conversion, Request, as_dtype, transfer
+from .registry import format_for
 from .runtimes.exporting import Export, export_to_runtime
 from .runtimes.registry import RUNTIMES
 
@@ -21,4 +22,15 @@ def export_checkpoint(
     """Makes the folder `dst`, for the format or the runtime `to`, from the folder `src` of ours."""
     if to in RUNTIMES:
         return export_to_runtime(src, dst, to, dtype, verify, tokenizer)
-    return export_to_format(src, dst, to, dtype, verify, tokenizer, progress)
+    return transfer(
+        Request(
+            src,
+            dst,
+            format_for(src, to),
+            direction="export",
+            dtype=as_dtype(dtype),
+            verify=verify,
+            tokenizer=tokenizer,
+            progress=progress,
+        )
+    )

@@ -235,6 +235,16 @@ def side_of(path: str | Path) -> Library | PlainFormat:
     return format_of(path).theirs
 
 
+def our_model_type(folder: str | Path) -> str:
+    """The family of a folder of ours; any other is refused."""
+    model_type = model_type_of(folder)
+    if model_type not in OURS:
+        raise ConversionError(
+            f"{folder} is {model_type}, not one of {', '.join(OURS)}: import it first"
+        )
+    return model_type
+
+
 def our_side(folder: str | Path, model_type: str) -> Library:
     """Our family, with the class that a folder names where there is more than one."""
     library = OURS[model_type]
@@ -253,11 +263,7 @@ def format_for(folder: str | Path, name: str) -> Format | PlainFormat:
 
 def refuse_others_family(folder: str | Path, form: Format | PlainFormat) -> None:
     """The format that a folder of ours is to be exported to has to be one of its family."""
-    model_type = model_type_of(folder)
-    if model_type not in OURS:
-        raise ConversionError(
-            f"{folder} is {model_type}, not one of {', '.join(OURS)}: import it first"
-        )
+    model_type = our_model_type(folder)
     family = OURS[model_type]
     if family != form.our_classes:
         fitting = [

@@ -8,7 +8,7 @@ from huggingface_hub import ModelCard, ModelCardData
 import hf_tformer
 from hf_tformer.publish import card as our_card
 
-from ..card import metadata_of
+from ..card import OF_OURS, metadata_of
 from ..destination import in_words
 from .proof import Proof
 from .runtime import Source
@@ -53,7 +53,7 @@ def write_card(folder: Path, source: Source, done: "Export") -> None:
         program=done.runtime.program(source, name),
     )
     metadata = metadata_of(source.folder / "README.md")
-    tags = [tag for tag in metadata.get("tags") or [] if tag not in ("hf_tformer", "custom_code")]
+    tags = [tag for tag in metadata.get("tags") or [] if tag not in OF_OURS]
     fields = {"pipeline_tag": task, **metadata, "library_name": done.runtime.library_name}
     data = ModelCardData(**{**fields, "tags": tags or None}, ignore_metadata_errors=True)
     ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}").save(folder / "README.md")

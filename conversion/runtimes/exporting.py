@@ -13,10 +13,10 @@ from transformers import PreTrainedConfig
 
 from ..companions import Companions, first_line
 from ..destination import appearing
-from ..formats import DECODER, OURS
+from ..formats import DECODER
 from ..heads import architecture_of
 from ..models import Library
-from ..registry import model_type_of, our_side, refuse_unreadable
+from ..registry import our_model_type, our_side, refuse_unreadable
 from ..rules import ConversionError
 from .card import write_card
 from .proof import Proof, ask, prove
@@ -109,12 +109,7 @@ def in_a_sentence(what: str, runtime: Runtime) -> Iterator[None]:
 
 def library_of(folder: str | os.PathLike) -> Library:
     """Who reads a folder of ours, with the head that it names."""
-    model_type = model_type_of(folder)
-    if model_type not in OURS:
-        raise ConversionError(
-            f"{folder} is {model_type}, not one of {', '.join(OURS)}: import it first"
-        )
-    library = our_side(folder, model_type)
+    library = our_side(folder, our_model_type(folder))
     if library is not DECODER:
         return library
     name = architecture_of(folder, (library.model_name, *DECODER_HEADS))
