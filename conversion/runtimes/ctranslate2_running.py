@@ -6,7 +6,7 @@ import torch
 
 from ..checkpoints import read_json
 from ..companions import HABITS, ids
-from .runtime import Batch, Running, Source, Texts
+from .runtime import Batch, Running, Source, Texts, real_rows
 
 
 def tokens_of(source: Source) -> list[str]:
@@ -53,9 +53,9 @@ class Opened(Running):
         return [self.tokens[i] for i in row]
 
     def logits(self, batch: Batch) -> torch.Tensor:
-        rows = real(batch, "input_ids", "attention_mask")
+        rows = real_rows(batch)
         if self.kind == "Translator":
-            targets = real(batch, "decoder_input_ids", "decoder_attention_mask")
+            targets = real_rows(batch, "decoder_")
             pairs = zip(rows, targets, strict=True)
             return torch.cat([self.logits_of(source, target) for source, target in pairs])
         if self.kind == "Generator":
@@ -94,12 +94,6 @@ class Opened(Running):
         lengths = {"max_decoding_length": new_tokens, "min_decoding_length": 0}
         found = self.engine.translate_batch(words, **lengths, **how)
         return [[self.ids[token] for token in one.hypotheses[0]] for one in found]
-
-
-def real(batch: Batch, ids: str, mask: str) -> Texts:
-    """The rows without their padding."""
-    pairs = zip(batch[ids], batch[mask].bool(), strict=True)
-    return [row[is_real].tolist() for row, is_real in pairs]
 
 
 def as_tensor(view: object) -> torch.Tensor:

@@ -21,6 +21,14 @@ model = open_exported("{name}")
 print(model.generate(torch.tensor([[3, 4, 5]]), num_beams=4, max_new_tokens=20))"""
 
 
+def program(source: "Source", name: str, writing: str, answering: str) -> str:
+    """The lines for a card: those of the GenAI of a runtime, of generate(), or of the runtime."""
+    if not source.generates:
+        return answering.format(name=name)
+    is_text = not source.config.is_encoder_decoder and source.tokenizer is not None
+    return (writing if is_text else WITH_GENERATE).format(name=name)
+
+
 class HeldPast(Cache):
     """A past that the runtime holds, in its own form; its order changes when beams do.
 

@@ -27,7 +27,7 @@ from hf_tformer.model.cross_attention import CrossAttention
 from ..models import ask_encoder
 from ..rules import ConversionError
 from .generating import InGenerate
-from .proof import plain_habits
+from .proof import write
 from .runtime import Batch, Running, Source, Texts
 
 # The names of these files that the users of ONNX and OpenVINO know from Optimum.
@@ -96,7 +96,12 @@ def encoder_part(model: PreTrainedModel) -> Part:
 
 
 class DecodingStep(nn.Module):
-    """The decoder of an encoder-decoder, which computes what its cross-attention does not know."""
+    """The decoder of an encoder-decoder, which computes what its cross-attention does not know.
+
+    A past of self-attention alone knows nothing of the source. That is for runtimes that take any
+    past for a text's own: OpenVINO joins attention and its past to one operation, which wants a key
+    for each query.
+    """
 
     def __init__(self, model: PreTrainedModel):
         super().__init__()
@@ -114,41 +119,20 @@ class DecodingStep(nn.Module):
                 past_key_values=past_key_values,
                 use_cache=True,
             )
-        return {"logits": outputs.logits, "past_key_values": outputs.past_key_values}
-
-
-class ForgetfulStep(DecodingStep):
-    """The same, whose cross-attention knows nothing: for runtimes that take any past for its own.
-
-    OpenVINO joins attention and its past to one operation, which wants a key for each query.
-    """
-
-    def forward(
-        self, input_ids, encoder_hidden_states, encoder_attention_mask, past_key_values
-    ) -> dict[str, object]:
-        outputs = self.model(
-            decoder_input_ids=input_ids,
-            encoder_outputs=(encoder_hidden_states,),
-            attention_mask=encoder_attention_mask,
-            past_key_values=past_key_values,
-            use_cache=True,
-        )
-        past = outputs.past_key_values.self_attention_cache
-        return {"logits": outputs.logits, "past_key_values": past}
+        return {"logits": outputs.logits, "past_key_values": past_key_values}  # with them in it
 
 
 def decoder_part(model: PreTrainedModel, keeps_source_keys: bool) -> Part:
     past = past_of(model, PAST)
     if keeps_source_keys:
         past = EncoderDecoderCache(past, past_of(model, KNOWN))
-    step = DecodingStep if keeps_source_keys else ForgetfulStep
     example = {
         "input_ids": torch.zeros(ROWS, NEW, dtype=torch.long),
         "encoder_hidden_states": torch.zeros(ROWS, SOURCE, model.config.hidden_size),
         "encoder_attention_mask": padding_mask(),
         "past_key_values": past,
     }
-    return Part(step(model).eval(), example)
+    return Part(DecodingStep(model).eval(), example)
 
 
 @contextlib.contextmanager
@@ -158,7 +142,8 @@ def keeping_known_keys() -> Iterator[None]:
 
     def encoder_key_value(self, encoder_hidden_states, past_key_values):
         cache = past_key_values.cross_attention_cache
-        known = cache.layers[self.layer_idx].keys.shape[2]
+        keys = cache.layers[self.layer_idx].keys if self.layer_idx < len(cache.layers) else None
+        known = 0 if keys is None else keys.shape[2]
         new = self.project_key_value(encoder_hidden_states[:, known:])
         return cache.update(*new, self.layer_idx)
 
@@ -287,14 +272,4 @@ class Graphs(Running, ABC):
         return self.decode(inputs, None)[0][batch["decoder_attention_mask"].bool()]
 
     def continue_texts(self, rows: Texts, new_tokens: int, num_beams: int) -> Texts:
-        model = InGenerate(self.source, self)
-        texts = []
-        for row in rows:
-            ids = torch.tensor([row])
-            habits = plain_habits(model, new_tokens, num_beams)
-            done = model.generate(
-                ids, attention_mask=torch.ones_like(ids), generation_config=habits
-            )
-            skipped = 1 if self.config.is_encoder_decoder else len(row)
-            texts.append(done.sequences[0, skipped:].tolist())
-        return texts
+        return write(InGenerate(self.source, self), rows, new_tokens, num_beams).texts

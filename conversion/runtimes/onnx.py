@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from ..checkpoints import read_json
-from .generating import WITH_GENERATE, HeldPast
+from .generating import HeldPast, program
 from .graphs import (
     DECODER,
     ENCODER,
@@ -77,10 +77,7 @@ class Onnx(Runtime):
         return OnnxGraphs(source, folder)
 
     def program(self, source: Source, name: str) -> str:
-        if not source.generates:
-            return ANSWERING.format(name=name)
-        is_text = not source.config.is_encoder_decoder and source.tokenizer is not None
-        return (WRITING if is_text else WITH_GENERATE).format(name=name)
+        return program(source, name, WRITING, ANSWERING)
 
 
 def genai_config(source: Source, folder: Path) -> dict | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from .generating import WITH_GENERATE, HeldPast
+from .generating import HeldPast, program
 from .graphs import DECODER, ENCODER, MODEL, Graphs, parts, quietly, refuse_old_exporters
 from .proof import EXACT
 from .runtime import Batch, Running, Runtime, Source
@@ -61,10 +61,7 @@ class OpenVino(Runtime):
         return OpenVinoGraphs(source, folder)
 
     def program(self, source: Source, name: str) -> str:
-        if not source.generates:
-            return ANSWERING.format(name=name)
-        is_text = not source.config.is_encoder_decoder and source.tokenizer is not None
-        return (WRITING if is_text else WITH_GENERATE).format(name=name)
+        return program(source, name, WRITING, ANSWERING)
 
 
 def write_tokenizer(source: Source, folder: Path) -> None:

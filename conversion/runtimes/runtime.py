@@ -42,6 +42,12 @@ class Source:
         return self.reader().model
 
 
+def real_rows(batch: Batch, prefix: str = "") -> Texts:
+    """The texts of a batch without their padding; with "decoder_", those that are written."""
+    ids, mask = batch[f"{prefix}input_ids"], batch[f"{prefix}attention_mask"].bool()
+    return [row[is_real].tolist() for row, is_real in zip(ids, mask, strict=True)]
+
+
 class Running(ABC):
     """The files of an export, opened in their runtime.
 

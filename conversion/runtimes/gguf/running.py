@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from ...errors import ConversionError
-from ..runtime import Batch, Running, Source, Texts
+from ..runtime import Batch, Running, Source, Texts, real_rows
 
 ROOM = 512  # tokens in a cache
 Token = tuple[int, int, int]  # its id, its place, the row that it is in
@@ -56,9 +56,9 @@ class LlamaCpp(Running):
         return batch
 
     def logits(self, batch: Batch) -> torch.Tensor:
-        rows = real_tokens(batch["input_ids"], batch["attention_mask"])
+        rows = real_rows(batch)
         if "decoder_input_ids" in batch:
-            targets = real_tokens(batch["decoder_input_ids"], batch["decoder_attention_mask"])
+            targets = real_rows(batch, "decoder_")
             return torch.cat([self.of_pair(*pair) for pair in zip(rows, targets, strict=True)])
         context = self.context(len(rows))
         context.decode(
@@ -100,7 +100,3 @@ class LlamaCpp(Running):
 
     def ids(self, text: str) -> list[int]:
         return list(self.vocab.tokenize(text, True, True))
-
-
-def real_tokens(ids: torch.Tensor, mask: torch.Tensor) -> Texts:
-    return [row[shown.bool()].tolist() for row, shown in zip(ids, mask, strict=True)]
