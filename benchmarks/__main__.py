@@ -3,12 +3,13 @@
 import argparse
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from transformers.utils import logging
 
-from . import curves, machine, memory, report
+from . import apart, curves, machine, memory, report
 from .measure import LEAST_ROUNDS, Count, Settings, Unfair, race
 from .registry import BENCHMARKS
 
@@ -17,6 +18,9 @@ def main(arguments=None):
     options = build_parser().parse_args(arguments)
     logging.disable_progress_bar()
     logging.set_verbosity_error()
+    if options.answer:
+        apart.serve(options.answer, BENCHMARKS)
+        return 0
     if options.weigh:
         print(json.dumps(memory.answer(options.weigh, BENCHMARKS)))
         return 0
@@ -50,6 +54,7 @@ def build_parser():
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     parser.add_argument("--write", action="store_true", help="keep the figures in RESULTS.md")
+    parser.add_argument("--answer", help=argparse.SUPPRESS)  # the other end of in_own_process
     parser.add_argument("--weigh", help=argparse.SUPPRESS)  # the other end of memory.weigh
     return parser
 
@@ -111,9 +116,19 @@ def figures(benchmark, workload, settings, limits):
         yield workload.rows()
         return
     if "seconds" in workload.measures:
-        yield placed(race(workload, settings, limits), workload)
+        racing = separated(workload, benchmark, settings) if workload.apart else workload
+        yield placed(race(racing, settings, limits), workload)
     if "MiB" in workload.measures:
         yield placed(memory.weigh(benchmark.name, workload, settings), workload)
+
+
+def separated(workload, benchmark, settings):
+    """The same task, where each contestant prepares a process."""
+    starts = {
+        name: partial(apart.in_own_process, benchmark.name, workload.label, name, settings)
+        for name in workload.contestants
+    }
+    return replace(workload, contestants=starts)
 
 
 def placed(rows, workload):

@@ -1,4 +1,4 @@
-"""Time side by side in one process, memory in a process of its own.
+"""Time side by side, in one process unless a task says otherwise; memory in a process of its own.
 
 Nothing is timed before the outputs have been found equal. Contestants take turns, and what counts
 is the median of the ratios within a round: whatever else the machine does meets both sides alike.
@@ -59,6 +59,7 @@ class Run:
     minus: Callable[[], Any] | None = None
     times: float = 1.0
     is_rounded: bool = False
+    close: Callable[[], Any] = lambda: None  # when the race is over
 
 
 @dataclass
@@ -79,6 +80,7 @@ class Workload:
     measures: tuple[str, ...] = ("seconds",)  # and "MiB"
     ceiling: float | None = None
     points: dict[str, tuple[str, float]] = field(default_factory=dict)
+    apart: bool = False  # each contestant is timed in a process of its own: see apart.py
 
 
 @dataclass
@@ -111,26 +113,40 @@ class Row:
 
 def race(workload, settings, limits):
     """Rows of time: every contestant once in each round, the first place passed around."""
-    runs, absent = prepare(workload, settings)
-    refuse_unequal(workload, runs)  # which warms up, too
-    for run in runs.values():
-        seconds(run, settings)  # once more: what is compiled may be compiled for a second shape
-    times = {name: [] for name in runs}
-    for turn in range(settings.rounds):
-        names = list(runs)
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            times[name].append(seconds(runs[name], settings))
+    runs, absent = {}, {}
+    try:
+        prepare(workload, runs, absent)
+        refuse_unequal(workload, runs)  # which warms up, too
+        for run in runs.values():
+            seconds(run, settings)  # once more: what is compiled may be compiled for a second shape
+        times = take_turns(runs, settings)
+    finally:
+        for run in runs.values():
+            run.close()
     return compare_times(workload, times, limits) + name_absent(workload, "seconds", absent)
 
 
-def prepare(workload, settings):
-    runs, absent = {}, {}
+def prepare(workload, runs, absent):
     for name, make in workload.contestants.items():
         try:
             runs[name] = make()
         except Absent as reason:
             absent[name] = str(reason)
-    return runs, absent
+
+
+def take_turns(runs, settings):
+    times = {name: [] for name in runs}
+    for turn in range(settings.rounds):
+        names = list(runs)
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            times[name].append(seconds(runs[name], settings))
+    return times
+
+
+def find_run(workloads, label, contestant):
+    """What another process was asked to prepare."""
+    workload = next(workload for workload in workloads if workload.label == label)
+    return workload.contestants[contestant]()
 
 
 def refuse_unequal(workload, runs):

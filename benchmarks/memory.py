@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from .measure import OURS, Absent, Row, Settings
+from .measure import OURS, Absent, Row, Settings, find_run
 
 ROOT = Path(__file__).parent.parent
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -83,10 +83,8 @@ def answer(task, benchmarks):
     """The other end: prepares one contestant, runs it once, and says what that took."""
     benchmark, label, contestant, options = json.loads(task)
     settings = Settings(**options)
-    workloads = benchmarks[benchmark].workloads(settings)
-    workload = next(workload for workload in workloads if workload.label == label)
     try:
-        run = workload.contestants[contestant]()
+        run = find_run(benchmarks[benchmark].workloads(settings), label, contestant)
     except Absent as reason:
         return {"absent": str(reason)}
     read_code(settings)

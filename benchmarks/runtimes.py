@@ -65,7 +65,7 @@ def both_batches(what, pair, length, inputs_of, settings):
             files = Files(folder, pair, inputs, length, write)
             label = f"{what}, batch {texts}, {length} tokens"
             floors = {name_of(*way): FLOOR for way in WAYS if way[1] == EXACT}
-            yield Workload(label, files.contestants(files.written), floors)
+            yield Workload(label, files.contestants(files.written), floors, apart=True)
             opened = files.contestants(files.opened_and_written)
             yield Workload(f"{label}, weights and all", opened, measures=("MiB",))
 
@@ -130,6 +130,8 @@ class Files:
         config = library.load_config(self.folder / "ours")
         origin = Source(self.folder / "ours", library, config, dtype, own_tokenizer(files)[0])
         running = runtime.open(origin, files)
+        if len(self.inputs["input_ids"]) > 1 and not running.writes_batches:
+            raise Absent("writes one text after the other")
         if isinstance(running, Graphs):
             run = self.write(InGenerate(origin, running))
         else:
@@ -139,8 +141,6 @@ class Files:
 
     def by_itself(self, running):
         rows = self.inputs["input_ids"].tolist()
-        if len(rows) > 1 and not running.writes_together:
-            raise Absent("writes one text after the other")
         call = partial(running.continue_texts, rows, self.length, 1)
         return Run(call, lambda texts: {"tokens": varied(torch.tensor(texts))})
 

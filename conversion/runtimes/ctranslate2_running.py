@@ -36,7 +36,7 @@ def kind_of(source: Source) -> str:
 
 
 class Opened(Running):
-    writes_together = True
+    writes_batches = True
 
     def __init__(self, source: Source, folder: Path):
         import ctranslate2

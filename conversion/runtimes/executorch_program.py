@@ -16,6 +16,8 @@ MASK = "attention_mask"
 class Program(Graphs):
     """The methods of a program; what it has read, it remembers by place."""
 
+    writes_batches = False
+
     def __init__(self, source: Source, path: Path):
         from executorch.runtime import Runtime as Executor
 

@@ -236,6 +236,8 @@ def quietly() -> Iterator[None]:
 class Graphs(Running, ABC):
     """The opened graphs of a model; a subclass runs them."""
 
+    writes_batches = True  # by generate()
+
     def __init__(self, source: Source):
         self.source = source
         self.config = source.config

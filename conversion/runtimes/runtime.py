@@ -51,10 +51,10 @@ def real_rows(batch: Batch, prefix: str = "") -> Texts:
 class Running(ABC):
     """The files of an export, opened in their runtime.
 
-    `writes_together` where rows of one length are continued at once, not one after the other.
+    `writes_batches` where it can continue rows of one length at once, not one after the other.
     """
 
-    writes_together = False
+    writes_batches = False
 
     @abstractmethod
     def logits(self, batch: Batch) -> torch.Tensor | None:

@@ -1,0 +1,143 @@
+"""The book in docs/: its chapters, their programs, the printed numbers, the links into the code.
+
+    python tools/book.py run docs/en/03-scaled-dot-product.md
+    python tools/book.py pictures        # writes docs/pictures anew
+
+All python blocks of a chapter are one program, run from top to bottom as in a notebook. A text
+block below one holds what that block prints.
+"""
+
+import argparse
+import ast
+import contextlib
+import io
+import math
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+LANGUAGES = ("en", "zh")
+FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
+@dataclass
+class Block:
+    kind: str
+    text: str
+
+
+@dataclass
+class Step:
+    """A python block, and what it is to print; None where that differs from run to run."""
+
+    code: str
+    printed: str | None
+
+
+def chapters(language: str) -> list[Path]:
+    return sorted((DOCS / language).glob("*.md"))
+
+
+def blocks(page: Path) -> list[Block]:
+    found = FENCE.finditer(page.read_text(encoding="utf-8"))
+    return [Block(match["kind"], match["text"]) for match in found]
+
+
+def steps(page: Path) -> list[Step]:
+    found = []
+    for block in blocks(page):
+        if block.kind == "python":
+            found.append(Step(block.text, None))
+        elif block.kind == "text" and found and found[-1].printed is None:
+            found[-1].printed = block.text
+    return found
+
+
+def links(page: Path) -> list[tuple[str, str]]:
+    """(path, name behind #) of each link that stays in the repository."""
+    prose = FENCE.sub("", page.read_text(encoding="utf-8"))
+    return [(match[1], match[2] or "") for match in LINK.finditer(prose)]
+
+
+def definitions(path: Path) -> dict[str, int]:
+    """Name → its line, for what a module defines: names, and Class.name."""
+    found = {}
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for name in names_of(node):
+            found[name] = node.lineno
+        if isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                found |= {f"{node.name}.{name}": inner.lineno for name in names_of(inner)}
+    return found
+
+
+def names_of(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def run(page: Path) -> list[str]:
+    """Runs a chapter in the current folder; what it printed otherwise than the page says."""
+    faults, names = [], {"__name__": "__main__"}
+    for number, step in enumerate(steps(page), 1):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            code = compile(step.code, f"{page.name}, block {number}", "exec")
+            exec(code, names)
+        if step.printed is not None and not is_same(step.printed, printed.getvalue()):
+            faults.append(
+                f"block {number} prints\n{printed.getvalue()}\nand the page says\n{step.printed}"
+            )
+        elif step.printed is None and printed.getvalue():
+            print(printed.getvalue(), end="")
+    return faults
+
+
+def is_same(expected: str, printed: str) -> bool:
+    """The same words, and numbers that differ by no more than rounding on another processor."""
+    if NUMBER.sub("0", " ".join(expected.split())) != NUMBER.sub("0", " ".join(printed.split())):
+        return False
+    pairs = zip(NUMBER.findall(expected), NUMBER.findall(printed), strict=True)
+    return all(math.isclose(float(a), float(b), rel_tol=2e-3, abs_tol=1e-5) for a, b in pairs)
+
+
+@contextlib.contextmanager
+def elsewhere() -> Iterator[None]:
+    """In a new folder that is removed."""
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(before)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Run chapters of the book.")
+    parser.add_argument("verb", choices=("run", "pictures"))
+    parser.add_argument("--here", action="store_true", help="leave what chapters write here")
+    parser.add_argument("pages", nargs="*", type=Path, help="chapters (default: all)")
+    options = parser.parse_intermixed_args(arguments)
+    pages = [page.resolve() for page in options.pages] or chapters(LANGUAGES[0])
+    with contextlib.nullcontext() if options.here else elsewhere():
+        faults = [f"{page.name}: {fault}" for page in pages for fault in run(page)]
+        if options.verb == "pictures":
+            for picture in Path().glob("*.svg"):
+                (DOCS / "pictures" / picture.name).write_bytes(picture.read_bytes())
+    print("\n".join(faults), file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
