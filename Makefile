@@ -11,13 +11,13 @@ FUZZ := $(if $(MINUTES),--minutes $(MINUTES)) $(if $(CASES),--cases $(CASES)) \
 NEWEST ?= transformers torch
 
 BIN := .venv/bin
-QUICK := -n $(WORKERS) -m "not slow and not engine and not runtime and not wheel"
+QUICK := -n $(WORKERS) -m "not slow and not engine and not runtime and not wheel and not browser"
 
 # One torch thread in each test process: more would only fight the other processes for the cores.
 test test-floor test-newest test-engines test-runtimes test-quantisers test-wheel fuzz: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-floor test-newest test-engines test-runtimes test-quantisers exports test-wheel fuzz bench lint format clean
+.PHONY: help demo test test-slow test-floor test-newest test-engines test-runtimes test-quantisers test-browser page exports test-wheel fuzz bench lint format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,7 +30,7 @@ test: .venv/ready ## the quick tests, on the versions in constraints.txt
 	$(BIN)/python -m pytest $(QUICK) $(ARGS)
 
 test-slow: .venv/ready ## the tests that need minutes or downloads
-	$(BIN)/python -m pytest -m "slow and not engine and not runtime and not wheel" $(ARGS)
+	$(BIN)/python -m pytest -m "slow and not engine and not runtime and not wheel and not browser" $(ARGS)
 
 test-floor: .venv-floor/ready ## the quick tests, on the oldest transformers and torch that are supported
 	.venv-floor/bin/python -m pytest $(QUICK) $(ARGS)
@@ -54,6 +54,12 @@ test-quantisers: .venv-quantisers/ready ## our models quantised by torchao, bits
 exports: .venv-runtimes/ready ## what each runtime is proven to serve, into EXPORTS.md (half an hour)
 	.venv-runtimes/bin/python -m pytest -n 0 -m runtime tests/runtimes/test_table.py --write-exports $(ARGS)
 
+test-browser: .venv/ready ## the attention page in chromium (apt-get install chromium)
+	$(BIN)/python -m pytest -n 0 -m browser tests/test_browser.py $(ARGS)
+
+page: ## the script of the attention page, from its sources (needs npm)
+	cd hf_tformer/view/page && npm ci --silent && npm run build && npm test
+
 test-wheel: .venv/ready ## build the wheel, install it elsewhere, and run every command from there
 	$(BIN)/python -m pytest -n 0 -m wheel tests/test_wheel.py $(ARGS)
 
@@ -73,7 +79,7 @@ format: .venv/ready ## let ruff mend what it can
 	$(BIN)/ruff format
 
 clean: ## remove the environments, the caches and what the demo wrote
-	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes .venv-quantisers build dist *.egg-info .pytest_cache .ruff_cache demo_output
+	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes .venv-quantisers build dist *.egg-info hf_tformer/view/page/node_modules .pytest_cache .ruff_cache demo_output
 	find . -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp older than its inputs means: set up again. The first input is the constraints file.

@@ -10,7 +10,7 @@ from .inside import printable
 from .registration import ALONE
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 
 class OpeningError(Exception):
@@ -18,20 +18,19 @@ class OpeningError(Exception):
 
 
 def open_model(
-    source: str, revision: str | None = None, *, writes: bool = True, **options: object
+    source: str,
+    revision: str | None = None,
+    *,
+    writes: bool = True,
+    trusts: bool = False,
+    **options: object,
 ) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     """A language model and its tokenizer; adapters on top of it. `writes`: it has to write texts,
-    and an encoder is refused."""
-    from transformers import (
-        AutoConfig,
-        AutoModelForCausalLM,
-        AutoModelForMaskedLM,
-        AutoModelForSeq2SeqLM,
-        AutoTokenizer,
-    )
+    and an encoder is refused. `trusts`: code that the folder brings may run."""
+    from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
     base, its_revision = find_base(source, revision)
-    config = open_pretrained(AutoConfig, base, revision=its_revision)
+    config = open_pretrained(AutoConfig, base, revision=its_revision, trust_remote_code=trusts)
     if config.model_type == "tformer_encoder":
         if writes:
             raise OpeningError(
@@ -45,19 +44,34 @@ def open_model(
             "folder of both"
         )
     else:
-        auto_class = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    model = open_pretrained(auto_class, source, revision=revision, **options)
+        auto_class = class_that_writes(config, is_needed=writes)
+    options = {"revision": revision, "trust_remote_code": trusts, **options}
+    model = open_pretrained(auto_class, source, **options)
     return model, open_pretrained(AutoTokenizer, source, revision=revision)
 
 
+def class_that_writes(config: "PreTrainedConfig", is_needed: bool) -> type:
+    """Where none is needed, the bare model of a folder that was saved with another head."""
+    from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    if config.is_encoder_decoder:
+        return AutoModelForSeq2SeqLM
+    saved = (config.architectures or [""])[0]
+    brings_code = hasattr(config, "auto_map")
+    if is_needed or brings_code or saved in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
+        return AutoModelForCausalLM
+    return AutoModelForCausalLM if config.model_type.startswith("tformer_") else AutoModel
+
+
 def open_pretrained(auto_class: type, source: str, **options: object) -> Any:
-    """`auto_class.from_pretrained`, for a folder or a repository, without running its code."""
+    """`auto_class.from_pretrained`, for a folder or a repository; it runs code only if told to."""
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
     refuse_missing_folder(source)
     try:
-        return auto_class.from_pretrained(source, trust_remote_code=False, **options)
+        return auto_class.from_pretrained(source, **{"trust_remote_code": False, **options})
     except (OSError, ValueError, KeyError, StrictDataclassError, SafetensorError) as error:
         what = auto_class.__name__.removeprefix("Auto").lower()
         raise OpeningError(f"{source} cannot be opened as a {what}: {first_line(error)}") from error

@@ -22,8 +22,8 @@ ROOT = Path(__file__).parent.parent
 TARGETS = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
 # Which constraints hold for which of the project's extras: see the Makefile.
 CONSTRAINTS = {
-    "constraints.txt": ("test", "train", "viz", "dev"),
-    "constraints-floor.txt": ("test", "train", "viz", "dev"),
+    "constraints.txt": ("test", "train", "viz", "browser", "dev"),
+    "constraints-floor.txt": ("test", "train", "viz", "browser", "dev"),
     "constraints-engines.txt": ("test",),
     "constraints-runtimes.txt": (
         *("test", "onnx", "openvino", "executorch", "ctranslate2", "gguf", "runtimes", "tools"),
@@ -154,7 +154,10 @@ def collect(cases, tmp_path, before=""):
 
 def test_every_test_belongs_to_one_verb(tmp_path, warm_python):
     """A mark that no verb selects would be a test that nobody runs."""
-    verbs = ("test", "test-slow", "test-engines", "test-runtimes", "test-quantisers", "test-wheel")
+    verbs = (
+        *("test", "test-slow", "test-engines", "test-runtimes", "test-quantisers", "test-wheel"),
+        "test-browser",
+    )
     cases = {verb: pytest_arguments(verb) for verb in verbs}
     for same in ("test-floor", "test-newest"):
         assert pytest_arguments(same) == pytest_arguments("test")

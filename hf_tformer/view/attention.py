@@ -1,15 +1,20 @@
 """Seeing attention: which token looks at which, for every layer and head.
 
-    model, one row of inputs → attention_maps → {"decoder": AttentionMap, ...} → as_text | draw
+    model, one row of inputs → attention_maps → {"decoder": AttentionMap, ...}
+                             → as_text | draw | save_html
 
 Fast backends never form the weights, so the forward pass runs with eager attention, whatever the
-model is set to; afterwards it is set as before.
+model is set to; afterwards it is set as before. Any model of transformers that returns its weights
+is shown, not ours alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from .recording import NoEager, Scores, recording
 
 if TYPE_CHECKING:
     import torch
@@ -22,8 +27,7 @@ KINDS = {
     "decoder": ("decoder_attentions", "target", "target"),
     "cross": ("cross_attentions", "target", "source"),
 }
-ENCODER_ONLY = {"encoder": ("attentions", "source", "source")}
-DECODER_ONLY = {"decoder": ("attentions", "source", "source")}
+ALONE = ("attentions", "source", "source")
 # matplotlib's own font has no Chinese, Japanese or Korean; one of these usually is installed.
 MORE_FONTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "PingFang SC", "SimHei")
 CELL = 0.28  # inches that a token takes in a picture
@@ -33,13 +37,15 @@ CELL = 0.28  # inches that a token takes in a picture
 class AttentionMap:
     """The weights [layers, heads, rows, columns] of one kind; each row sums to one.
 
-    A row is the token that looks, a column the token that is looked at.
+    A row is the token that looks, a column the token that is looked at. `scores` says of each layer
+    what the weights came from, None where that is not known.
     """
 
     name: str
     weights: "torch.Tensor"
     rows: list[str]
     columns: list[str]
+    scores: list[Scores | None] = field(default_factory=list, repr=False)
 
     def choose(self, kind: str, wanted: Iterable[int] | None) -> list[int]:
         """Indices of layers or heads, counted from 0; all where none are named."""
@@ -113,54 +119,108 @@ def import_matplotlib() -> "tuple[type[Figure], list[str]]":
     return Figure, ["DejaVu Sans", *(font for font in MORE_FONTS if font in installed)]
 
 
+class AttentionMaps(dict[str, AttentionMap]):
+    """The maps of one text in one model, by name.
+
+    `title` is the model's name. `written_from` is the index of the first token that the model
+    wrote itself, or None.
+    """
+
+    title: str = ""
+    written_from: int | None = None
+
+    def save_html(self, path: "str | Path", *others: "AttentionMaps") -> None:
+        """One page, which needs no network; `others` are further texts or models in it."""
+        from .page import save_page
+
+        save_page(path, [self, *others])
+
+    def _repr_html_(self) -> str:
+        from .page import notebook_frame
+
+        return notebook_frame([self])
+
+
 def attention_maps(
     model: "PreTrainedModel",
     inputs: "Mapping[str, torch.Tensor]",
     tokenizer: "PreTrainedTokenizerBase | None" = None,
-) -> dict[str, AttentionMap]:
+    written_from: int | None = None,
+) -> AttentionMaps:
     """The attention of one row of `inputs`, by name: `decoder` or `encoder`; an encoder-decoder has
     both, and `cross`.
 
     `inputs` is what the model is called with: `input_ids`, for an encoder-decoder also
-    `decoder_input_ids`. Without a tokenizer, tokens are labelled by their ids.
+    `decoder_input_ids`. Without a tokenizer, tokens are labelled by their ids. Where the text was
+    written by the model, `written_from` is the index of its first written token.
     """
-    import torch
-
-    kinds = kinds_of(model)
     ids = {"source": inputs["input_ids"], "target": inputs.get("decoder_input_ids")}
     if model.config.is_encoder_decoder and ids["target"] is None:
         raise ValueError("an encoder-decoder also looks from its target: give decoder_input_ids")
     if len(ids["source"]) != 1:
         raise ValueError(f"input_ids has {len(ids['source'])} rows: give one at a time")
-    with set_to_eager(model), torch.no_grad():
-        output = model(**inputs, output_attentions=True, use_cache=False)
+    output, scores = run_eagerly(model, inputs)
     labels = {
         side: read_tokens(row[0].tolist(), tokenizer)
         for side, row in ids.items()
         if row is not None
     }
-    return {
-        name: AttentionMap(name, stack(output[field]), labels[rows], labels[columns])
-        for name, (field, rows, columns) in kinds.items()
-    }
+    maps = AttentionMaps()
+    for name, (given, rows, columns) in kinds_of(model, output).items():
+        layers = [layer for layer in output[given] if layer is not None]  # None: no attention there
+        known = [scores.get(id(layer), lambda: None)() for layer in layers]
+        maps[name] = AttentionMap(name, stack(layers), labels[rows], labels[columns], known)
+    if not maps:
+        raise ValueError(f"{type(model).__name__} returns no attention weights: it cannot be shown")
+    maps.title = model.config.name_or_path or type(model).__name__
+    maps.written_from = written_from
+    return maps
 
 
-def kinds_of(model: "PreTrainedModel") -> dict[str, tuple[str, str, str]]:
+def run_eagerly(model, inputs):
+    """The output with its weights, and the scores of each layer, by the identity of its weights."""
+    import torch
+
+    for recorded in (recording(model), nullcontext([])):
+        try:
+            with set_to_eager(model), torch.no_grad(), recorded as calls:
+                output = model(**inputs, output_attentions=True, use_cache=False)
+            return output, {id(weights): scores for weights, scores in calls}
+        except NoEager:  # then without the scores
+            continue
+    raise AssertionError("without a recorder there is no NoEager")
+
+
+def kinds_of(model: "PreTrainedModel", output: Mapping) -> dict[str, tuple[str, str, str]]:
+    """What there is of KINDS. A model of one stack is an encoder if it looks ahead."""
     if model.config.is_encoder_decoder:
-        return KINDS
-    return ENCODER_ONLY if model.config.model_type == "tformer_encoder" else DECODER_ONLY
+        return {name: kind for name, kind in KINDS.items() if has_weights(output.get(kind[0]))}
+    if not has_weights(output.get("attentions")):
+        return {}
+    looks_ahead = any(w.triu(1).any() for w in output["attentions"] if w is not None)
+    is_encoder = looks_ahead or model.config.model_type == "tformer_encoder"  # also of one token
+    name = "encoder" if is_encoder else "decoder"
+    return {name: ALONE}
+
+
+def has_weights(layers: "Iterable[torch.Tensor | None] | None") -> bool:
+    return any(layer is not None for layer in layers or ())
 
 
 @contextmanager
 def set_to_eager(model: "PreTrainedModel") -> Iterator[None]:
     """Eager attention without dropout, and at the end what was set before."""
-    backend, was_training = model.config._attn_implementation, model.training
-    model.config._attn_implementation = "eager"
+    configs = {id(part.config): part.config for part in model.modules() if hasattr(part, "config")}
+    before = [(config, config._attn_implementation) for config in configs.values()]
+    was_training = model.training
+    for config in configs.values():  # T5's stacks have copies of their own
+        config._attn_implementation = "eager"
     model.eval()
     try:
         yield
     finally:
-        model.config._attn_implementation = backend
+        for config, backend in before:
+            config._attn_implementation = backend
         model.train(was_training)
 
 

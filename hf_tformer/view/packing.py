@@ -1,0 +1,65 @@
+"""Numbers as text that a page can carry: rounded, compressed, base64.
+
+Weights are stored as whole numbers. How many bits each has depends on how many there are: a page of
+24 layers × 16 heads × 1,000 tokens has 384 million of them.
+
+    LINEAR  16 bits   value = code / 65535
+    ROOT     8 bits   value = (code / 255)²    small weights keep more digits than large ones
+    COARSE   8 bits   the same, and what is less than SMALL is 0
+"""
+
+import base64
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Rounding:
+    name: str
+    bits: int
+    limit: float  # weights of a page, up to which this is chosen
+    error: float  # at most, of any weight
+
+
+SMALL = 1e-3
+LINEAR = Rounding("linear", 16, 8e6, 0.5 / 65535)
+ROOT = Rounding("root", 8, 64e6, 1 / 255)
+COARSE = Rounding("coarse", 8, float("inf"), 1 / 255)
+
+
+def choose_rounding(count: int) -> Rounding:
+    return next(r for r in (LINEAR, ROOT, COARSE) if count <= r.limit)
+
+
+def pack_weights(weights: "torch.Tensor", rounding: Rounding) -> str:
+    """The weights of one head."""
+    if rounding is LINEAR:
+        return pack((weights * 65535).round().numpy().astype("<u2").tobytes())
+    if rounding is COARSE:
+        weights = weights.masked_fill(weights < SMALL, 0)
+    return pack((weights.sqrt() * 255).round().numpy().astype("u1").tobytes())
+
+
+def pack_floats(values: "torch.Tensor") -> str:
+    return pack(values.contiguous().numpy().astype("<f4").tobytes())
+
+
+def pack_booleans(values: "torch.Tensor") -> str:
+    return pack(values.contiguous().numpy().tobytes())
+
+
+def pack(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data, 6)).decode("ascii")
+
+
+def thumbnail(weights: "torch.Tensor", size: int) -> str:
+    """The largest weight of each part, at most size × size of them: one bright token stays seen."""
+    import torch
+
+    shape = [min(size, length) for length in weights.shape[1:]]
+    small = torch.nn.functional.adaptive_max_pool2d(weights[None], shape)[0]
+    return pack((small.sqrt() * 255).round().numpy().astype("u1").tobytes())

@@ -1,0 +1,1208 @@
+// Built by `make page` from page/src: f52f846dec3a7e2d165ac6c87334e06564bebde8b7bdd4b150eefe413be96a5a
+"use strict";
+(() => {
+  // src/data.ts
+  var Head = class {
+    constructor(rows, columns, values) {
+      this.rows = rows;
+      this.columns = columns;
+      this.values = values;
+    }
+    rows;
+    columns;
+    values;
+    at(row, column) {
+      return this.values[row * this.columns + column];
+    }
+    row(row) {
+      return this.values.subarray(row * this.columns, (row + 1) * this.columns);
+    }
+  };
+  async function unpack(text) {
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Response(stream).arrayBuffer();
+  }
+  function decode(buffer, rounding) {
+    if (rounding.bits === 16) {
+      return Float32Array.from(new Uint16Array(buffer), (code) => code / 65535);
+    }
+    return Float32Array.from(new Uint8Array(buffer), (code) => (code / 255) ** 2);
+  }
+  function format(weight, rounding) {
+    return weight.toFixed(rounding.error < 1e-4 ? 5 : 3);
+  }
+  function split(values, parts) {
+    const size = values.length / parts;
+    return Array.from({ length: parts }, (_, i) => values.subarray(i * size, (i + 1) * size));
+  }
+  var KEPT = 64;
+  var Store = class {
+    constructor(payload2, textOf2) {
+      this.payload = payload2;
+      this.textOf = textOf2;
+    }
+    payload;
+    textOf;
+    heads = /* @__PURE__ */ new Map();
+    head(entry, map, layer, head) {
+      const name = `weights-${map.chunks}-${layer}`;
+      const key = `${name}-${head}`;
+      const found = this.heads.get(key) ?? this.read(name, head, entry, map);
+      this.heads.delete(key);
+      this.heads.set(key, found);
+      if (this.heads.size > KEPT) this.heads.delete(this.heads.keys().next().value);
+      return found;
+    }
+    async read(name, head, entry, map) {
+      const values = decode(await unpack(this.line(name, head)), this.payload.rounding);
+      return new Head(entry.tokens[map.rows].length, entry.tokens[map.columns].length, values);
+    }
+    /** The mean of several heads of a layer. */
+    async mean(entry, map, layer, heads) {
+      const all = await Promise.all(heads.map((head) => this.head(entry, map, layer, head)));
+      const sum = new Float32Array(all[0].values.length);
+      for (const { values } of all) for (let i = 0; i < sum.length; i++) sum[i] += values[i];
+      return new Head(all[0].rows, all[0].columns, sum.map((value) => value / all.length));
+    }
+    /** [heads] of rows × columns: the largest weight of each part, for a picture. */
+    async thumbnails(map, layer) {
+      const small = { name: "root", bits: 8, error: 1 };
+      return split(decode(await unpack(map.thumbnails[layer]), small), map.heads);
+    }
+    async scores(map, layer) {
+      const about = map.scores[layer];
+      if (!about) return null;
+      const floats = async (line) => new Float32Array(await unpack(this.line(`scores-${map.chunks}-${layer}`, line)));
+      const after = about.hasBias ? 4 : 3;
+      return {
+        ...about,
+        hidden: new Uint8Array(await unpack(this.line(`scores-${map.chunks}-${layer}`, 0))),
+        query: split(await floats(1), map.heads),
+        key: split(await floats(2), map.heads),
+        bias: about.hasBias ? split(await floats(3), map.heads) : null,
+        cos: about.turned ? await floats(after) : null,
+        sin: about.turned ? await floats(after + 1) : null
+      };
+    }
+    line(name, number) {
+      const text = this.textOf(name);
+      if (text === null) throw new Error(`the page holds no ${name}`);
+      return text.split("\n")[number];
+    }
+  };
+
+  // src/dom.ts
+  function h(tag, props = {}, ...children) {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(props)) {
+      if (value === null || value === void 0 || value === false) continue;
+      if (name.startsWith("on")) {
+        element.addEventListener(name.slice(2), value);
+      } else if (name === "style") {
+        for (const [key, text] of Object.entries(value)) {
+          element.style.setProperty(key, text);
+        }
+      } else if (name in element && !name.startsWith("aria")) {
+        element[name] = value;
+      } else {
+        element.setAttribute(name, String(value));
+      }
+    }
+    for (const child of children) {
+      if (child !== null && child !== false) element.append(child instanceof Node ? child : `${child}`);
+    }
+    return element;
+  }
+  function tokenLabel(token, room = 24) {
+    const letters = [...token.slice(0, room * 4)];
+    return letters.length > room || token.length > room * 4 ? `${letters.slice(0, room - 1).join("")}\u2026` : token;
+  }
+  function tokenElement(token, props = {}) {
+    return h("bdi", { ...props, title: tokenLabel(token, 300) }, tokenLabel(token));
+  }
+  function select(label2, options, value, choose) {
+    const box = h("select", { onchange: (event) => choose(valueOf(event)) });
+    for (const [key, text] of options) box.append(h("option", { value: key, selected: key === value }, text));
+    return h("label", {}, label2, " ", box);
+  }
+  function slider(label2, [least, most, step], value, shown, move) {
+    const range = h("input", {
+      type: "range",
+      min: String(least),
+      max: String(most),
+      step: String(step),
+      oninput: (event) => move(Number(valueOf(event)))
+    });
+    range.value = String(value);
+    return h("label", {}, label2, " ", range, " ", h("output", {}, shown));
+  }
+  function valueOf(event) {
+    return event.target.value;
+  }
+  function sharpen(canvas, width, height) {
+    const ratio = window.devicePixelRatio || 1;
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.setProperty("width", `${width}px`);
+    canvas.style.setProperty("height", `${height}px`);
+    const context = canvas.getContext("2d");
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, width, height);
+    return context;
+  }
+
+  // src/color.ts
+  function headColor(head, heads) {
+    return `hsl(${Math.round(head * 360 / heads + 210) % 360} 70% 50%)`;
+  }
+  var SCALES = {
+    light: [[255, 255, 255], [158, 202, 225], [33, 113, 181], [8, 29, 88]],
+    dark: [[24, 26, 31], [40, 70, 130], [70, 150, 220], [255, 244, 190]]
+  };
+  function weightColor(weight, dark) {
+    const scale = SCALES[dark ? "dark" : "light"];
+    const place = Math.sqrt(Math.min(Math.max(weight, 0), 1)) * (scale.length - 1);
+    const below = Math.min(Math.floor(place), scale.length - 2);
+    return scale[below].map(
+      (low, i) => Math.round(low + (scale[below + 1][i] - low) * (place - below))
+    );
+  }
+  function signColor(value, largest) {
+    const share = largest > 0 ? Math.min(Math.abs(value) / largest, 1) : 0;
+    return `hsl(${value >= 0 ? 215 : 25} 85% 50% / ${share.toFixed(3)})`;
+  }
+  function isDark() {
+    return getComputedStyle(document.documentElement).getPropertyValue("--dark").trim() === "1";
+  }
+
+  // src/words.ts
+  var en = {
+    title: "Attention",
+    lines: "Lines",
+    grid: "All heads",
+    map: "Map",
+    neurons: "Neurons",
+    time: "Writing",
+    encoder: "encoder",
+    decoder: "decoder",
+    cross: "cross (target looks at source)",
+    show: "Text",
+    beside: "Beside",
+    none: "none",
+    layer: "Layer",
+    head: "Head",
+    heads: "Heads",
+    allHeads: "all",
+    noHeads: "none",
+    theme: "Dark or light",
+    language: "\u4E2D\u6587",
+    keys: "Keys: \u2190 \u2192 layer, \u2191 \u2193 head, 1 to 5 view, Esc unpins",
+    exact: "Weights are exact to",
+    looks: "looks at",
+    linesHint: "Left looks at right. Point at a token to see its lines alone; click to keep it.",
+    gridHint: "A row for each layer. Click a head to see its map.",
+    mapHint: "A row looks at the columns. Point at a cell, or move with the arrow keys.",
+    sort: "Sort by",
+    byLayer: "layer and head",
+    least: "at least",
+    zoom: "Zoom",
+    fit: "fit",
+    table: "As a table",
+    weight: "weight",
+    token: "token",
+    neuronsHint: "How the weights of one token come about. Choose the token that looks.",
+    looking: "Token that looks",
+    turnedNote: "q and k are turned by their position (pairs of the same colour frame)",
+    unturned: "before they are turned",
+    noScores: "The numbers behind the weights of this layer are not known.",
+    scoresLeftOut: "The numbers behind the weights would have made this page too large.",
+    sum: "sum",
+    scale: "\xD7 scale",
+    cap: "bounded",
+    bias: "+ bias",
+    score: "score",
+    softmax: "softmax",
+    formulaFor: "With the numbers of this head, for",
+    many: "the largest 60 of",
+    timeHint: "What each written token was written from. The mean of the chosen heads.",
+    step: "Step",
+    writes: "writes",
+    source: "source",
+    own: "its own text",
+    play: "Play",
+    stop: "Stop",
+    entropy: "entropy",
+    first: "first token",
+    previous: "previous token",
+    diagonal: "diagonal",
+    distance: "distance",
+    induction: "induction",
+    entropyWhy: "bits: 0 looks at one token, 3 at eight alike",
+    firstWhy: "mean weight on the first token, where heads rest that find nothing",
+    previousWhy: "mean weight on the token before",
+    diagonalWhy: "mean weight on the token itself",
+    distanceWhy: "how many tokens away it looks, on average",
+    inductionWhy: "mean weight on what followed the same token earlier: the head continues a repeat"
+  };
+  var zh = {
+    title: "\u6CE8\u610F\u529B",
+    lines: "\u8FDE\u7EBF",
+    grid: "\u6240\u6709\u5934",
+    map: "\u77E9\u9635",
+    neurons: "\u795E\u7ECF\u5143",
+    time: "\u751F\u6210",
+    encoder: "\u7F16\u7801\u5668",
+    decoder: "\u89E3\u7801\u5668",
+    cross: "\u4EA4\u53C9\u6CE8\u610F\u529B\uFF08\u76EE\u6807\u770B\u6E90\u6587\uFF09",
+    show: "\u6587\u672C",
+    beside: "\u5BF9\u7167",
+    none: "\u65E0",
+    layer: "\u5C42",
+    head: "\u5934",
+    heads: "\u5934",
+    allHeads: "\u5168\u9009",
+    noHeads: "\u5168\u4E0D\u9009",
+    theme: "\u6DF1\u8272\u6216\u6D45\u8272",
+    language: "English",
+    keys: "\u6309\u952E\uFF1A\u2190 \u2192 \u6362\u5C42\uFF0C\u2191 \u2193 \u6362\u5934\uFF0C1 \u5230 5 \u6362\u89C6\u56FE\uFF0CEsc \u53D6\u6D88\u56FA\u5B9A",
+    exact: "\u6743\u91CD\u7684\u8BEF\u5DEE\u4E0D\u8D85\u8FC7",
+    looks: "\u5173\u6CE8",
+    linesHint: "\u5DE6\u8FB9\u7684\u8BCD\u5143\u770B\u53F3\u8FB9\u7684\u8BCD\u5143\u3002\u6307\u5411\u4E00\u4E2A\u8BCD\u5143\u53EA\u770B\u5B83\u7684\u8FDE\u7EBF\uFF1B\u70B9\u51FB\u53EF\u56FA\u5B9A\u3002",
+    gridHint: "\u6BCF\u884C\u662F\u4E00\u5C42\u3002\u70B9\u51FB\u4E00\u4E2A\u5934\uFF0C\u67E5\u770B\u5B83\u7684\u77E9\u9635\u3002",
+    mapHint: "\u6BCF\u884C\u770B\u5404\u5217\u3002\u6307\u5411\u683C\u5B50\uFF0C\u6216\u7528\u65B9\u5411\u952E\u79FB\u52A8\u3002",
+    sort: "\u6392\u5E8F",
+    byLayer: "\u6309\u5C42\u548C\u5934",
+    least: "\u4E0D\u5C0F\u4E8E",
+    zoom: "\u7F29\u653E",
+    fit: "\u9002\u5E94",
+    table: "\u663E\u793A\u4E3A\u8868\u683C",
+    weight: "\u6743\u91CD",
+    token: "\u8BCD\u5143",
+    neuronsHint: "\u4E00\u4E2A\u8BCD\u5143\u7684\u6743\u91CD\u662F\u600E\u6837\u7B97\u51FA\u6765\u7684\u3002\u8BF7\u9009\u62E9\u53D1\u51FA\u5173\u6CE8\u7684\u8BCD\u5143\u3002",
+    looking: "\u53D1\u51FA\u5173\u6CE8\u7684\u8BCD\u5143",
+    turnedNote: "q \u548C k \u5DF2\u6309\u4F4D\u7F6E\u65CB\u8F6C\uFF08\u540C\u8272\u8FB9\u6846\u7684\u662F\u4E00\u5BF9\uFF09",
+    unturned: "\u65CB\u8F6C\u4E4B\u524D",
+    noScores: "\u8FD9\u4E00\u5C42\u7684\u6743\u91CD\u7531\u54EA\u4E9B\u6570\u5F97\u6765\uFF0C\u65E0\u4ECE\u77E5\u9053\u3002",
+    scoresLeftOut: "\u6743\u91CD\u80CC\u540E\u7684\u6570\u592A\u591A\uFF0C\u653E\u8FDB\u6765\u9875\u9762\u4F1A\u8FC7\u5927\uFF0C\u6240\u4EE5\u6CA1\u6709\u4FDD\u5B58\u3002",
+    sum: "\u6C42\u548C",
+    scale: "\xD7 \u7F29\u653E",
+    cap: "\u9650\u5E45",
+    bias: "+ \u504F\u7F6E",
+    score: "\u5206\u6570",
+    softmax: "softmax",
+    formulaFor: "\u4EE3\u5165\u8FD9\u4E2A\u5934\u7684\u6570\uFF0C\u770B",
+    many: "\u6700\u5927\u7684 60 \u4E2A\uFF0C\u5171",
+    timeHint: "\u5199\u51FA\u7684\u6BCF\u4E2A\u8BCD\u5143\u662F\u6839\u636E\u4EC0\u4E48\u5199\u7684\u3002\u53D6\u6240\u9009\u5404\u5934\u7684\u5E73\u5747\u3002",
+    step: "\u6B65",
+    writes: "\u5199\u51FA",
+    source: "\u6E90\u6587",
+    own: "\u5DF2\u5199\u7684\u6587\u672C",
+    play: "\u64AD\u653E",
+    stop: "\u505C\u6B62",
+    entropy: "\u71B5",
+    first: "\u9996\u8BCD\u5143",
+    previous: "\u524D\u4E00\u8BCD\u5143",
+    diagonal: "\u5BF9\u89D2\u7EBF",
+    distance: "\u8DDD\u79BB",
+    induction: "\u5F52\u7EB3",
+    entropyWhy: "\u5355\u4F4D\u4E3A\u6BD4\u7279\uFF1A0 \u8868\u793A\u53EA\u770B\u4E00\u4E2A\u8BCD\u5143\uFF0C3 \u8868\u793A\u5747\u5300\u5730\u770B\u516B\u4E2A",
+    firstWhy: "\u843D\u5728\u9996\u8BCD\u5143\u4E0A\u7684\u5E73\u5747\u6743\u91CD\uFF1B\u6CA1\u6709\u627E\u5230\u76EE\u6807\u7684\u5934\u5E38\u505C\u5728\u90A3\u91CC",
+    previousWhy: "\u843D\u5728\u524D\u4E00\u4E2A\u8BCD\u5143\u4E0A\u7684\u5E73\u5747\u6743\u91CD",
+    diagonalWhy: "\u843D\u5728\u8BCD\u5143\u81EA\u8EAB\u4E0A\u7684\u5E73\u5747\u6743\u91CD",
+    distanceWhy: "\u5E73\u5747\u770B\u5230\u591A\u8FDC\u4E4B\u5916\u7684\u8BCD\u5143",
+    inductionWhy: "\u843D\u5728\u201C\u4E0A\u4E00\u6B21\u51FA\u73B0\u540C\u4E00\u8BCD\u5143\u4E4B\u540E\u201D\u7684\u8BCD\u5143\u4E0A\u7684\u5E73\u5747\u6743\u91CD\uFF1A\u8FD9\u4E2A\u5934\u5728\u63A5\u7EED\u91CD\u590D"
+  };
+  var LANGUAGES = { en, zh };
+  var MEASURES = [
+    "entropy",
+    "previous",
+    "first",
+    "induction",
+    "diagonal",
+    "distance"
+  ];
+
+  // src/grid.ts
+  async function drawGrid(panel) {
+    const { host, map, words, state: state2, set: set2, store: store2 } = panel;
+    const values = map.measures[state2.sort];
+    const pictures = await Promise.all(
+      [...Array(map.layers).keys()].map((layer) => store2.thumbnails(map, layer))
+    );
+    if (!panel.isCurrent()) return;
+    const cells = order(map.layers, map.heads, values);
+    const range = values ? [Math.min(...values.flat()), Math.max(...values.flat())] : [0, 1];
+    const least = range[0] + state2.least * (range[1] - range[0]);
+    const shape = [panel.entry.tokens[map.rows].length, panel.entry.tokens[map.columns].length].map(
+      (length) => Math.min(length, 32)
+    );
+    const grid = h("div", {
+      className: values ? "grid sorted" : "grid",
+      style: { "--heads": String(map.heads) }
+    });
+    for (const { layer, head, value } of cells) {
+      grid.append(
+        h(
+          "button",
+          {
+            className: value !== null && value < least ? "cell shaded" : "cell",
+            "aria-label": described(panel, layer, head),
+            title: described(panel, layer, head),
+            onclick: () => set2({ view: "map", layer, head })
+          },
+          picture(pictures[layer][head], shape),
+          h("span", {}, `${layer}\xB7${head}${value === null ? "" : `  ${value.toFixed(2)}`}`)
+        )
+      );
+    }
+    host.replaceChildren(h("p", { className: "hint" }, words.gridHint), controls(panel, least), grid);
+    function picture(values2, [rows, columns]) {
+      const canvas = h("canvas", { width: columns, height: rows });
+      paint(canvas, split(values2, rows));
+      return canvas;
+    }
+  }
+  function order(layers, heads, values) {
+    const cells = [];
+    for (let layer = 0; layer < layers; layer++) {
+      for (let head = 0; head < heads; head++) {
+        cells.push({ layer, head, value: values ? values[layer][head] : null });
+      }
+    }
+    return values ? cells.sort((a, b) => b.value - a.value) : cells;
+  }
+  function paint(canvas, rows) {
+    const context = canvas.getContext("2d");
+    const image = context.createImageData(rows[0].length, rows.length);
+    const dark = isDark();
+    rows.forEach(
+      (row, r) => row.forEach((weight, c) => {
+        image.data.set([...weightColor(weight, dark), 255], (r * row.length + c) * 4);
+      })
+    );
+    context.putImageData(image, 0, 0);
+  }
+  function described({ map, words }, layer, head) {
+    const measured = MEASURES.filter((name) => map.measures[name]).map(
+      (name) => `${words[name]} ${map.measures[name][layer][head].toFixed(2)}`
+    );
+    return `${words.layer} ${layer}, ${words.head} ${head}: ${measured.join(", ")}`;
+  }
+  function controls({ map, words, state: state2, set: set2 }, least) {
+    const names = MEASURES.filter((name) => map.measures[name]);
+    const options = names.map((name) => [name, words[name]]);
+    const why = words[`${state2.sort}Why`];
+    return h(
+      "div",
+      { className: "controls" },
+      select(
+        words.sort,
+        [["", words.byLayer], ...options],
+        state2.sort,
+        (sort) => set2({ sort, least: 0 })
+      ),
+      state2.sort && slider(
+        words.least,
+        [0, 1, 0.01],
+        state2.least,
+        least.toFixed(2),
+        (value) => set2({ least: value })
+      ),
+      why ? h("span", { className: "hint" }, why) : null
+    );
+  }
+
+  // src/panel.ts
+  function shownHeads({ map, state: state2 }) {
+    return [...Array(map.heads).keys()].filter((head) => !state2.hidden.has(head));
+  }
+  function headsOf(panel, heads) {
+    const { store: store2, entry, map, layer } = panel;
+    return Promise.all(heads.map((head) => store2.head(entry, map, layer, head)));
+  }
+
+  // src/lines.ts
+  var HEIGHT = 22;
+  var FAINT = 0.02;
+  var GAP = 220;
+  async function drawLines(panel) {
+    const { host, entry, map, words, state: state2, say, set: set2 } = panel;
+    const shown = shownHeads(panel);
+    const heads = await headsOf(panel, shown);
+    if (!panel.isCurrent()) return;
+    const rows = entry.tokens[map.rows];
+    const columns = entry.tokens[map.columns];
+    const pinned = state2.row !== null ? { side: "row", index: state2.row } : state2.column !== null ? { side: "column", index: state2.column } : null;
+    let pointed = null;
+    const canvas = h("canvas", { "aria-hidden": "true" });
+    const sides = {
+      row: rows.map((token, i) => element(token, { side: "row", index: i })),
+      column: columns.map((token, i) => element(token, { side: "column", index: i }))
+    };
+    const scroller = h(
+      "div",
+      { className: "lines" },
+      h("div", { className: "side left" }, ...sides.row),
+      h("div", { className: "between" }, canvas),
+      h("div", { className: "side right" }, ...sides.column)
+    );
+    host.replaceChildren(h("p", { className: "hint" }, words.linesHint), chips(panel), scroller);
+    scroller.addEventListener("scroll", paint2);
+    paint2();
+    function element(token, place) {
+      const isPinned = pinned?.side === place.side && pinned.index === place.index;
+      return h(
+        "button",
+        {
+          className: "token",
+          "aria-pressed": String(isPinned),
+          onmouseenter: () => point(place),
+          onfocus: () => point(place),
+          onmouseleave: () => point(null),
+          onclick: () => {
+            const other = place.side === "row" ? "column" : "row";
+            set2({ [place.side]: isPinned ? null : place.index, [other]: null });
+          }
+        },
+        tokenElement(token)
+      );
+    }
+    function point(place) {
+      pointed = place;
+      if (place) say(spoken(place));
+      paint2();
+    }
+    function spoken({ side, index }) {
+      const [own, others] = side === "row" ? [rows, columns] : [columns, rows];
+      const means = others.map((_, other) => {
+        const at = (head) => side === "row" ? head.at(index, other) : head.at(other, index);
+        return heads.reduce((sum, head) => sum + at(head), 0) / Math.max(heads.length, 1);
+      });
+      const best = [...means.keys()].sort((a, b) => means[b] - means[a]).slice(0, 3);
+      const named = best.map(
+        (i) => `${tokenLabel(others[i])} ${format(means[i], panel.store.payload.rounding)}`
+      );
+      return `${tokenLabel(own[index])} ${side === "row" ? "\u2192" : "\u2190"} ${named.join(", ")}`;
+    }
+    function paint2() {
+      const height = scroller.clientHeight;
+      const context = sharpen(canvas, GAP, height);
+      const focus = pointed ?? pinned;
+      const first = Math.floor(scroller.scrollTop / HEIGHT);
+      const last = first + Math.ceil(height / HEIGHT);
+      const inSight = (index) => index >= first && index <= last;
+      const middle = (index) => (index + 0.5) * HEIGHT - scroller.scrollTop;
+      const opposite = /* @__PURE__ */ new Map();
+      heads.forEach((head, i) => {
+        context.strokeStyle = headColor(shown[i], map.heads);
+        eachPair(focus, head, inSight, (row, column, weight) => {
+          const other = focus?.side === "row" ? column : row;
+          opposite.set(other, Math.max(opposite.get(other) ?? 0, weight));
+          if (weight < FAINT) return;
+          context.globalAlpha = Math.min(weight, 1);
+          context.lineWidth = 2;
+          context.beginPath();
+          context.moveTo(0, middle(row));
+          context.lineTo(GAP, middle(column));
+          context.stroke();
+        });
+      });
+      for (const side of ["row", "column"]) {
+        sides[side].forEach((token, i) => {
+          const strength = !focus ? 0 : side === focus.side ? Number(i === focus.index) : opposite.get(i) ?? 0;
+          token.style.setProperty("--strength", strength.toFixed(3));
+        });
+      }
+    }
+  }
+  function eachPair(focus, head, inSight, see) {
+    if (focus?.side === "row") {
+      head.row(focus.index).forEach((weight, column) => see(focus.index, column, weight));
+    } else if (focus) {
+      for (let row = 0; row < head.rows; row++) see(row, focus.index, head.at(row, focus.index));
+    } else {
+      for (let row = 0; row < head.rows; row++) {
+        for (let column = 0; column < head.columns; column++) {
+          if (inSight(row) || inSight(column)) see(row, column, head.at(row, column));
+        }
+      }
+    }
+  }
+  function chips({ map, state: state2, words, set: set2 }) {
+    const all = [...Array(map.heads).keys()];
+    const toggled = (head) => {
+      const hidden = new Set(state2.hidden);
+      if (!hidden.delete(head)) hidden.add(head);
+      return hidden;
+    };
+    return h(
+      "div",
+      { className: "chips", role: "group", "aria-label": words.heads },
+      h("span", {}, words.heads),
+      ...all.map(
+        (head) => h(
+          "button",
+          {
+            className: "chip",
+            "aria-pressed": String(!state2.hidden.has(head)),
+            style: { "--color": headColor(head, map.heads) },
+            onclick: () => set2({ hidden: toggled(head) })
+          },
+          head
+        )
+      ),
+      h("button", { onclick: () => set2({ hidden: /* @__PURE__ */ new Set() }) }, words.allHeads),
+      h("button", { onclick: () => set2({ hidden: new Set(all) }) }, words.noHeads)
+    );
+  }
+
+  // src/map.ts
+  var MARGIN = 96;
+  var READABLE = 12;
+  var TABLE = 60;
+  async function drawMap(panel) {
+    const { host, store: store2, entry, map, layer, head, words, state: state2, set: set2, say } = panel;
+    const matrix = await store2.head(entry, map, layer, head);
+    if (!panel.isCurrent()) return;
+    const rows = entry.tokens[map.rows];
+    const columns = entry.tokens[map.columns];
+    const room = Math.min(host.clientWidth || 800, 1100) - MARGIN;
+    const fitting = Math.max(1, Math.min(40, Math.floor(Math.min(room, 560) / columns.length)));
+    const cell = state2.zoom || fitting;
+    const size = { width: columns.length * cell + MARGIN, height: rows.length * cell + MARGIN };
+    const canvas = h("canvas", {});
+    const tip = h("div", { className: "tip", hidden: true });
+    const scroller = h(
+      "div",
+      {
+        className: "map",
+        "data-cell": cell,
+        "data-margin": MARGIN,
+        tabIndex: 0,
+        role: "application",
+        "aria-label": described(panel, layer, head),
+        onpointermove: (event) => point(placeOf(event), event),
+        onpointerleave: () => point(null),
+        onclick: (event) => {
+          const place = placeOf(event);
+          if (place) set2({ row: place[0], column: place[1] });
+        },
+        onkeydown: move
+      },
+      h(
+        "div",
+        { style: { width: `${size.width}px`, height: `${size.height}px` } },
+        h("div", { className: "window" }, canvas)
+      )
+    );
+    host.replaceChildren(
+      h("p", { className: "hint" }, words.mapHint),
+      h(
+        "div",
+        { className: "controls" },
+        slider(
+          words.zoom,
+          [0, 40, 1],
+          state2.zoom,
+          state2.zoom ? `${cell} px` : words.fit,
+          (zoom) => set2({ zoom })
+        )
+      ),
+      scroller,
+      tip,
+      asTable(panel, matrix)
+    );
+    scroller.addEventListener("scroll", paint2);
+    paint2();
+    if (state2.row !== null && state2.column !== null) say(spoken(state2.row, state2.column));
+    function placeOf(event) {
+      const box = scroller.getBoundingClientRect();
+      const x = event.clientX - box.left - scroller.clientLeft - MARGIN;
+      const y = event.clientY - box.top - scroller.clientTop - MARGIN;
+      const row = Math.floor((y + scroller.scrollTop) / cell);
+      const column = Math.floor((x + scroller.scrollLeft) / cell);
+      const isInside = x >= 0 && y >= 0 && row < rows.length && column < columns.length;
+      return isInside ? [row, column] : null;
+    }
+    function spoken(row, column) {
+      const weight = format(matrix.at(row, column), store2.payload.rounding);
+      return `${tokenLabel(rows[row])} \u2192 ${tokenLabel(columns[column])}: ${weight}`;
+    }
+    function point(place, event) {
+      tip.hidden = place === null;
+      if (!place || !event) return;
+      tip.textContent = spoken(...place);
+      tip.style.setProperty("left", `${Math.min(event.clientX + 14, window.innerWidth - 260)}px`);
+      tip.style.setProperty("top", `${event.clientY + 14}px`);
+    }
+    function move(event) {
+      const steps2 = {
+        ArrowUp: [-1, 0],
+        ArrowDown: [1, 0],
+        ArrowLeft: [0, -1],
+        ArrowRight: [0, 1]
+      };
+      const step = steps2[event.key];
+      if (!step) return;
+      event.preventDefault();
+      event.stopPropagation();
+      const clip = (value, count) => Math.min(Math.max(value, 0), count - 1);
+      const isFirst = state2.row === null || state2.column === null;
+      set2({
+        row: isFirst ? 0 : clip(state2.row + step[0], rows.length),
+        column: isFirst ? 0 : clip(state2.column + step[1], columns.length)
+      });
+    }
+    function paint2() {
+      const width = Math.min(scroller.clientWidth, size.width);
+      const height = Math.min(scroller.clientHeight, size.height);
+      const context = sharpen(canvas, width, height);
+      const left = scroller.scrollLeft;
+      const top = scroller.scrollTop;
+      const dark = isDark();
+      const firstRow = Math.floor(top / cell);
+      const lastRow = Math.min(rows.length, Math.ceil((top + height) / cell));
+      const firstColumn = Math.floor(left / cell);
+      const lastColumn = Math.min(columns.length, Math.ceil((left + width) / cell));
+      for (let row = firstRow; row < lastRow; row++) {
+        for (let column = firstColumn; column < lastColumn; column++) {
+          context.fillStyle = `rgb(${weightColor(matrix.at(row, column), dark).join(" ")})`;
+          context.fillRect(MARGIN + column * cell - left, MARGIN + row * cell - top, cell, cell);
+        }
+      }
+      const colors = getComputedStyle(scroller);
+      context.fillStyle = colors.backgroundColor;
+      context.fillRect(0, 0, width, MARGIN);
+      context.fillRect(0, 0, MARGIN, height);
+      context.fillStyle = colors.color;
+      context.font = `${Math.min(cell, 13)}px system-ui, sans-serif`;
+      context.textBaseline = "middle";
+      context.textAlign = "right";
+      const every = Math.ceil(READABLE / cell);
+      for (let row = firstRow; row < lastRow; row += 1) {
+        const y = MARGIN + (row + 0.5) * cell - top;
+        if (row % every || y < MARGIN) continue;
+        label(context, cell < READABLE ? String(row) : rows[row], MARGIN - 6, y, 0);
+      }
+      context.textAlign = "left";
+      for (let column = firstColumn; column < lastColumn; column += 1) {
+        const x = MARGIN + (column + 0.5) * cell - left;
+        if (column % every || x < MARGIN) continue;
+        label(context, cell < READABLE ? String(column) : columns[column], x, MARGIN - 6, -Math.PI / 2);
+      }
+      if (state2.row !== null && state2.column !== null) {
+        context.strokeStyle = colors.getPropertyValue("--accent");
+        context.lineWidth = 2;
+        const [x, y] = [MARGIN + state2.column * cell - left, MARGIN + state2.row * cell - top];
+        if (x >= MARGIN && y >= MARGIN) context.strokeRect(x, y, cell, cell);
+      }
+    }
+  }
+  function label(context, token, x, y, angle) {
+    context.save();
+    context.translate(x, y);
+    context.rotate(angle);
+    context.fillText(tokenLabel(token, 14), 0, 0, MARGIN - 10);
+    context.restore();
+  }
+  function asTable(panel, matrix) {
+    const { entry, map, words, state: state2, store: store2 } = panel;
+    const rows = entry.tokens[map.rows];
+    const columns = entry.tokens[map.columns];
+    const shown = rows.length <= TABLE && columns.length <= TABLE ? [...rows.keys()] : [state2.row ?? rows.length - 1];
+    const details = h("details", { className: "table" }, h("summary", {}, words.table));
+    details.addEventListener("toggle", () => {
+      if (!details.open || details.children.length > 1) return;
+      const head = h("tr", {}, h("th", { scope: "col" }, words.token));
+      for (const token of columns) head.append(h("th", { scope: "col" }, tokenElement(token)));
+      const body = shown.map((row) => {
+        const line = h("tr", {}, h("th", { scope: "row" }, tokenElement(rows[row])));
+        for (const weight of matrix.row(row)) {
+          line.append(h("td", {}, format(weight, store2.payload.rounding)));
+        }
+        return line;
+      });
+      details.append(h("table", {}, h("thead", {}, head), h("tbody", {}, ...body)));
+    });
+    return details;
+  }
+
+  // src/scores.ts
+  function part(values, token, size) {
+    return values.subarray(token * size, (token + 1) * size);
+  }
+  function termOf(scores, head, row, column) {
+    const query = part(scores.query[head], row, scores.size);
+    const key = part(scores.key[head], column, scores.size);
+    const products = query.map((value, i) => value * key[i]);
+    const sum = products.reduce((a, b) => a + b, 0);
+    let scaled = sum * scores.scale;
+    if (scores.cap !== null) scaled = Math.tanh(scaled / scores.cap) * scores.cap;
+    const columns = scores.key[head].length / scores.size;
+    const bias = scores.bias ? scores.bias[head][row * columns + column] : 0;
+    return { column, products, sum, scaled, bias, score: scaled + bias };
+  }
+  function explain(scores, head, row) {
+    const columns = scores.key[head].length / scores.size;
+    const all = [...Array(columns).keys()];
+    const seen = all.filter((column) => !scores.hidden[row * columns + column]);
+    const terms = seen.map((column) => termOf(scores, head, row, column));
+    const largest = Math.max(...terms.map((term) => term.score));
+    const total = terms.reduce((sum, term) => sum + Math.exp(term.score - largest), 0);
+    return { terms, largest, total };
+  }
+  function unturned(values, scores, token) {
+    const { turned, cos, sin } = scores;
+    if (!cos || !sin) return values;
+    const half = turned / 2;
+    const before = Float32Array.from(values);
+    for (let i = 0; i < half; i++) {
+      const [c, s] = [cos[token * turned + i], sin[token * turned + i]];
+      const norm = c * c + s * s;
+      before[i] = (values[i] * c + values[i + half] * s) / norm;
+      before[i + half] = (values[i + half] * c - values[i] * s) / norm;
+    }
+    return before;
+  }
+
+  // src/neurons.ts
+  var MOST = 60;
+  var HEIGHT2 = 16;
+  async function drawNeurons(panel) {
+    const { host, store: store2, entry, map, layer, head, words, state: state2, set: set2 } = panel;
+    const scores = await store2.scores(map, layer);
+    if (!panel.isCurrent()) return;
+    const rows = entry.tokens[map.rows];
+    const row = state2.row ?? rows.length - 1;
+    const chooser = select(
+      words.looking,
+      rows.map((token, i) => [String(i), `${i} ${tokenLabel(token)}`]),
+      String(row),
+      (value) => set2({ row: Number(value) })
+    );
+    const top = [h("p", { className: "hint" }, words.neuronsHint)];
+    if (!scores) {
+      const why = store2.payload.scoresLeftOut ? words.scoresLeftOut : words.noScores;
+      host.replaceChildren(...top, h("p", {}, why));
+      return;
+    }
+    const { terms, largest, total } = explain(scores, head, row);
+    const shown = [...terms].sort((a, b) => b.score - a.score).slice(0, MOST);
+    const chosen = shown.find((term) => term.column === state2.column) ?? shown[0];
+    shown.sort((a, b) => a.column - b.column);
+    host.replaceChildren(
+      ...top,
+      h("div", { className: "controls" }, chooser, scores.turned ? turnBox(panel) : null),
+      formula(panel, scores, chosen, largest, total),
+      shown.length < terms.length ? h("p", { className: "hint" }, `${words.many} ${terms.length}`) : "",
+      table(panel, scores, row, shown, largest, total)
+    );
+  }
+  function turnBox({ words, state: state2, set: set2 }) {
+    return h(
+      "label",
+      { title: words.turnedNote },
+      h("input", {
+        type: "checkbox",
+        checked: state2.before,
+        onchange: () => set2({ before: !state2.before })
+      }),
+      ` ${words.unturned}`
+    );
+  }
+  var short = (value) => Math.abs(value) >= 1e3 ? value.toExponential(2) : value.toFixed(3);
+  function formula({ entry, map, words }, scores, term, largest, total) {
+    const weight = Math.exp(term.score - largest) / total;
+    const parts = [
+      `q\xB7k = \u03A3 q\u1D62k\u1D62 = ${short(term.sum)}`,
+      `${short(term.sum)} \xD7 ${scores.scale.toPrecision(4)} = ${short(term.sum * scores.scale)}`,
+      scores.cap !== null && `${scores.cap} \xB7 tanh(\u2026 / ${scores.cap}) = ${short(term.scaled)}`,
+      scores.bias && `${short(term.scaled)} + ${short(term.bias)} = ${short(term.score)}`,
+      `exp(${short(term.score)}) / \u03A3 exp = ${weight.toFixed(5)}`
+    ];
+    return h(
+      "p",
+      { className: "formula" },
+      `${words.formulaFor} `,
+      tokenElement(entry.tokens[map.columns][term.column]),
+      ": ",
+      h("code", {}, parts.filter(Boolean).join(";  "))
+    );
+  }
+  function table(panel, scores, row, terms, largest, total) {
+    const { entry, map, head, words, set: set2, state: state2, store: store2 } = panel;
+    const shownPart = (states, token) => {
+      const values = part(states, token, scores.size);
+      return state2.before ? unturned(values, scores, token) : values;
+    };
+    const query = shownPart(scores.query[head], row);
+    const keys = terms.map((term) => shownPart(scores.key[head], term.column));
+    const products = terms.map(
+      (term, i) => state2.before ? query.map((value, j) => value * keys[i][j]) : term.products
+    );
+    const most = (all) => Math.max(...all.map((one) => Math.max(...one.map(Math.abs))));
+    const largestState = most([query, ...keys]);
+    const largestProduct = most(products);
+    const titles = ["k", "q \xD7 k", words.sum, words.scale, words.bias, words.softmax];
+    const columns = titles.filter((title) => title !== words.bias || scores.bias);
+    return h(
+      "div",
+      { className: "neurons" },
+      h("div", { className: "query" }, "q ", tokenElement(entry.tokens[map.rows][row]), " ", strip(query, largestState)),
+      h(
+        "table",
+        {},
+        h("thead", {}, h("tr", {}, h("th", {}, words.token), ...columns.map((title) => h("th", {}, title)))),
+        h(
+          "tbody",
+          {},
+          ...terms.map(
+            (term, i) => h(
+              "tr",
+              {
+                className: term.column === state2.column ? "chosen" : "",
+                onclick: () => set2({ row, column: term.column })
+              },
+              h("th", { scope: "row" }, tokenElement(entry.tokens[map.columns][term.column])),
+              h("td", {}, strip(keys[i], largestState)),
+              h("td", {}, strip(products[i], largestProduct)),
+              h("td", {}, short(term.sum)),
+              h("td", {}, short(term.scaled)),
+              scores.bias && h("td", {}, short(term.bias)),
+              h(
+                "td",
+                {
+                  className: "weight",
+                  style: { "--strength": String(Math.exp(term.score - largest) / total) }
+                },
+                format(Math.exp(term.score - largest) / total, store2.payload.rounding)
+              )
+            )
+          )
+        )
+      )
+    );
+  }
+  function strip(values, largest) {
+    const canvas = h("canvas", {
+      role: "img",
+      "aria-label": [...values.slice(0, 8)].map((value) => value.toFixed(2)).join(" "),
+      title: [...values].map((value, i) => `${i}: ${value.toFixed(4)}`).join("\n")
+    });
+    const width = Math.max(1, Math.min(6, Math.floor(256 / values.length)));
+    const context = sharpen(canvas, width * values.length, HEIGHT2);
+    values.forEach((value, i) => {
+      context.fillStyle = signColor(value, largest);
+      context.fillRect(i * width, 0, width, HEIGHT2);
+    });
+    return canvas;
+  }
+
+  // src/state.ts
+  var VIEWS = ["lines", "grid", "map", "neurons", "time"];
+  function initial(payload2) {
+    const maps = payload2.entries[0].maps;
+    return {
+      view: "lines",
+      entry: 0,
+      beside: null,
+      kind: (maps.find((map) => map.kind === "cross") ?? maps[0]).kind,
+      layer: 0,
+      head: 0,
+      hidden: /* @__PURE__ */ new Set(),
+      row: null,
+      column: null,
+      step: 0,
+      sort: "",
+      least: 0,
+      zoom: 0,
+      before: false
+    };
+  }
+  function mapOf(entry, kind) {
+    return entry.maps.find((map) => map.kind === kind) ?? entry.maps[0];
+  }
+  function within(state2, payload2) {
+    const entry = payload2.entries[state2.entry];
+    const map = mapOf(entry, state2.kind);
+    const clip = (value, count) => Math.min(Math.max(value, 0), count - 1);
+    const place = (value, side) => value !== null && value < entry.tokens[side].length && value >= 0 ? value : null;
+    return {
+      ...state2,
+      kind: map.kind,
+      layer: clip(state2.layer, map.layers),
+      head: clip(state2.head, map.heads),
+      row: place(state2.row, map.rows),
+      column: place(state2.column, map.columns),
+      step: clip(state2.step, Math.max(steps(entry), 1)),
+      view: state2.view === "time" && !steps(entry) ? "lines" : state2.view
+    };
+  }
+  function steps(entry) {
+    if (entry.writtenFrom === null) return 0;
+    return (entry.tokens.target ?? entry.tokens.source).length - entry.writtenFrom;
+  }
+  function pressed(key, state2) {
+    const number = Number(key);
+    if (number >= 1 && number <= VIEWS.length) return { view: VIEWS[number - 1] };
+    switch (key) {
+      case "ArrowRight":
+        return state2.view === "time" ? { step: state2.step + 1 } : { layer: state2.layer + 1 };
+      case "ArrowLeft":
+        return state2.view === "time" ? { step: state2.step - 1 } : { layer: state2.layer - 1 };
+      case "ArrowDown":
+        return { head: state2.head + 1 };
+      case "ArrowUp":
+        return { head: state2.head - 1 };
+      case "Escape":
+        return { row: null, column: null };
+      default:
+        return null;
+    }
+  }
+
+  // src/time.ts
+  var PACE = 700;
+  var playing;
+  async function drawTime(panel) {
+    const { host, entry, store: store2, state: state2, words, set: set2, layer } = panel;
+    const own = entry.tokens.target ? "target" : "source";
+    const count = steps(entry);
+    const from = entry.writtenFrom;
+    const written = from + Math.min(state2.step, count - 1);
+    const row = written - 1;
+    const texts = await Promise.all(
+      entry.maps.filter((map) => map.rows === own).map(async (map) => {
+        const heads = shownHeads({ ...panel, map });
+        if (!heads.length) return null;
+        const mean = await store2.mean(entry, map, Math.min(layer, map.layers - 1), heads);
+        return { map, weights: mean.row(row) };
+      })
+    );
+    if (!panel.isCurrent()) return;
+    const move = (step) => set2({ step });
+    host.replaceChildren(
+      h("p", { className: "hint" }, words.timeHint),
+      chips(panel),
+      h(
+        "div",
+        { className: "controls" },
+        h("button", { onclick: () => playing === void 0 ? play() : stop() }, playing === void 0 ? words.play : words.stop),
+        slider(words.step, [0, count - 1, 1], state2.step, `${state2.step + 1} / ${count}`, move),
+        h("span", { className: "written" }, `${words.writes} `, tokenElement(entry.tokens[own][written]))
+      ),
+      ...texts.map((text) => {
+        if (!text) return "";
+        const tokens = entry.tokens[text.map.columns].slice(0, text.map.columns === own ? row + 1 : void 0);
+        return h(
+          "section",
+          {},
+          h("h3", {}, text.map.columns === own ? words.own : words.source),
+          h(
+            "p",
+            { className: "read" },
+            ...tokens.map(
+              (token, i) => h(
+                "span",
+                {
+                  className: "weight",
+                  style: { "--strength": text.weights[i].toFixed(4) },
+                  "data-weight": format(text.weights[i], store2.payload.rounding)
+                },
+                tokenElement(token),
+                h("small", {}, format(text.weights[i], store2.payload.rounding))
+              )
+            )
+          )
+        );
+      })
+    );
+    function play() {
+      playing = window.setInterval(() => {
+        const button = document.querySelector(".time input[type=range]");
+        if (!button || Number(button.value) >= count - 1) return stop();
+        set2({ step: Number(button.value) + 1 });
+      }, PACE);
+      set2({});
+    }
+    function stop() {
+      window.clearInterval(playing);
+      playing = void 0;
+      set2({});
+    }
+  }
+
+  // src/main.ts
+  var DRAW = {
+    lines: drawLines,
+    grid: drawGrid,
+    map: drawMap,
+    neurons: drawNeurons,
+    time: drawTime
+  };
+  var textOf = (id) => document.getElementById(id)?.textContent ?? null;
+  var payload = JSON.parse(textOf("payload"));
+  var store = new Store(payload, textOf);
+  var app = document.getElementById("app");
+  var header = h("header", {});
+  var panels = h("main", {});
+  var status = h("p", { className: "status", role: "status", "aria-live": "polite" });
+  app.append(header, panels, status);
+  var state = initial(payload);
+  var language = navigator.language.startsWith("zh") ? "zh" : "en";
+  var drawing = 0;
+  function set(change) {
+    state = within({ ...state, ...change }, payload);
+    draw();
+  }
+  function draw() {
+    const focused = focusPath();
+    drawHeader();
+    restoreFocus(focused);
+    drawPanels(() => restoreFocus(focused));
+  }
+  function drawHeader() {
+    const words = LANGUAGES[language];
+    const entry = payload.entries[state.entry];
+    const map = mapOf(entry, state.kind);
+    const named = payload.entries.map(({ title, tokens }, i) => [
+      String(i),
+      `${title}: ${(tokens.source ?? []).slice(0, 8).join(" ").slice(0, 48)}`
+    ]);
+    const number = (value, count, label2, change) => slider(label2, [0, count - 1, 1], value, `${value}`, change);
+    document.documentElement.lang = language;
+    document.title = words.title;
+    header.replaceChildren(
+      h(
+        "div",
+        { className: "bar" },
+        h("h1", {}, words.title),
+        h(
+          "nav",
+          {},
+          ...VIEWS.filter((view) => view !== "time" || steps(entry)).map(
+            (view) => h(
+              "button",
+              { "aria-pressed": String(state.view === view), onclick: () => set({ view }) },
+              words[view]
+            )
+          )
+        ),
+        h("button", { className: "quiet", onclick: changeTheme }, words.theme),
+        h("button", { className: "quiet", onclick: changeLanguage }, words.language)
+      ),
+      h(
+        "div",
+        { className: "bar" },
+        payload.entries.length > 1 && select(words.show, named, String(state.entry), (value) => set({ entry: Number(value) })),
+        payload.entries.length > 1 && select(
+          words.beside,
+          [["", words.none], ...named],
+          String(state.beside ?? ""),
+          (value) => set({ beside: value === "" ? null : Number(value) })
+        ),
+        entry.maps.length > 1 && h(
+          "span",
+          { className: "kinds", role: "group" },
+          ...entry.maps.map(
+            ({ kind }) => h(
+              "button",
+              {
+                "aria-pressed": String(kind === map.kind),
+                onclick: () => set({ kind, row: null, column: null })
+              },
+              words[kind]
+            )
+          )
+        ),
+        state.view !== "grid" && number(state.layer, map.layers, words.layer, (layer) => set({ layer })),
+        (state.view === "map" || state.view === "neurons") && number(state.head, map.heads, words.head, (head) => set({ head }))
+      )
+    );
+  }
+  function drawPanels(done) {
+    const current = ++drawing;
+    const words = LANGUAGES[language];
+    const entries = state.beside === null ? [state.entry] : [state.entry, state.beside];
+    panels.className = entries.length > 1 ? "two" : "";
+    while (panels.children.length > entries.length) panels.lastElementChild?.remove();
+    while (panels.children.length < entries.length) {
+      panels.append(h("section", { className: "panel" }, h("h2", {}), h("div", { className: "view" })));
+    }
+    entries.forEach((number, i) => {
+      const entry = payload.entries[number];
+      const map = mapOf(entry, state.kind);
+      const [heading, host] = panels.children[i].children;
+      heading.textContent = entry.title;
+      host.className = `view ${state.view}`;
+      const own = within({ ...state, entry: number }, payload);
+      DRAW[own.view]({
+        host,
+        store,
+        entry,
+        map,
+        layer: own.layer,
+        head: own.head,
+        state: own,
+        words,
+        set,
+        say: (text) => {
+          status.textContent = text;
+        },
+        isCurrent: () => current === drawing
+      }).then(() => {
+        if (current !== drawing) return;
+        done();
+        document.body.dataset.drawn = String(current);
+      }).catch((error) => {
+        host.textContent = error.message;
+      });
+    });
+    if (state.row === null) {
+      const { error } = payload.rounding;
+      status.textContent = `${words.keys}. ${words.exact} ${error.toPrecision(1)}.`;
+    }
+  }
+  function changeTheme() {
+    const root = document.documentElement;
+    const dark = getComputedStyle(root).getPropertyValue("--dark").trim() === "1";
+    root.dataset.theme = dark ? "light" : "dark";
+    draw();
+  }
+  function changeLanguage() {
+    language = language === "en" ? "zh" : "en";
+    draw();
+  }
+  function focusPath() {
+    const path = [];
+    let element = document.activeElement;
+    if (!element || !app.contains(element)) return null;
+    while (element && element !== app) {
+      path.unshift([...element.parentElement.children].indexOf(element));
+      element = element.parentElement;
+    }
+    return path;
+  }
+  function restoreFocus(path) {
+    if (!path) return;
+    let element = app;
+    for (const place of path) element = element?.children[place];
+    if (element instanceof HTMLElement && element !== document.activeElement) {
+      element.focus({ preventScroll: true });
+    }
+  }
+  document.addEventListener("keydown", (event) => {
+    const target = event.target;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (target.matches("select, input[type=range]") && event.key.startsWith("Arrow")) return;
+    const change = pressed(event.key, state);
+    if (!change) return;
+    event.preventDefault();
+    if (event.key === "Escape") document.activeElement.blur();
+    set(change);
+  });
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  window.addEventListener("resize", draw);
+  draw();
+})();

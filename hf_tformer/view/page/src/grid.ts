@@ -1,0 +1,103 @@
+// All heads of all layers, small. Measures sort them and put those in the shade that have less.
+
+import { isDark, weightColor } from "./color.ts";
+import { split } from "./data.ts";
+import { h, select, slider } from "./dom.ts";
+import type { Panel } from "./panel.ts";
+import type { Words } from "./words.ts";
+import { MEASURES } from "./words.ts";
+
+interface Cell {
+  layer: number;
+  head: number;
+  value: number | null; // of the measure that sorts
+}
+
+export async function drawGrid(panel: Panel): Promise<void> {
+  const { host, map, words, state, set, store } = panel;
+  const values = map.measures[state.sort];
+  const pictures = await Promise.all(
+    [...Array(map.layers).keys()].map((layer) => store.thumbnails(map, layer)),
+  );
+  if (!panel.isCurrent()) return;
+  const cells = order(map.layers, map.heads, values);
+  const range = values ? [Math.min(...values.flat()), Math.max(...values.flat())] : [0, 1];
+  const least = range[0] + state.least * (range[1] - range[0]);
+  const shape = [panel.entry.tokens[map.rows].length, panel.entry.tokens[map.columns].length].map(
+    (length) => Math.min(length, 32),
+  );
+  const grid = h("div", {
+    className: values ? "grid sorted" : "grid",
+    style: { "--heads": String(map.heads) },
+  });
+  for (const { layer, head, value } of cells) {
+    grid.append(
+      h(
+        "button",
+        {
+          className: value !== null && value < least ? "cell shaded" : "cell",
+          "aria-label": described(panel, layer, head),
+          title: described(panel, layer, head),
+          onclick: () => set({ view: "map", layer, head }),
+        },
+        picture(pictures[layer][head], shape),
+        h("span", {}, `${layer}·${head}${value === null ? "" : `  ${value.toFixed(2)}`}`),
+      ),
+    );
+  }
+  host.replaceChildren(h("p", { className: "hint" }, words.gridHint), controls(panel, least), grid);
+
+  function picture(values: Float32Array, [rows, columns]: number[]): HTMLCanvasElement {
+    const canvas = h("canvas", { width: columns, height: rows });
+    paint(canvas, split(values, rows));
+    return canvas;
+  }
+}
+
+/** Row by row, or the largest of a measure first. */
+export function order(layers: number, heads: number, values?: number[][]): Cell[] {
+  const cells: Cell[] = [];
+  for (let layer = 0; layer < layers; layer++) {
+    for (let head = 0; head < heads; head++) {
+      cells.push({ layer, head, value: values ? values[layer][head] : null });
+    }
+  }
+  return values ? cells.sort((a, b) => (b.value as number) - (a.value as number)) : cells;
+}
+
+export function paint(canvas: HTMLCanvasElement, rows: Float32Array[]) {
+  const context = canvas.getContext("2d") as CanvasRenderingContext2D;
+  const image = context.createImageData(rows[0].length, rows.length);
+  const dark = isDark();
+  rows.forEach((row, r) =>
+    row.forEach((weight, c) => {
+      image.data.set([...weightColor(weight, dark), 255], (r * row.length + c) * 4);
+    }),
+  );
+  context.putImageData(image, 0, 0);
+}
+
+export function described({ map, words }: Panel, layer: number, head: number): string {
+  const measured = MEASURES.filter((name) => map.measures[name]).map(
+    (name) => `${words[name]} ${map.measures[name][layer][head].toFixed(2)}`,
+  );
+  return `${words.layer} ${layer}, ${words.head} ${head}: ${measured.join(", ")}`;
+}
+
+function controls({ map, words, state, set }: Panel, least: number): HTMLElement {
+  const names = MEASURES.filter((name) => map.measures[name]);
+  const options: [string, string][] = names.map((name) => [name, words[name]]);
+  const why = words[`${state.sort}Why` as keyof Words];
+  return h(
+    "div",
+    { className: "controls" },
+    select(words.sort, [["", words.byLayer], ...options], state.sort, (sort) =>
+      set({ sort, least: 0 }),
+    ),
+    state.sort &&
+      slider(words.least, [0, 1, 0.01], state.least, least.toFixed(2), (value) =>
+        set({ least: value }),
+      ),
+    why ? h("span", { className: "hint" }, why) : null,
+  );
+}

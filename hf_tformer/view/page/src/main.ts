@@ -1,0 +1,203 @@
+// The page: controls above, one panel or two below. Each change of the state draws all anew.
+
+import type { Payload } from "./data.ts";
+import { Store } from "./data.ts";
+import { h, select, slider } from "./dom.ts";
+import { drawGrid } from "./grid.ts";
+import { drawLines } from "./lines.ts";
+import { drawMap } from "./map.ts";
+import { drawNeurons } from "./neurons.ts";
+import type { Panel } from "./panel.ts";
+import type { State, View } from "./state.ts";
+import { VIEWS, initial, mapOf, pressed, steps, within } from "./state.ts";
+import { drawTime } from "./time.ts";
+import { LANGUAGES } from "./words.ts";
+
+const DRAW: Record<View, (panel: Panel) => Promise<void>> = {
+  lines: drawLines,
+  grid: drawGrid,
+  map: drawMap,
+  neurons: drawNeurons,
+  time: drawTime,
+};
+
+const textOf = (id: string) => document.getElementById(id)?.textContent ?? null;
+const payload: Payload = JSON.parse(textOf("payload") as string);
+const store = new Store(payload, textOf);
+const app = document.getElementById("app") as HTMLElement;
+const header = h("header", {});
+const panels = h("main", {});
+const status = h("p", { className: "status", role: "status", "aria-live": "polite" });
+app.append(header, panels, status);
+
+let state = initial(payload);
+let language = navigator.language.startsWith("zh") ? "zh" : "en";
+let drawing = 0; // the number of the latest drawing
+
+function set(change: Partial<State>) {
+  state = within({ ...state, ...change }, payload);
+  draw();
+}
+
+function draw() {
+  const focused = focusPath();
+  drawHeader();
+  restoreFocus(focused);
+  drawPanels(() => restoreFocus(focused));
+}
+
+function drawHeader() {
+  const words = LANGUAGES[language];
+  const entry = payload.entries[state.entry];
+  const map = mapOf(entry, state.kind);
+  const named = payload.entries.map(({ title, tokens }, i): [string, string] => [
+    String(i),
+    `${title}: ${(tokens.source ?? []).slice(0, 8).join(" ").slice(0, 48)}`,
+  ]);
+  const number = (value: number, count: number, label: string, change: (v: number) => void) =>
+    slider(label, [0, count - 1, 1], value, `${value}`, change);
+  document.documentElement.lang = language;
+  document.title = words.title;
+  header.replaceChildren(
+    h(
+      "div",
+      { className: "bar" },
+      h("h1", {}, words.title),
+      h(
+        "nav",
+        {},
+        ...VIEWS.filter((view) => view !== "time" || steps(entry)).map((view) =>
+          h(
+            "button",
+            { "aria-pressed": String(state.view === view), onclick: () => set({ view }) },
+            words[view],
+          ),
+        ),
+      ),
+      h("button", { className: "quiet", onclick: changeTheme }, words.theme),
+      h("button", { className: "quiet", onclick: changeLanguage }, words.language),
+    ),
+    h(
+      "div",
+      { className: "bar" },
+      payload.entries.length > 1 &&
+        select(words.show, named, String(state.entry), (value) => set({ entry: Number(value) })),
+      payload.entries.length > 1 &&
+        select(words.beside, [["", words.none], ...named], String(state.beside ?? ""), (value) =>
+          set({ beside: value === "" ? null : Number(value) }),
+        ),
+      entry.maps.length > 1 &&
+        h(
+          "span",
+          { className: "kinds", role: "group" },
+          ...entry.maps.map(({ kind }) =>
+            h(
+              "button",
+              {
+                "aria-pressed": String(kind === map.kind),
+                onclick: () => set({ kind, row: null, column: null }),
+              },
+              words[kind],
+            ),
+          ),
+        ),
+      state.view !== "grid" &&
+        number(state.layer, map.layers, words.layer, (layer) => set({ layer })),
+      (state.view === "map" || state.view === "neurons") &&
+        number(state.head, map.heads, words.head, (head) => set({ head })),
+    ),
+  );
+}
+
+function drawPanels(done: () => void) {
+  const current = ++drawing;
+  const words = LANGUAGES[language];
+  const entries = state.beside === null ? [state.entry] : [state.entry, state.beside];
+  panels.className = entries.length > 1 ? "two" : "";
+  while (panels.children.length > entries.length) panels.lastElementChild?.remove();
+  while (panels.children.length < entries.length) {
+    panels.append(h("section", { className: "panel" }, h("h2", {}), h("div", { className: "view" })));
+  }
+  entries.forEach((number, i) => {
+    const entry = payload.entries[number];
+    const map = mapOf(entry, state.kind);
+    const [heading, host] = panels.children[i].children as unknown as HTMLElement[];
+    heading.textContent = entry.title;
+    host.className = `view ${state.view}`;
+    const own = within({ ...state, entry: number }, payload);
+    DRAW[own.view]({
+      host,
+      store,
+      entry,
+      map,
+      layer: own.layer,
+      head: own.head,
+      state: own,
+      words,
+      set,
+      say: (text) => {
+        status.textContent = text;
+      },
+      isCurrent: () => current === drawing,
+    })
+      .then(() => {
+        if (current !== drawing) return;
+        done();
+        document.body.dataset.drawn = String(current);
+      })
+      .catch((error: Error) => {
+        host.textContent = error.message;
+      });
+  });
+  if (state.row === null) {
+    const { error } = payload.rounding;
+    status.textContent = `${words.keys}. ${words.exact} ${error.toPrecision(1)}.`;
+  }
+}
+
+function changeTheme() {
+  const root = document.documentElement;
+  const dark = getComputedStyle(root).getPropertyValue("--dark").trim() === "1";
+  root.dataset.theme = dark ? "light" : "dark";
+  draw();
+}
+
+function changeLanguage() {
+  language = language === "en" ? "zh" : "en";
+  draw();
+}
+
+/** Where the focus is: elements are made anew, and the keyboard goes on at the same place. */
+function focusPath(): number[] | null {
+  const path: number[] = [];
+  let element: Element | null = document.activeElement;
+  if (!element || !app.contains(element)) return null;
+  while (element && element !== app) {
+    path.unshift([...(element.parentElement as Element).children].indexOf(element));
+    element = element.parentElement;
+  }
+  return path;
+}
+
+function restoreFocus(path: number[] | null) {
+  if (!path) return;
+  let element: Element | undefined = app;
+  for (const place of path) element = element?.children[place];
+  if (element instanceof HTMLElement && element !== document.activeElement) {
+    element.focus({ preventScroll: true });
+  }
+}
+
+document.addEventListener("keydown", (event) => {
+  const target = event.target as HTMLElement;
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (target.matches("select, input[type=range]") && event.key.startsWith("Arrow")) return;
+  const change = pressed(event.key, state);
+  if (!change) return;
+  event.preventDefault();
+  if (event.key === "Escape") (document.activeElement as HTMLElement).blur(); // its lines, too
+  set(change);
+});
+window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+window.addEventListener("resize", draw);
+draw();

@@ -1,0 +1,143 @@
+// What the page computes, without a browser.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { deflateSync } from "node:zlib";
+import { headColor, weightColor } from "../src/color.ts";
+import type { MapAbout, Payload, Rounding, Scores } from "../src/data.ts";
+import { Store, decode, format, split, unpack } from "../src/data.ts";
+import { order } from "../src/grid.ts";
+import { explain, unturned } from "../src/scores.ts";
+import { initial, pressed, steps, within } from "../src/state.ts";
+import { LANGUAGES, MEASURES } from "../src/words.ts";
+
+const LINEAR: Rounding = { name: "linear", bits: 16, error: 0.5 / 65535 };
+const ROOT: Rounding = { name: "root", bits: 8, error: 1 / 255 };
+const pack = (array: ArrayBufferView) =>
+  deflateSync(Buffer.from(array.buffer, array.byteOffset, array.byteLength)).toString("base64");
+
+const map: MapAbout = {
+  kind: "decoder",
+  rows: "source",
+  columns: "source",
+  layers: 2,
+  heads: 3,
+  chunks: "0-decoder",
+  thumbnails: [],
+  measures: {},
+  scores: [null, null],
+};
+const payload: Payload = {
+  rounding: LINEAR,
+  scoresLeftOut: false,
+  entries: [{ title: "a", tokens: { source: ["x", "y"] }, writtenFrom: 1, maps: [map] }],
+};
+
+test("weights come back within the error that is stated", async () => {
+  const weights = Float32Array.from({ length: 999 }, (_, i) => i / 998);
+  const linear = Uint16Array.from(weights, (w) => Math.round(w * 65535));
+  const root = Uint8Array.from(weights, (w) => Math.round(Math.sqrt(w) * 255));
+  for (const [codes, rounding] of [[linear, LINEAR], [root, ROOT]] as const) {
+    const found = decode(await unpack(pack(codes)), rounding);
+    const worst = Math.max(...found.map((value, i) => Math.abs(value - weights[i])));
+    assert.ok(worst <= rounding.error * 1.001, `${rounding.name}: ${worst}`);
+  }
+  assert.equal(format(0.123456, LINEAR), "0.12346");
+  assert.equal(format(0.123456, ROOT), "0.123");
+});
+
+test("a head is read from its line, and a mean is taken over heads", async () => {
+  const heads = [0, 0.5, 1].map((w) => pack(new Uint16Array(4).fill(Math.round(w * 65535))));
+  const store = new Store(payload, (id) => (id === "weights-0-decoder-1" ? heads.join("\n") : null));
+  const entry = payload.entries[0];
+  assert.equal((await store.head(entry, map, 1, 2)).at(1, 1), 1);
+  const mean = await store.mean(entry, map, 1, [0, 2]);
+  assert.equal(mean.at(0, 1), 0.5);
+  await assert.rejects(store.head(entry, map, 0, 0), /holds no weights-0-decoder-0/);
+});
+
+test("the formula gives a softmax over what is not hidden", () => {
+  const scores: Scores = {
+    size: 2,
+    scale: 0.5,
+    cap: null,
+    hasBias: true,
+    turned: 0,
+    hidden: Uint8Array.of(0, 0, 1),
+    query: [Float32Array.of(1, 2)],
+    key: [Float32Array.of(1, 1, 0, 2, 9, 9)],
+    bias: [Float32Array.of(0, -1, 0)],
+    cos: null,
+    sin: null,
+  };
+  const { terms, largest, total } = explain(scores, 0, 0);
+  assert.deepEqual(terms.map((t) => [t.column, t.sum, t.scaled, t.score]), [
+    [0, 3, 1.5, 1.5],
+    [1, 4, 2, 1],
+  ]);
+  const weights = terms.map((term) => Math.exp(term.score - largest) / total);
+  assert.ok(Math.abs(weights[0] - Math.exp(1.5) / (Math.exp(1.5) + Math.exp(1))) < 1e-12);
+  const capped = explain({ ...scores, cap: 1 }, 0, 0);
+  assert.ok(Math.abs(capped.terms[0].scaled - Math.tanh(1.5)) < 1e-12);
+});
+
+test("turning is taken back, in halves, and what is not turned stays", () => {
+  const angle = 0.7;
+  const [x, y] = [3, -2];
+  const [c, s] = [Math.cos(angle), Math.sin(angle)];
+  const turned = Float32Array.of(x * c - y * s, y * c + x * s, 5);
+  const scores = { turned: 2, cos: Float32Array.of(1, 1, c, c), sin: Float32Array.of(0, 0, s, s) };
+  const before = unturned(turned, scores as unknown as Scores, 1);
+  [x, y, 5].forEach((value, i) => assert.ok(Math.abs(before[i] - value) < 1e-5));
+});
+
+test("keys move within what there is", () => {
+  let state = initial(payload);
+  const press = (key: string) => {
+    state = within({ ...state, ...pressed(key, state) }, payload);
+  };
+  press("ArrowRight");
+  press("ArrowRight");
+  assert.equal(state.layer, 1);
+  press("ArrowUp");
+  assert.equal(state.head, 0);
+  press("5");
+  assert.equal(state.view, "time");
+  press("ArrowRight");
+  assert.deepEqual([state.step, state.layer], [0, 1]); // one token was written
+  assert.equal(pressed("q", state), null);
+  assert.equal(steps({ ...payload.entries[0], writtenFrom: null }), 0);
+});
+
+test("a pinned token that the other text lacks is let go", () => {
+  const longer = { ...payload.entries[0], tokens: { source: ["x", "y", "z"] } };
+  const both = { ...payload, entries: [longer, payload.entries[0]] };
+  const state = { ...initial(both), row: 2 };
+  assert.equal(within(state, both).row, 2);
+  assert.equal(within({ ...state, entry: 1 }, both).row, null);
+});
+
+test("heads are sorted by a measure, the largest first", () => {
+  const cells = order(2, 2, [[0.1, 0.4], [0.3, 0.2]]);
+  assert.deepEqual(cells.map(({ layer, head }) => [layer, head]), [[0, 1], [1, 0], [1, 1], [0, 0]]);
+  assert.deepEqual(order(1, 2)[1], { layer: 0, head: 1, value: null });
+});
+
+test("both languages have every word, and each measure is explained", () => {
+  for (const words of Object.values(LANGUAGES)) {
+    for (const word of Object.values(words)) assert.ok(word.length > 0);
+    for (const name of MEASURES) assert.ok(words[`${name}Why`]);
+  }
+  assert.deepEqual(Object.keys(LANGUAGES.zh), Object.keys(LANGUAGES.en));
+});
+
+test("colours: more weight is darker on light ground, and each head has its own", () => {
+  const light = (weight: number) => weightColor(weight, false).reduce((a, b) => a + b);
+  assert.ok(light(0) > light(0.1) && light(0.1) > light(0.5) && light(0.5) > light(1));
+  assert.deepEqual(weightColor(2, true), weightColor(1, true));
+  assert.equal(new Set([...Array(16).keys()].map((head) => headColor(head, 16))).size, 16);
+});
+
+test("a row of numbers is split in equal parts", () => {
+  assert.deepEqual(split(Float32Array.of(1, 2, 3, 4), 2).map((p) => [...p]), [[1, 2], [3, 4]]);
+});
