@@ -4,6 +4,7 @@ Engines keep threads that wait by spinning, or tie the process to some cores. So
 and is stopped while it is not its turn.
 """
 
+import ctypes
 import json
 import os
 import signal
@@ -72,10 +73,12 @@ class OtherProcess:
 
 
 MARK = "answer: "
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def serve(task, benchmarks):
     """The other end: prepares one contestant, and runs it each time it is asked to."""
+    end_with_parent()
     benchmark, label, contestant, options = json.loads(task)
     settings = Settings(**options)
     try:
@@ -89,6 +92,12 @@ def serve(task, benchmarks):
             say({})
         else:
             say({name: tensor.tolist() for name, tensor in run.outcome(result).items()})
+
+
+def end_with_parent():
+    """Stopped, it would wait forever for one that was killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def say(answer):

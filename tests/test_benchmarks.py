@@ -13,6 +13,7 @@ from transformers.utils import logging
 
 from benchmarks import memory, report
 from benchmarks.__main__ import main
+from benchmarks.apart import in_own_process
 from benchmarks.machine import Limits
 from benchmarks.measure import OURS, Absent, Row, Run, Settings, Unfair, Workload, race
 from benchmarks.registry import BENCHMARKS, Benchmark
@@ -140,6 +141,25 @@ def test_a_contestant_is_weighed_in_a_process_of_its_own():
     settings = Settings(quick=True)
     label = next(iter(BENCHMARKS["loss"].workloads(settings))).label
     assert memory.weigh_in_fresh_process("loss", label, OURS, settings)["bytes"] > 0
+
+
+def test_a_contestant_of_its_own_process_runs_when_it_is_asked_and_is_still_between():
+    settings = Settings(quick=True)
+    label = next(iter(BENCHMARKS["engines"].workloads(settings))).label
+    run = in_own_process("engines", label, OURS, settings)
+    try:
+        run.call()
+        tokens = run.outcome(None)["tokens"]
+        run.call()
+        assert torch.equal(run.outcome(None)["tokens"], tokens)
+        about = Path(f"/proc/{run.close.__self__.process.pid}/stat")
+        deadline = time.monotonic() + 5
+        while about.read_text().split()[2] != "T":  # stopped, as soon as the signal arrives
+            assert time.monotonic() < deadline
+    finally:
+        run.close()
+    with pytest.raises(Absent, match="pip install"):
+        in_own_process("engines", label, "OpenVINO, float32", settings)
 
 
 @pytest.mark.parametrize(
