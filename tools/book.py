@@ -111,6 +111,14 @@ def is_same(expected: str, printed: str) -> bool:
     return all(math.isclose(float(a), float(b), rel_tol=2e-3, abs_tol=1e-5) for a, b in pairs)
 
 
+def keep_pictures_the_same() -> None:
+    """Without a date or names drawn at random, so that only what changed is a change."""
+    import matplotlib
+
+    os.environ["SOURCE_DATE_EPOCH"] = "0"
+    matplotlib.rcParams["svg.hashsalt"] = "book"
+
+
 @contextlib.contextmanager
 def elsewhere() -> Iterator[None]:
     """In a new folder that is removed."""
@@ -129,6 +137,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--here", action="store_true", help="leave what chapters write here")
     parser.add_argument("pages", nargs="*", type=Path, help="chapters (default: all)")
     options = parser.parse_intermixed_args(arguments)
+    if options.verb == "pictures":
+        keep_pictures_the_same()
     pages = [page.resolve() for page in options.pages] or chapters(LANGUAGES[0])
     with contextlib.nullcontext() if options.here else elsewhere():
         faults = [f"{page.name}: {fault}" for page in pages for fault in run(page)]

@@ -37,7 +37,8 @@ def entropy(weights: "torch.Tensor") -> "torch.Tensor":
     """In bits: 0 looks at one token, 3 at eight alike."""
     import torch
 
-    return -(weights * weights.clamp_min(torch.finfo(weights.dtype).tiny).log2()).sum(-1).mean(-1)
+    bits = -weights.clamp_min(torch.finfo(weights.dtype).tiny).log2()
+    return (weights * bits).sum(-1).mean(-1)
 
 
 def follows_the_same(tokens: list[str]) -> "torch.Tensor":
