@@ -1,21 +1,31 @@
-"""The page OWN_MODEL.md leads from an attention function to a model that others open."""
+"""Chapter 23 of the book leads from an attention function to a model that others open.
 
+The program of the chapter runs in test_book.py; what it says of files and commands is done here.
+"""
+
+import ast
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from book import DOCS, blocks
 
 from hf_tformer import check
 from hf_tformer.__main__ import main
 
-ROOT = Path(__file__).parent.parent
-PAGES = ("OWN_MODEL.md", "OWN_MODEL.zh-CN.md")
+PAGE = DOCS / "en" / "23-your-own-model.md"
 
 
-def blocks(page, kind):
-    return re.findall(rf"^```{kind}\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.M | re.S)
+def code(kind):
+    return [block.text for block in blocks(PAGE) if block.kind == kind]
+
+
+def definition(name):
+    """A function or class of the chapter's program."""
+    program = "".join(code("python"))
+    nodes = [node for node in ast.parse(program).body if getattr(node, "name", None) == name]
+    return ast.get_source_segment(program, nodes[0])
 
 
 def replace_part(path, begin, end, text):
@@ -27,15 +37,16 @@ def replace_part(path, begin, end, text):
 
 @pytest.fixture
 def quiet(tmp_path, monkeypatch):
-    """What a reader of the page has, before the model is trained."""
+    """What a reader of the chapter has, before the model is trained."""
     monkeypatch.chdir(tmp_path)
-    begin = blocks("OWN_MODEL.md", "bash")[0].splitlines()[0].split("#")[0].split()
+    begin = code("bash")[0].splitlines()[0].split("#")[0].split()
     assert begin[:3] == ["python", "-m", "hf_tformer"]
     assert main(begin[3:]) == 0
-    attention, supports, _ = blocks("OWN_MODEL.md", "python")
+    supports, program = code("py")
+    attention = "\n\n\n".join(definition(name) for name in ("quiet_attention", "QuietAttention"))
     folder = tmp_path / "quiet"
     modeling, configuration = folder / "modeling_quiet.py", folder / "configuration_quiet.py"
-    replace_part(modeling, "class QuietAttention", "class QuietLayer", f"{attention}\n\n")
+    replace_part(modeling, "class QuietAttention", "class QuietLayer", f"{attention}\n\n\n")
     replace_part(modeling, "    def _init_weights", "\n\nclass QuietModel", supports)
     imported = modeling.read_text().replace("import SelfAttention", "import SelfAttention, rotate")
     modeling.write_text(imported)
@@ -44,6 +55,7 @@ def quiet(tmp_path, monkeypatch):
     test = folder / "test_quiet.py"
     replace_part(test, "    fields =", "    waived =", "")
     test.write_text(test.read_text().split("\n\n@torch.no_grad()")[0])
+    (tmp_path / "train.py").write_text(program.replace("max_steps=50", "max_steps=3"))
     return folder
 
 
@@ -55,18 +67,11 @@ def run(folder, *words):
     return process.stdout
 
 
-def test_the_model_of_the_page_is_trained_checked_and_opened_elsewhere(quiet):
-    program = blocks("OWN_MODEL.md", "python")[2]
-    run(quiet.parent, "-c", program.replace("max_steps=50", "max_steps=3"))
+def test_the_model_of_the_chapter_is_trained_checked_and_opened_elsewhere(quiet):
+    run(quiet.parent, "train.py")
     assert not [finding for finding in check("trained") if finding.verdict == "fail"]
 
 
 @pytest.mark.slow
-def test_the_promises_hold_for_the_model_of_the_page(quiet):
+def test_the_promises_hold_for_the_model_of_the_chapter(quiet):
     assert " failed" not in run(quiet.parent, "-m", "pytest", "-q", "quiet")
-
-
-def test_both_languages_of_the_page_show_the_same_code():
-    kinds = ("bash", "python")
-    english, chinese = ([c for kind in kinds for c in blocks(page, kind)] for page in PAGES)
-    assert english[1:] == chinese[1:]  # the first has a remark in words

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 from elsewhere import DECODER, ENCODER, SEQ2SEQ, command, free_port, run, serving, write
-from test_readme import FENCE, without_words
+from test_readme import without_words
 
 pytestmark = [pytest.mark.engine, pytest.mark.runtime]
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("USE_ELSEWHERE.md", "USE_ELSEWHERE.zh-CN.md")
+PART = re.compile(r"^(?:### (?P<title>.+?)\n|```(?P<kind>\w*)\n(?P<code>.*?)^```)", re.M | re.S)
 # What a section imports, and on what model it runs where ours needs other sizes.
 NEEDS = {
     "lm-evaluation-harness": ("lm_eval",),
@@ -43,7 +44,7 @@ FOLDERS |= {"my-translator": SEQ2SEQ, "my-encoder": ENCODER}
 def sections(page):
     """Heading → its blocks, as (kind, code)."""
     found, title = {}, None
-    for match in FENCE.finditer((ROOT / page).read_text(encoding="utf-8")):
+    for match in PART.finditer((ROOT / page).read_text(encoding="utf-8")):
         title = match["title"] or title
         if match["code"] is not None:
             found.setdefault(title, []).append((match["kind"], match["code"]))
