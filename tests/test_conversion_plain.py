@@ -2,16 +2,16 @@
 
 import dataclasses
 import json
-import re
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from book import DOCS
 from converting import CLASSES, assert_refused
 from plain import CASES, nanogpt, save_nanogpt
 from safetensors.torch import load_file, save_file
+from test_readme import commands
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
 import conversion.convert
@@ -285,13 +285,7 @@ def test_a_scaled_rotation_asks_by_how_much(tmp_path):
     import_checkpoint(src, tmp_path / "ours", settings={"rope_scaling_factor": 8})
 
 
-def commands_of_the_page():
-    page = (Path(__file__).parents[1] / "README.md").read_text()
-    lines = re.findall(r"^tformer convert import .*$", page, re.M)
-    return [line.split("#")[0].split()[2:] for line in lines]
-
-
-def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
+def test_the_commands_of_the_chapter_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     CASES["nanogpt"].save_to(tmp_path)  # ckpt.pt
     CASES["book gpt without biases"].save_to(tmp_path)  # model.pth
@@ -299,9 +293,9 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
     params = json.loads((src / "params.json").read_text())
     del params["rope_scaling_factor"]
     (src / "params.json").write_text(json.dumps(params))
-    commands = commands_of_the_page()
-    assert len(commands) == 4
-    for command in commands:
+    lines = [words for _, _, *words in commands("tformer", DOCS / "en" / "25-converting.md")]
+    assert len(lines) == 4
+    for command in lines:
         if "--rules" not in command:  # tests/test_conversion_rules.py
             assert main(command) == 0, capsys.readouterr().err
             shutil.rmtree("ours")

@@ -26,12 +26,12 @@ def name_of(page):
     return str(page.relative_to(ROOT))
 
 
-def commands(first):
-    """The command lines of README and the book that begin with a word, as lists of words."""
-    shells = (
-        b.text for page in (README, *chapters("en")) for b in blocks(page) if b.kind == "bash"
-    )
-    lines = "".join(shells).replace("\\\n", " ").splitlines()
+def commands(first, *pages):
+    """The command lines that begin with a word, as lists of words; of README and the whole book
+    unless pages are named."""
+    found = [block for page in pages or (README, *chapters("en")) for block in blocks(page)]
+    shells = "".join(block.text for block in found if block.kind == "bash")
+    lines = shells.replace("\\\n", " ").splitlines()
     split = [shlex.split(line, comments=True) for line in lines]
     return [words for words in split if words[:1] == [first]]
 
