@@ -2,9 +2,7 @@
 stopped by one sentence where something is wrong."""
 
 import json
-import re
 import runpy
-import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -14,6 +12,7 @@ import torch
 from folders import output_folder, save_whole
 from hub_server import HubServer, online
 from listening import listening
+from test_readme import commands
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_tformer
@@ -524,14 +523,12 @@ def test_help_is_given(program, name):
     assert f"examples/{name}.py" in out
 
 
-def test_the_commands_of_the_readme_are_understood(monkeypatch):
-    text = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
-    commands = re.findall(r"^python (examples/(\w+)\.py .*)$", text, re.M)
-    mine = [(line, name) for line, name in commands if name in PROGRAMS]
-    assert {name for _, name in mine} == set(PROGRAMS)
-    for line, name in mine:
-        monkeypatch.setattr(sys, "argv", shlex.split(line, comments=True))
-        runpy.run_path(str(EXAMPLES / f"{name}.py"))["parse_arguments"]()
+def test_the_commands_of_the_pages_are_understood(monkeypatch):
+    lines = [words for _, *words in commands("python") if Path(words[0]).stem in PROGRAMS]
+    assert {Path(program).stem for program, *_ in lines} == set(PROGRAMS)
+    for program, *words in lines:
+        monkeypatch.setattr(sys, "argv", [program, *words])
+        runpy.run_path(str(EXAMPLES.parent / program))["parse_arguments"]()
 
 
 # What the programs share
