@@ -78,6 +78,12 @@ def without_words(code):
     return [line for line in lines if line]
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_the_readme_is_short(page):
+    """What is longer belongs into a chapter."""
+    assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) <= 100
+
+
 def test_the_commands_of_the_pages_are_targets_of_the_makefile():
     targets = {words[1] for words in commands("make")}
     assert {"demo", "test"} <= targets
