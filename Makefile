@@ -11,13 +11,15 @@ FUZZ := $(if $(MINUTES),--minutes $(MINUTES)) $(if $(CASES),--cases $(CASES)) \
 NEWEST ?= transformers torch
 
 BIN := .venv/bin
-QUICK := -n $(WORKERS) -m "not slow and not engine and not runtime and not wheel and not browser"
+# What needs an environment or a build of its own, each by a verb.
+ELSEWHERE := engine or runtime or wheel or browser or docs
+QUICK := -n $(WORKERS) -m "not slow and not ($(ELSEWHERE))"
 
 # One torch thread in each test process: more would only fight the other processes for the cores.
-test test-floor test-newest test-engines test-runtimes test-quantisers test-wheel fuzz: export OMP_NUM_THREADS ?= 1
+test test-floor test-newest test-engines test-runtimes test-quantisers test-wheel docs fuzz: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-floor test-newest test-engines test-runtimes test-quantisers test-browser page exports test-wheel fuzz bench lint format clean
+.PHONY: help demo test test-slow test-floor test-newest test-engines test-runtimes test-quantisers test-browser page exports test-wheel docs fuzz bench lint format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,7 +32,7 @@ test: .venv/ready ## the quick tests, on the versions in constraints.txt
 	$(BIN)/python -m pytest $(QUICK) $(ARGS)
 
 test-slow: .venv/ready ## the tests that need minutes or downloads
-	$(BIN)/python -m pytest -m "slow and not engine and not runtime and not wheel and not browser" $(ARGS)
+	$(BIN)/python -m pytest -m "slow and not ($(ELSEWHERE))" $(ARGS)
 
 test-floor: .venv-floor/ready ## the quick tests, on the oldest transformers and torch that are supported
 	.venv-floor/bin/python -m pytest $(QUICK) $(ARGS)
@@ -63,6 +65,16 @@ page: ## the script of the attention page, from its sources (needs npm)
 test-wheel: .venv/ready ## build the wheel, install it elsewhere, and run every command from there
 	$(BIN)/python -m pytest -n 0 -m wheel tests/test_wheel.py $(ARGS)
 
+# The tests of the book first: what runs and what both languages have, before it becomes a site.
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: .venv/ready .venv-docs/ready ## the book as a site that opens from a disk, into site/
+	$(BIN)/python -m pytest -n $(WORKERS) tests/test_book.py
+	rm -rf site
+	.venv-docs/bin/mkdocs build --quiet --config-file docs/mkdocs/en.yml
+	.venv-docs/bin/mkdocs build --quiet --config-file docs/mkdocs/zh.yml
+	cp docs/mkdocs/index.html site/
+	$(BIN)/python -m pytest -n 0 -m docs tests/test_docs.py $(ARGS)
+
 fuzz: .venv/ready ## random models on random batches: MINUTES=10 or CASES=10000, SEED=1
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(FUZZ)
 
@@ -79,7 +91,7 @@ format: .venv/ready ## let ruff mend what it can
 	$(BIN)/ruff format
 
 clean: ## remove the environments, the caches and what the demo wrote
-	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes .venv-quantisers build dist *.egg-info hf_tformer/view/page/node_modules .pytest_cache .ruff_cache demo_output
+	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes .venv-quantisers .venv-docs site build dist *.egg-info hf_tformer/view/page/node_modules .pytest_cache .ruff_cache demo_output
 	find . -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp older than its inputs means: set up again. The first input is the constraints file.
@@ -125,4 +137,12 @@ clean: ## remove the environments, the caches and what the demo wrote
 		--constraint $< --editable '.[test,train]'
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--no-deps --requirement constraints-quantisers.txt
+	@touch $@
+
+# Without the project and what it depends on: constraints-docs.txt says why.
+.venv-docs/ready: constraints-docs.txt pyproject.toml
+	@echo "setting up $(@D)"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--no-deps --requirement $<
 	@touch $@

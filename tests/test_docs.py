@@ -1,0 +1,194 @@
+"""The site of the book, as `make docs` has just built it: opened from a disk it lacks nothing."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+from functools import cache
+from html.parser import HTMLParser
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from book import DOCS, LANGUAGES, ROOT, chapters, is_same, links, steps
+
+pytestmark = pytest.mark.docs
+
+SITE = ROOT / "site"
+MKDOCS = ROOT / ".venv-docs" / "bin" / "mkdocs"
+PAGES = [page for language in LANGUAGES for page in chapters(language)]
+CHAPTERS = [page for page in PAGES if page.name[0].isdigit()]
+
+
+class Page(HTMLParser):
+    """The ids of a page, its links, the words of its links, and what a browser loads for it."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.ids, self.links, self.loads, self.switch = set(), [], [], {}
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, pairs):
+        attributes = dict(pairs)
+        self.ids.add(attributes.get("id"))
+        if tag == "a":
+            self.links.append(attributes.get("href"))
+            self.switch[attributes.get("hreflang")] = attributes.get("href")
+        elif address := attributes.get("src") or attributes.get("href"):
+            self.loads.append(address)
+
+
+@cache
+def parsed(path):
+    return Page(path)
+
+
+def built():
+    """A page for an address that no one knows belongs to a server, and is not looked at."""
+    found = [path for path in SITE.rglob("*.html") if path.name != "404.html"]
+    assert len(found) > len(PAGES), "`make docs` builds the site"
+    return found
+
+
+def in_site(page):
+    return SITE / page.parent.name / f"{page.stem}.html"
+
+
+def is_elsewhere(address):
+    return bool(urlsplit(address).scheme or urlsplit(address).netloc)
+
+
+def name_of(page):
+    return f"{page.parent.name}/{page.stem}"
+
+
+def test_no_page_loads_anything_from_a_network():
+    for page in built():
+        assert not [address for address in parsed(page).loads if is_elsewhere(address)], page
+    for style in SITE.rglob("*.css"):
+        assert not re.search(r"url\([\"']?(https?:)?//", style.read_text(encoding="utf-8")), style
+
+
+def test_every_link_leads_to_a_file_and_a_place_in_it():
+    for page in built():
+        for address in filter(None, [*parsed(page).links, *parsed(page).loads]):
+            if is_elsewhere(address):
+                continue
+            path, name = unquote(urlsplit(address).path), unquote(urlsplit(address).fragment)
+            target = (page.parent / path).resolve() if path else page
+            assert target.is_file(), f"{page} links to {address}"
+            if name and name != "__skip" and target.suffix == ".html":
+                assert name in parsed(target).ids, f"{page} links to {address}"
+
+
+def test_each_page_switches_to_itself_in_the_other_language():
+    for language, other in (LANGUAGES, LANGUAGES[::-1]):
+        for page in built():
+            if page.is_relative_to(SITE / language):
+                target = (page.parent / parsed(page).switch[other]).resolve()
+                assert target == SITE / other / page.relative_to(SITE / language)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_code_that_a_page_names_is_shown_with_an_anchor(page):
+    shown = {(page.parent / path).resolve(): name for path, name in links(page) if "/" in path}
+    for path, name in shown.items():
+        if path.suffix == ".py":
+            target = SITE / page.parent.name / "files" / f"{path.relative_to(ROOT)}.html"
+            assert not name or name in parsed(target).ids
+            assert any(f"{path.name}.html" in (link or "") for link in parsed(in_site(page)).links)
+
+
+@pytest.mark.parametrize("page", CHAPTERS, ids=name_of)
+def test_formulas_are_shown_without_a_script(page):
+    shown = in_site(page).read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    assert shown.count('<math xmlns="http://www.w3.org/1998/Math/MathML" display="block"') == (
+        len(re.findall(r"^\$\$$", text, re.M)) // 2
+    )
+    assert "arithmatex" not in shown
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_search_finds_every_page_of_the_book(language):
+    index = (SITE / language / "search" / "search_index.js").read_text(encoding="utf-8")
+    found = json.loads(index.removeprefix("var __index = "))
+    places = {entry["location"] for entry in found["docs"]}
+    assert {in_site(page).name for page in chapters(language)} <= places
+    words = {word for entry in found["docs"] for word in re.split(r"[\s\u200b]", entry["text"])}
+    assert {"en": "attention", "zh": "注意力"}[language] in words
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_first_page_names_every_chapter_by_its_title(language):
+    index = (DOCS / language / "index.md").read_text(encoding="utf-8")
+    for page in chapters(language):
+        title = page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+        if page.name != "index.md":
+            assert f"[{title.split(' · ')[-1]}]({page.name})" in index
+
+
+# Notebooks
+
+
+def cells(page, kind):
+    notebook = json.loads(in_site(page).with_suffix(".ipynb").read_text(encoding="utf-8"))
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == kind]
+
+
+def joined(lines):
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("page", CHAPTERS, ids=name_of)
+def test_a_notebook_has_the_programs_of_its_chapter_and_what_they_print(page):
+    programs = [step.code.strip() for step in steps(page)]
+    assert [joined(cell["source"]) for cell in cells(page, "code")] == programs
+    printed = [joined(out["text"]) for cell in cells(page, "code") for out in cell["outputs"]]
+    assert printed == [step.printed for step in steps(page) if step.printed is not None]
+    for cell in cells(page, "markdown"):
+        for address in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", joined(cell["source"])):
+            assert (in_site(page).parent / address).is_file(), address
+
+
+def test_a_notebook_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for cell in cells(DOCS / "en" / "03-scaled-dot-product.md", "code"):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(joined(cell["source"]), names)
+        for output in cell["outputs"]:
+            assert is_same(joined(output["text"]), printed.getvalue())
+    assert (tmp_path / "03-scaled.svg").exists()
+
+
+# What may not become a site
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("[a name](../../hf_tformer/model/norms.py#RMSNorm), a formula: $x$", None),
+        ("[a chapter](99-nowhere.md)", "99-nowhere.md"),
+        ("![a picture](../pictures/nowhere.svg)", "nowhere.svg"),
+        ("[a name](../../hf_tformer/model/norms.py#Nowhere)", "Nowhere"),
+        ("[a heading](index.md#nowhere)", "nowhere"),
+        ("a formula: $\\nowhere{x}$", "no formula"),
+        ("a formula: $\\frac{1}{2$", "no formula"),
+    ],
+)
+def test_what_a_reader_would_stumble_over_stops_the_build(line, fault, tmp_path):
+    for folder in ("docs/mkdocs", "tools", "hf_tformer/model"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    (tmp_path / "docs" / "en").mkdir()
+    (tmp_path / "docs" / "en" / "index.md").write_text(f"# The book\n\n{line}\n")
+    done = subprocess.run(
+        [MKDOCS, "build", "--config-file", tmp_path / "docs" / "mkdocs" / "en.yml"],
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode == 0) == (fault is None), done.stderr
+    assert (fault or "") in done.stderr
