@@ -17,13 +17,14 @@ from book import DOCS, LANGUAGES, ROOT, chapters, is_same, links, steps
 pytestmark = pytest.mark.docs
 
 SITE = ROOT / "site"
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 MKDOCS = ROOT / ".venv-docs" / "bin" / "mkdocs"
 PAGES = [page for language in LANGUAGES for page in chapters(language)]
 CHAPTERS = [page for page in PAGES if page.name[0].isdigit()]
 
 
 class Page(HTMLParser):
-    """The ids of a page, its links, the words of its links, and what a browser loads for it."""
+    """The ids and links of a page, those to other languages, and what a browser loads for it."""
 
     def __init__(self, path):
         super().__init__()
@@ -93,12 +94,12 @@ def test_each_page_switches_to_itself_in_the_other_language():
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_code_that_a_page_names_is_shown_with_an_anchor(page):
-    shown = {(page.parent / path).resolve(): name for path, name in links(page) if "/" in path}
-    for path, name in shown.items():
-        if path.suffix == ".py":
-            target = SITE / page.parent.name / "files" / f"{path.relative_to(ROOT)}.html"
-            assert not name or name in parsed(target).ids
-            assert any(f"{path.name}.html" in (link or "") for link in parsed(in_site(page)).links)
+    for path, name in links(page):
+        if path.endswith(".py"):
+            source = (page.parent / path).resolve().relative_to(ROOT)
+            assert f"files/{source}.html{f'#{name}' if name else ''}" in parsed(in_site(page)).links
+            shown = parsed(SITE / page.parent.name / "files" / f"{source}.html")
+            assert not name or name in shown.ids
 
 
 @pytest.mark.parametrize("page", CHAPTERS, ids=name_of)
@@ -119,6 +120,24 @@ def test_the_search_finds_every_page_of_the_book(language):
     assert {in_site(page).name for page in chapters(language)} <= places
     words = {word for entry in found["docs"] for word in re.split(r"[\s\u200b]", entry["text"])}
     assert {"en": "attention", "zh": "注意力"}[language] in words
+
+
+@pytest.mark.parametrize(("language", "word"), [("en", "softmax"), ("zh", "注意力")])
+def test_a_browser_searches_on_a_disk_and_asks_no_network(language, word):
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium: apt-get install chromium")
+    asked = []
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{(SITE / language / 'index.html').as_uri()}?q={word}")
+        found = page.locator(".md-search-result__item h1").all_inner_texts
+        page.locator(".md-search-result__item").first.wait_for()
+        assert any(" · " in title for title in found()), "a chapter"
+        browser.close()
+    assert all(address.startswith("file:") for address in asked), asked
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
