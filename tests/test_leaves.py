@@ -376,7 +376,7 @@ def test_numbers_scale_embeddings_as_they_are_and_true_by_the_root_of_the_size()
     for family in FAMILIES:
         scales = [family.build(scale_embedding=x) for x in (True, False, 2, 0.5)]
         stacks = [m.get_encoder() if family is SEQ2SEQ else m.model for m in scales]
-        assert [stack.embed_scale for stack in stacks] == [math.sqrt(36), 1, 2, 0.5]
+        assert [stack.embedding_scale for stack in stacks] == [math.sqrt(36), 1, 2, 0.5]
 
 
 # Refusals

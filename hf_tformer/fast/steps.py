@@ -25,7 +25,7 @@ class Step:
     def __init__(self, model, cache, model_kwargs, texts, beams=1):
         self.stack = stack = model.get_decoder()
         self.lm_head, self.logit_scale = model.lm_head, model.logit_scale
-        self.embedding_weight, self.scale = stack.embed_tokens.weight, stack.embed_scale
+        self.embedding_weight, self.scale = stack.embed_tokens.weight, stack.embedding_scale
 
         mask, source_mask = model_kwargs.get("attention_mask"), None
         if isinstance(cache, EncoderDecoderCache):

@@ -99,7 +99,7 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         # No padding_idx: it would keep an embedding from training that may be the end token's, too.
         # Masks hide padding anyway.
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.embed_scale = embedding_scale(config)
+        self.embedding_scale = embedding_scale(config)
         self.positions = build_positions(config)
         self.rotary_emb = build_rotations(config)
         self.score_bias = build_linear_bias(config)
@@ -146,7 +146,7 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         if use_cache and past_key_values is None and not self.training:
             past_key_values = DynamicCache(config=self.config)
 
-        hidden_states = self.positions(inputs_embeds * self.embed_scale, position_ids)
+        hidden_states = self.positions(inputs_embeds * self.embedding_scale, position_ids)
         hidden_states = self.dropout(self.embed_norm(hidden_states))
         position_embeddings = self.rotary_emb(hidden_states, position_ids)
         hidden_states = self.run_layers(

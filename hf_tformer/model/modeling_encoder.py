@@ -141,7 +141,7 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
         super().__init__(config)
         # No padding_idx: a text may use that id for another purpose, and masks hide padding anyway.
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.embed_scale = embedding_scale(config)
+        self.embedding_scale = embedding_scale(config)
         self.embed_types = build_types(config)
         self.positions = build_positions(config)
         self.rotations = RotationByKind(config)
@@ -180,7 +180,7 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
             length, device = inputs_embeds.shape[1], inputs_embeds.device
             position_ids = count_positions(attention_mask, length, 0, device)
 
-        hidden_states = self.add_types(inputs_embeds * self.embed_scale, token_type_ids)
+        hidden_states = self.add_types(inputs_embeds * self.embedding_scale, token_type_ids)
         hidden_states = self.positions(hidden_states, position_ids)
         hidden_states = self.dropout(self.embed_norm(hidden_states))
         rotations = self.rotations(hidden_states, position_ids)

@@ -133,7 +133,7 @@ class Stack(TformerSeq2SeqPreTrainedModel):
         # No padding_idx: masks keep padding out, and where decoding starts with the padding id, as
         # in Marian, that embedding must train.
         self.embed_tokens = nn.Embedding(self.table_size(config), config.hidden_size)
-        self.embed_scale = embedding_scale(config)
+        self.embedding_scale = embedding_scale(config)
         self.positions = build_positions(config)
         self.rotary_emb = build_rotation(config)
         self.score_bias = build_relative_bias(config, self.depth(config), self.is_causal)
@@ -148,7 +148,7 @@ class Stack(TformerSeq2SeqPreTrainedModel):
 
     def embed(self, inputs_embeds, position_ids):
         """Scaled embeddings with their positions, and what attention is to rotate by."""
-        hidden_states = self.positions(inputs_embeds * self.embed_scale, position_ids)
+        hidden_states = self.positions(inputs_embeds * self.embedding_scale, position_ids)
         hidden_states = self.dropout(self.embed_norm(hidden_states))
         return hidden_states, self.rotary_emb(hidden_states, position_ids)
 
