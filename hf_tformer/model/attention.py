@@ -172,10 +172,10 @@ class SelfAttention(Attention):
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
         # Look-up, call and scaling= stay in this function: vLLM parses its source for them.
-        backend = ALL_ATTENTION_FUNCTIONS.get_interface(
+        attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention
         )
-        output, weights = backend(
+        output, weights = attention_interface(
             self,
             query,
             key,

@@ -71,10 +71,10 @@ class CrossAttention(Attention):
 
     def attend(self, query, key, value, attention_mask, **kwargs):
         """Calls the backend: the output, and the weights where the backend has them."""
-        backend = ALL_ATTENTION_FUNCTIONS.get_interface(
+        attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention
         )
-        return backend(
+        return attention_interface(
             self,
             query,
             key,
