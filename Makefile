@@ -12,14 +12,14 @@ NEWEST ?= transformers torch
 
 BIN := .venv/bin
 # What needs an environment or a build of its own, each by a verb.
-ELSEWHERE := engine or runtime or wheel or browser or docs
+ELSEWHERE := engine or runtime or wheel or browser or docs or study
 QUICK := -n $(WORKERS) -m "not slow and not ($(ELSEWHERE))"
 
 # One torch thread in each test process: more would only fight the other processes for the cores.
-test test-floor test-newest test-engines test-runtimes test-quantisers test-wheel docs fuzz: export OMP_NUM_THREADS ?= 1
+test test-floor test-newest test-engines test-runtimes test-quantisers test-study test-wheel docs fuzz: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-floor test-newest test-engines test-runtimes test-quantisers test-browser page exports test-wheel docs fuzz bench lint format clean
+.PHONY: help demo test test-slow test-floor test-newest test-engines test-runtimes test-quantisers test-study test-browser page exports test-wheel docs fuzz bench lint format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ test-runtimes: .venv-runtimes/ready ## the tests that need the runtimes that we 
 # In an environment of their own: transformers imports each that it finds, for whatever it does.
 test-quantisers: .venv-quantisers/ready ## our models quantised by torchao, bitsandbytes and others
 	.venv-quantisers/bin/python -m pytest -n 0 -m runtime tests/runtimes/test_quantisers.py $(ARGS)
+
+test-study: .venv-study/ready ## the tests that need bertviz, captum, inseq, nnsight and TransformerLens
+	.venv-study/bin/python -m pytest -n 0 -m study tests/study $(ARGS)
 
 exports: .venv-runtimes/ready ## what each runtime is proven to serve, into EXPORTS.md (half an hour)
 	.venv-runtimes/bin/python -m pytest -n 0 -m runtime tests/runtimes/test_table.py --write-exports $(ARGS)
@@ -91,7 +94,7 @@ format: .venv/ready ## let ruff mend what it can
 	$(BIN)/ruff format
 
 clean: ## remove the environments, the caches and what the demo wrote
-	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes .venv-quantisers .venv-docs site build dist *.egg-info hf_tformer/view/page/node_modules .pytest_cache .ruff_cache demo_output
+	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes .venv-quantisers .venv-docs .venv-study site build dist *.egg-info hf_tformer/view/page/node_modules .pytest_cache .ruff_cache demo_output
 	find . -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp older than its inputs means: set up again. The first input is the constraints file.
@@ -143,6 +146,16 @@ clean: ## remove the environments, the caches and what the demo wrote
 .venv-docs/ready: constraints-docs.txt pyproject.toml
 	@echo "setting up $(@D)"
 	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--no-deps --requirement $<
+	@touch $@
+
+# inseq comes without its dependencies: constraints-study.txt says why, and names all of them.
+.venv-study/ready: constraints-study.txt pyproject.toml
+	@echo "setting up $(@D) (minutes, the first time)"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint $< --editable '.[test,study]'
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--no-deps --requirement $<
 	@touch $@

@@ -29,6 +29,7 @@ CONSTRAINTS = {
         *("test", "onnx", "openvino", "executorch", "ctranslate2", "gguf", "runtimes", "tools"),
     ),
     "constraints-docs.txt": ("docs",),
+    "constraints-study.txt": ("test", "study"),
 }
 WITHOUT_THE_PROJECT = ("constraints-docs.txt",)
 ADDED = ("constraints-quantisers.txt",)  # to those of constraints.txt
@@ -158,7 +159,7 @@ def test_every_test_belongs_to_one_verb(tmp_path, warm_python):
     """A mark that no verb selects would be a test that nobody runs."""
     verbs = (
         *("test", "test-slow", "test-engines", "test-runtimes", "test-quantisers", "test-wheel"),
-        *("test-browser", "docs"),
+        *("test-browser", "test-study", "docs"),
     )
     cases = {verb: pytest_arguments(verb) for verb in verbs}
     for same in ("test-floor", "test-newest"):
