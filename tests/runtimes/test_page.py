@@ -1,5 +1,6 @@
 """USE_ELSEWHERE.md is true: every block of a section runs, one after the other, where its tool is
-installed. `make test-runtimes` and `make test-engines` have different tools; each skips the rest.
+installed. The verbs test-runtimes, test-engines and test-study have different tools; each skips the
+rest.
 """
 
 import re
@@ -12,7 +13,7 @@ import pytest
 from elsewhere import DECODER, ENCODER, SEQ2SEQ, command, free_port, run, serving, write
 from test_readme import without_words
 
-pytestmark = [pytest.mark.engine, pytest.mark.runtime]
+pytestmark = [pytest.mark.engine, pytest.mark.runtime, pytest.mark.study]
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("USE_ELSEWHERE.md", "USE_ELSEWHERE.zh-CN.md")
@@ -30,6 +31,11 @@ NEEDS = {
     "ExecuTorch": ("executorch",),
     "llama.cpp and Ollama": ("cyllama", "gguf"),
     "CTranslate2": ("ctranslate2",),
+    "bertviz": ("bertviz",),
+    "captum": ("captum",),
+    "inseq": ("inseq",),
+    "nnsight and nnterp": ("nnsight", "nnterp"),
+    "TransformerLens": ("transformer_lens",),
 }
 SIZES = {
     "vLLM": {"head_dim": 32},
