@@ -43,3 +43,24 @@ def test_the_parts_of_the_tokens_add_up(family, head):
     by_token = parts.sum(-1)[0]
     assert by_token[1:5].all()
     assert not by_token[[0, 5]].any()  # the same in both texts
+
+
+def test_the_tokens_of_a_prompt_share_what_is_written(opened, folder):
+    from captum.attr import FeatureAblation, LLMAttribution, TextTokenInput
+    from transformers import AutoTokenizer
+
+    model, tokenizer = opened(DECODER), AutoTokenizer.from_pretrained(folder(DECODER))
+    tool = LLMAttribution(FeatureAblation(model), tokenizer)
+    prompt = TextTokenInput("the cat sat", tokenizer)
+    found = tool.attribute(prompt, target="on", use_cached_outputs=False)
+    (target,) = tokenizer.convert_tokens_to_ids(found.output_tokens)
+    ids = tokenizer("the cat sat", return_tensors="pt").input_ids
+
+    def likelihood(ids):
+        with torch.no_grad():
+            return model(ids).logits[0, -1].log_softmax(-1)[target]
+
+    without = [likelihood(ids.index_fill(1, torch.tensor([place]), 0)) for place in range(3)]
+    torch.testing.assert_close(found.seq_attr, likelihood(ids) - torch.stack(without))
+    with pytest.raises(ValueError, match="mask"):  # it is as long as the new tokens alone
+        tool.attribute(prompt, target="on the mat")

@@ -58,6 +58,7 @@ def test_the_bridge_computes_what_the_model_computes(family, fields, opened):
     weights = expected.get("decoder_attentions", expected.get("attentions"))
     for layer, pattern in enumerate(weights):
         torch.testing.assert_close(cache[f"{blocks_of(family)}.{layer}.attn.hook_pattern"], pattern)
+    assert not [name for name in cache if "attn_scores" in name]  # which would be the pattern
 
 
 @by_kind
