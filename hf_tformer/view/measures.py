@@ -6,6 +6,7 @@ A measure that says nothing of these tokens (no token occurs twice, cross-attent
 The page explains each; see MEASURES in page/src/words.ts.
 """
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,21 +16,32 @@ if TYPE_CHECKING:
 def measure_heads(
     weights: "torch.Tensor", rows: list[str], columns: list[str], is_self: bool
 ) -> "dict[str, torch.Tensor]":
+    """Layer by layer: what is computed on the way is as large as the weights."""
     import torch
 
-    lengths = torch.arange(len(rows)), torch.arange(len(columns))
+    repeated = follows_the_same(rows) if is_self else None
+    layers = [measure_layer(layer, repeated) for layer in weights]
+    return {name: torch.stack([layer[name] for layer in layers]) for name in layers[0]}
+
+
+def measure_layer(
+    weights: "torch.Tensor", repeated: "torch.Tensor | None"
+) -> "dict[str, torch.Tensor]":
+    """[heads, rows, columns] → name → [heads]; `repeated` is None where two texts meet."""
+    import torch
+
+    rows, columns = (torch.arange(length) for length in weights.shape[1:])
     found = {"entropy": entropy(weights), "first": weights[..., 0].mean(-1)}
-    if not is_self:
+    if repeated is None:
         return found
-    distance = (lengths[0][:, None] - lengths[1][None]).abs().to(weights.dtype)
+    distance = (rows[:, None] - columns[None]).abs().to(weights.dtype)
     found["diagonal"] = weights.diagonal(dim1=-2, dim2=-1).mean(-1)
-    found["distance"] = (weights * distance).sum(-1).mean(-1)
+    found["distance"] = torch.tensordot(weights, distance, dims=2) / len(rows)
     if len(rows) > 1:
         found["previous"] = weights.diagonal(-1, dim1=-2, dim2=-1).mean(-1)
-    repeated = follows_the_same(rows)
     if repeated.any():
-        induced = (weights * repeated).sum(-1)
-        found["induction"] = induced[..., repeated.any(-1)].mean(-1)
+        counted = repeated.to(weights.dtype)
+        found["induction"] = torch.tensordot(weights, counted, dims=2) / repeated.any(-1).sum()
     return found
 
 
@@ -37,8 +49,7 @@ def entropy(weights: "torch.Tensor") -> "torch.Tensor":
     """In bits: 0 looks at one token, 3 at eight alike."""
     import torch
 
-    bits = -weights.clamp_min(torch.finfo(weights.dtype).tiny).log2()
-    return (weights * bits).sum(-1).mean(-1)
+    return torch.special.entr(weights).sum(-1).mean(-1) / math.log(2)
 
 
 def follows_the_same(tokens: list[str]) -> "torch.Tensor":

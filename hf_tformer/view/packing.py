@@ -25,6 +25,7 @@ class Rounding:
     error: float  # at most, of any weight
 
 
+LEVEL = 4  # a third of the time of zlib's own, 6, and up to 5% more bytes
 SMALL = 1e-3
 LINEAR = Rounding("linear", 16, 8e6, 0.5 / 65535)
 ROOT = Rounding("root", 8, 64e6, 1 / 255)
@@ -37,11 +38,14 @@ def choose_rounding(count: int) -> Rounding:
 
 def pack_weights(weights: "torch.Tensor", rounding: Rounding) -> str:
     """The weights of one head."""
+    import torch
+
     if rounding is LINEAR:
-        return pack((weights * 65535).round().numpy().astype("<u2").tobytes())
+        return pack((weights * 65535).round_().numpy().astype("<u2").tobytes())
+    roots = weights.sqrt()
     if rounding is COARSE:
-        weights = weights.masked_fill(weights < SMALL, 0)
-    return pack((weights.sqrt() * 255).round().numpy().astype("u1").tobytes())
+        torch.nn.functional.threshold_(roots, SMALL**0.5, 0.0)
+    return pack(roots.mul_(255).round_().to(torch.uint8).numpy().tobytes())
 
 
 def pack_floats(values: "torch.Tensor") -> str:
@@ -53,7 +57,7 @@ def pack_booleans(values: "torch.Tensor") -> str:
 
 
 def pack(data: bytes) -> str:
-    return base64.b64encode(zlib.compress(data, 6)).decode("ascii")
+    return base64.b64encode(zlib.compress(data, LEVEL)).decode("ascii")
 
 
 def thumbnail(weights: "torch.Tensor", size: int) -> str:
