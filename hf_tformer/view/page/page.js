@@ -1,4 +1,4 @@
-// Built by `make page` from page/src: f52f846dec3a7e2d165ac6c87334e06564bebde8b7bdd4b150eefe413be96a5a
+// Built by `make page` from page/src: b7dc053de090f41c54e93a5c20e48dc24b85f1b503a923276cbac9a93e60766d
 "use strict";
 (() => {
   // src/data.ts
@@ -19,15 +19,20 @@
     }
   };
   async function unpack(text) {
-    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    const letters = atob(text);
+    const bytes = new Uint8Array(letters.length);
+    for (let i = 0; i < bytes.length; i++) bytes[i] = letters.charCodeAt(i);
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
     return new Response(stream).arrayBuffer();
   }
   function decode(buffer, rounding) {
-    if (rounding.bits === 16) {
-      return Float32Array.from(new Uint16Array(buffer), (code) => code / 65535);
+    const isLinear = rounding.bits === 16;
+    const codes = isLinear ? new Uint16Array(buffer) : new Uint8Array(buffer);
+    const values = new Float32Array(codes.length);
+    for (let i = 0; i < codes.length; i++) {
+      values[i] = isLinear ? codes[i] / 65535 : (codes[i] / 255) ** 2;
     }
-    return Float32Array.from(new Uint8Array(buffer), (code) => (code / 255) ** 2);
+    return values;
   }
   function format(weight, rounding) {
     return weight.toFixed(rounding.error < 1e-4 ? 5 : 3);
@@ -167,6 +172,23 @@
     return scale[below].map(
       (low, i) => Math.round(low + (scale[below + 1][i] - low) * (place - below))
     );
+  }
+  function shades(dark) {
+    const bytes = new Uint8ClampedArray(256 * 4);
+    for (let i = 0; i < 256; i++) bytes.set([...weightColor((i / 255) ** 2, dark), 255], i * 4);
+    return new Uint32Array(bytes.buffer);
+  }
+  var SHADES = { light: shades(false), dark: shades(true) };
+  function paintWeights(canvas, rows) {
+    const context = canvas.getContext("2d");
+    const image = context.createImageData(rows[0].length, rows.length);
+    const pixels = new Uint32Array(image.data.buffer);
+    const colors = SHADES[isDark() ? "dark" : "light"];
+    let i = 0;
+    for (const row of rows) {
+      for (const weight of row) pixels[i++] = colors[Math.round(Math.sqrt(Math.min(weight, 1)) * 255)];
+    }
+    context.putImageData(image, 0, 0);
   }
   function signColor(value, largest) {
     const share = largest > 0 ? Math.min(Math.abs(value) / largest, 1) : 0;
@@ -359,7 +381,7 @@
     host.replaceChildren(h("p", { className: "hint" }, words.gridHint), controls(panel, least), grid);
     function picture(values2, [rows, columns]) {
       const canvas = h("canvas", { width: columns, height: rows });
-      paint(canvas, split(values2, rows));
+      paintWeights(canvas, split(values2, rows));
       return canvas;
     }
   }
@@ -371,17 +393,6 @@
       }
     }
     return values ? cells.sort((a, b) => b.value - a.value) : cells;
-  }
-  function paint(canvas, rows) {
-    const context = canvas.getContext("2d");
-    const image = context.createImageData(rows[0].length, rows.length);
-    const dark = isDark();
-    rows.forEach(
-      (row, r) => row.forEach((weight, c) => {
-        image.data.set([...weightColor(weight, dark), 255], (r * row.length + c) * 4);
-      })
-    );
-    context.putImageData(image, 0, 0);
   }
   function described({ map, words }, layer, head) {
     const measured = MEASURES.filter((name) => map.measures[name]).map(
@@ -448,8 +459,8 @@
       h("div", { className: "side right" }, ...sides.column)
     );
     host.replaceChildren(h("p", { className: "hint" }, words.linesHint), chips(panel), scroller);
-    scroller.addEventListener("scroll", paint2);
-    paint2();
+    scroller.addEventListener("scroll", paint);
+    paint();
     function element(token, place) {
       const isPinned = pinned?.side === place.side && pinned.index === place.index;
       return h(
@@ -471,7 +482,7 @@
     function point(place) {
       pointed = place;
       if (place) say(spoken(place));
-      paint2();
+      paint();
     }
     function spoken({ side, index }) {
       const [own, others] = side === "row" ? [rows, columns] : [columns, rows];
@@ -485,20 +496,21 @@
       );
       return `${tokenLabel(own[index])} ${side === "row" ? "\u2192" : "\u2190"} ${named.join(", ")}`;
     }
-    function paint2() {
+    function paint() {
       const height = scroller.clientHeight;
       const context = sharpen(canvas, GAP, height);
       const focus = pointed ?? pinned;
       const first = Math.floor(scroller.scrollTop / HEIGHT);
       const last = first + Math.ceil(height / HEIGHT);
-      const inSight = (index) => index >= first && index <= last;
       const middle = (index) => (index + 0.5) * HEIGHT - scroller.scrollTop;
       const opposite = /* @__PURE__ */ new Map();
       heads.forEach((head, i) => {
         context.strokeStyle = headColor(shown[i], map.heads);
-        eachPair(focus, head, inSight, (row, column, weight) => {
-          const other = focus?.side === "row" ? column : row;
-          opposite.set(other, Math.max(opposite.get(other) ?? 0, weight));
+        eachPair(focus, head, [first, last], (row, column, weight) => {
+          if (focus) {
+            const other = focus.side === "row" ? column : row;
+            opposite.set(other, Math.max(opposite.get(other) ?? 0, weight));
+          }
           if (weight < FAINT) return;
           context.globalAlpha = Math.min(weight, 1);
           context.lineWidth = 2;
@@ -516,15 +528,17 @@
       }
     }
   }
-  function eachPair(focus, head, inSight, see) {
+  function eachPair(focus, head, [first, last], see) {
     if (focus?.side === "row") {
       head.row(focus.index).forEach((weight, column) => see(focus.index, column, weight));
     } else if (focus) {
       for (let row = 0; row < head.rows; row++) see(row, focus.index, head.at(row, focus.index));
     } else {
       for (let row = 0; row < head.rows; row++) {
-        for (let column = 0; column < head.columns; column++) {
-          if (inSight(row) || inSight(column)) see(row, column, head.at(row, column));
+        const isSeen = row >= first && row <= last;
+        const end = isSeen ? head.columns : Math.min(last + 1, head.columns);
+        for (let column = isSeen ? 0 : first; column < end; column++) {
+          see(row, column, head.at(row, column));
         }
       }
     }
@@ -613,8 +627,8 @@
       tip,
       asTable(panel, matrix)
     );
-    scroller.addEventListener("scroll", paint2);
-    paint2();
+    scroller.addEventListener("scroll", paint);
+    paint();
     if (state2.row !== null && state2.column !== null) say(spoken(state2.row, state2.column));
     function placeOf(event) {
       const box = scroller.getBoundingClientRect();
@@ -654,23 +668,23 @@
         column: isFirst ? 0 : clip(state2.column + step[1], columns.length)
       });
     }
-    function paint2() {
+    function paint() {
       const width = Math.min(scroller.clientWidth, size.width);
       const height = Math.min(scroller.clientHeight, size.height);
       const context = sharpen(canvas, width, height);
       const left = scroller.scrollLeft;
       const top = scroller.scrollTop;
-      const dark = isDark();
       const firstRow = Math.floor(top / cell);
-      const lastRow = Math.min(rows.length, Math.ceil((top + height) / cell));
+      const lastRow = Math.min(rows.length, Math.ceil((top + height) / cell) + 1);
       const firstColumn = Math.floor(left / cell);
-      const lastColumn = Math.min(columns.length, Math.ceil((left + width) / cell));
-      for (let row = firstRow; row < lastRow; row++) {
-        for (let column = firstColumn; column < lastColumn; column++) {
-          context.fillStyle = `rgb(${weightColor(matrix.at(row, column), dark).join(" ")})`;
-          context.fillRect(MARGIN + column * cell - left, MARGIN + row * cell - top, cell, cell);
-        }
-      }
+      const lastColumn = Math.min(columns.length, Math.ceil((left + width) / cell) + 1);
+      const part2 = { width: lastColumn - firstColumn, height: lastRow - firstRow };
+      const small = h("canvas", part2);
+      const rowsInSight = Array.from({ length: part2.height }, (_, i) => matrix.row(firstRow + i));
+      paintWeights(small, rowsInSight.map((row) => row.subarray(firstColumn, lastColumn)));
+      context.imageSmoothingEnabled = false;
+      const [x, y] = [MARGIN + firstColumn * cell - left, MARGIN + firstRow * cell - top];
+      context.drawImage(small, x, y, part2.width * cell, part2.height * cell);
       const colors = getComputedStyle(scroller);
       context.fillStyle = colors.backgroundColor;
       context.fillRect(0, 0, width, MARGIN);
@@ -681,21 +695,21 @@
       context.textAlign = "right";
       const every = Math.ceil(READABLE / cell);
       for (let row = firstRow; row < lastRow; row += 1) {
-        const y = MARGIN + (row + 0.5) * cell - top;
-        if (row % every || y < MARGIN) continue;
-        label(context, cell < READABLE ? String(row) : rows[row], MARGIN - 6, y, 0);
+        const y2 = MARGIN + (row + 0.5) * cell - top;
+        if (row % every || y2 < MARGIN) continue;
+        label(context, cell < READABLE ? String(row) : rows[row], MARGIN - 6, y2, 0);
       }
       context.textAlign = "left";
       for (let column = firstColumn; column < lastColumn; column += 1) {
-        const x = MARGIN + (column + 0.5) * cell - left;
-        if (column % every || x < MARGIN) continue;
-        label(context, cell < READABLE ? String(column) : columns[column], x, MARGIN - 6, -Math.PI / 2);
+        const x2 = MARGIN + (column + 0.5) * cell - left;
+        if (column % every || x2 < MARGIN) continue;
+        label(context, cell < READABLE ? String(column) : columns[column], x2, MARGIN - 6, -Math.PI / 2);
       }
       if (state2.row !== null && state2.column !== null) {
         context.strokeStyle = colors.getPropertyValue("--accent");
         context.lineWidth = 2;
-        const [x, y] = [MARGIN + state2.column * cell - left, MARGIN + state2.row * cell - top];
-        if (x >= MARGIN && y >= MARGIN) context.strokeRect(x, y, cell, cell);
+        const [x2, y2] = [MARGIN + state2.column * cell - left, MARGIN + state2.row * cell - top];
+        if (x2 >= MARGIN && y2 >= MARGIN) context.strokeRect(x2, y2, cell, cell);
       }
     }
   }

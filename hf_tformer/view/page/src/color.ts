@@ -20,6 +20,28 @@ export function weightColor(weight: number, dark: boolean): Rgb {
   ) as Rgb;
 }
 
+/** `weightColor` in steps, as a canvas holds colours: a map has a million weights. */
+function shades(dark: boolean): Uint32Array {
+  const bytes = new Uint8ClampedArray(256 * 4);
+  for (let i = 0; i < 256; i++) bytes.set([...weightColor((i / 255) ** 2, dark), 255], i * 4);
+  return new Uint32Array(bytes.buffer);
+}
+
+const SHADES = { light: shades(false), dark: shades(true) };
+
+/** A pixel for each weight. */
+export function paintWeights(canvas: HTMLCanvasElement, rows: Float32Array[]) {
+  const context = canvas.getContext("2d") as CanvasRenderingContext2D;
+  const image = context.createImageData(rows[0].length, rows.length);
+  const pixels = new Uint32Array(image.data.buffer);
+  const colors = SHADES[isDark() ? "dark" : "light"];
+  let i = 0;
+  for (const row of rows) {
+    for (const weight of row) pixels[i++] = colors[Math.round(Math.sqrt(Math.min(weight, 1)) * 255)];
+  }
+  context.putImageData(image, 0, 0);
+}
+
 /** Blue above nothing, orange below; `largest` is full. */
 export function signColor(value: number, largest: number): string {
   const share = largest > 0 ? Math.min(Math.abs(value) / largest, 1) : 0;

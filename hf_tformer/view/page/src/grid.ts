@@ -1,6 +1,6 @@
 // All heads of all layers, small. Measures sort them and put those in the shade that have less.
 
-import { isDark, weightColor } from "./color.ts";
+import { paintWeights } from "./color.ts";
 import { split } from "./data.ts";
 import { h, select, slider } from "./dom.ts";
 import type { Panel } from "./panel.ts";
@@ -49,7 +49,7 @@ export async function drawGrid(panel: Panel): Promise<void> {
 
   function picture(values: Float32Array, [rows, columns]: number[]): HTMLCanvasElement {
     const canvas = h("canvas", { width: columns, height: rows });
-    paint(canvas, split(values, rows));
+    paintWeights(canvas, split(values, rows));
     return canvas;
   }
 }
@@ -63,18 +63,6 @@ export function order(layers: number, heads: number, values?: number[][]): Cell[
     }
   }
   return values ? cells.sort((a, b) => (b.value as number) - (a.value as number)) : cells;
-}
-
-export function paint(canvas: HTMLCanvasElement, rows: Float32Array[]) {
-  const context = canvas.getContext("2d") as CanvasRenderingContext2D;
-  const image = context.createImageData(rows[0].length, rows.length);
-  const dark = isDark();
-  rows.forEach((row, r) =>
-    row.forEach((weight, c) => {
-      image.data.set([...weightColor(weight, dark), 255], (r * row.length + c) * 4);
-    }),
-  );
-  context.putImageData(image, 0, 0);
 }
 
 export function described({ map, words }: Panel, layer: number, head: number): string {

@@ -92,14 +92,15 @@ export async function drawLines(panel: Panel): Promise<void> {
     const focus = pointed ?? pinned;
     const first = Math.floor(scroller.scrollTop / HEIGHT);
     const last = first + Math.ceil(height / HEIGHT);
-    const inSight = (index: number) => index >= first && index <= last;
     const middle = (index: number) => (index + 0.5) * HEIGHT - scroller.scrollTop;
     const opposite = new Map<number, number>(); // what the focus is joined to, and how strongly
     heads.forEach((head, i) => {
       context.strokeStyle = headColor(shown[i], map.heads);
-      eachPair(focus, head, inSight, (row, column, weight) => {
-        const other = focus?.side === "row" ? column : row;
-        opposite.set(other, Math.max(opposite.get(other) ?? 0, weight));
+      eachPair(focus, head, [first, last], (row, column, weight) => {
+        if (focus) {
+          const other = focus.side === "row" ? column : row;
+          opposite.set(other, Math.max(opposite.get(other) ?? 0, weight));
+        }
         if (weight < FAINT) return;
         context.globalAlpha = Math.min(weight, 1);
         context.lineWidth = 2;
@@ -119,10 +120,11 @@ export async function drawLines(panel: Panel): Promise<void> {
   }
 }
 
+/** The weights of the focus; without one, those of which an end is in sight. */
 function eachPair(
   focus: Place | null,
   head: Head,
-  inSight: (index: number) => boolean,
+  [first, last]: [number, number],
   see: (row: number, column: number, weight: number) => void,
 ) {
   if (focus?.side === "row") {
@@ -131,8 +133,10 @@ function eachPair(
     for (let row = 0; row < head.rows; row++) see(row, focus.index, head.at(row, focus.index));
   } else {
     for (let row = 0; row < head.rows; row++) {
-      for (let column = 0; column < head.columns; column++) {
-        if (inSight(row) || inSight(column)) see(row, column, head.at(row, column));
+      const isSeen = row >= first && row <= last;
+      const end = isSeen ? head.columns : Math.min(last + 1, head.columns);
+      for (let column = isSeen ? 0 : first; column < end; column++) {
+        see(row, column, head.at(row, column));
       }
     }
   }

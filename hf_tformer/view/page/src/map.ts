@@ -1,6 +1,6 @@
 // One head as a matrix. The canvas is as large as the window on it; what is scrolled is drawn anew.
 
-import { isDark, weightColor } from "./color.ts";
+import { paintWeights } from "./color.ts";
 import type { Head } from "./data.ts";
 import { format } from "./data.ts";
 import { h, sharpen, slider, tokenElement, tokenLabel } from "./dom.ts";
@@ -112,17 +112,17 @@ export async function drawMap(panel: Panel): Promise<void> {
     const context = sharpen(canvas, width, height);
     const left = scroller.scrollLeft;
     const top = scroller.scrollTop;
-    const dark = isDark();
     const firstRow = Math.floor(top / cell);
-    const lastRow = Math.min(rows.length, Math.ceil((top + height) / cell));
+    const lastRow = Math.min(rows.length, Math.ceil((top + height) / cell) + 1);
     const firstColumn = Math.floor(left / cell);
-    const lastColumn = Math.min(columns.length, Math.ceil((left + width) / cell));
-    for (let row = firstRow; row < lastRow; row++) {
-      for (let column = firstColumn; column < lastColumn; column++) {
-        context.fillStyle = `rgb(${weightColor(matrix.at(row, column), dark).join(" ")})`;
-        context.fillRect(MARGIN + column * cell - left, MARGIN + row * cell - top, cell, cell);
-      }
-    }
+    const lastColumn = Math.min(columns.length, Math.ceil((left + width) / cell) + 1);
+    const part = { width: lastColumn - firstColumn, height: lastRow - firstRow };
+    const small = h("canvas", part); // a pixel for each cell
+    const rowsInSight = Array.from({ length: part.height }, (_, i) => matrix.row(firstRow + i));
+    paintWeights(small, rowsInSight.map((row) => row.subarray(firstColumn, lastColumn)));
+    context.imageSmoothingEnabled = false;
+    const [x, y] = [MARGIN + firstColumn * cell - left, MARGIN + firstRow * cell - top];
+    context.drawImage(small, x, y, part.width * cell, part.height * cell);
     const colors = getComputedStyle(scroller);
     context.fillStyle = colors.backgroundColor;
     context.fillRect(0, 0, width, MARGIN);
