@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 PACKAGES = ("torch", "transformers", "ctranslate2", "litgpt", "x-transformers")
-PACKAGES += ("onnxruntime", "openvino", "xllamacpp")
+PACKAGES += ("onnxruntime", "openvino", "xllamacpp", "bertviz")
 
 
 def describe(settings):

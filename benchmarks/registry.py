@@ -10,6 +10,7 @@ from . import (
     files,
     growth,
     loss,
+    page,
     runtimes,
     seq2seq,
     training,
@@ -55,5 +56,6 @@ BENCHMARKS = {
         Benchmark("encoder-only", "Encoding a padded batch", encoders.encoder_only),
         Benchmark("sentences", "Vectors of sentences", encoders.sentences),
         Benchmark("windows", "An encoder's windows, as texts grow", encoders.windows),
+        Benchmark("page", "The attention page, beside bertviz", page.page),
     )
 }

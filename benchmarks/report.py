@@ -116,7 +116,7 @@ def amount(row, side):
     value = row[side]
     if row["measure"] == "seconds":
         return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"
-    return f"{value:.0f} {row['measure']}"
+    return f"{value:.0f} {row['measure']}" if value >= 10 else f"{value:.2g} {row['measure']}"
 
 
 def line(row):

@@ -1,0 +1,257 @@
+"""The attention page and bertviz, in the browser: written, opened, and asked for another picture.
+
+bertviz draws with scripts that it loads from a server. Here the browser gets them from npm's
+packages: those in the folder BERTVIZ_SCRIPTS (a node_modules), or installed for the occasion.
+A picture is there when the page has had two frames after its script drew it; what the graphics need
+after that is not counted.
+"""
+
+import multiprocessing
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from hf_tformer.view import AttentionMap
+from hf_tformer.view.attention import AttentionMaps
+
+from .measure import OURS, Absent
+
+LIMIT = 120.0  # seconds for one thing
+LONG = 30.0  # what takes longer is not repeated
+ROUNDS = 3
+MEMORY = 12 * 2**30  # of the process that writes
+SCRIPTS = {  # how its address ends → the package (bertviz asks for jQuery 2.0.0: npm has it not)
+    "require.min.js": ("requirejs@2.3.6", "requirejs/require.js"),
+    "d3.min.js": ("d3@5.7.0", "d3/dist/d3.min.js"),
+    "jquery.min.js": ("jquery@2.1.0", "jquery/dist/jquery.min.js"),
+}
+TWO_FRAMES = """() => new Promise(done =>
+    requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => done(true)))))"""
+
+
+class Failed(Exception):  # noqa: N818 (a finding)
+    """What a viewer cannot do here, and why."""
+
+
+@dataclass(frozen=True)
+class Viewer:
+    name: str
+    write: Callable  # weights [layers, heads, tokens, tokens], tokens, path
+    open: Callable  # page: waits for the first picture
+    change: Callable  # page: asks for another, and waits for it
+
+
+def write_ours(weights, tokens, path):
+    AttentionMaps(decoder=AttentionMap("decoder", weights, tokens, tokens)).save_html(path)
+
+
+def bertviz_writer(name):
+    def write(weights, tokens, path):
+        import bertviz
+
+        attention = [layer[None] for layer in weights]
+        view = getattr(bertviz, name)(attention, tokens, html_action="return")
+        path.write_text(view.data, encoding="utf-8")
+
+    return write
+
+
+def drawn(page, number):
+    page.wait_for_selector(f"body[data-drawn='{number}']")
+
+
+def open_grid(page):
+    drawn(page, 1)
+    page.keyboard.press("2")
+    drawn(page, 2)
+
+
+def choose_layer(page):
+    page.keyboard.press("ArrowRight")
+    drawn(page, 2)
+
+
+def choose_cell(page):
+    page.locator(".cell").nth(3).dispatch_event("click")
+    drawn(page, 3)
+
+
+def wait_for_lines(page):
+    page.wait_for_selector("#vis line", state="attached")
+
+
+def choose_layer_in_bertviz(page):
+    page.evaluate(
+        """() => {
+            const layers = document.querySelector("#layer");
+            layers.value = "1";
+            layers.dispatchEvent(new Event("change"));
+        }"""
+    )
+
+
+def choose_thumbnail(page):
+    page.evaluate(
+        """() => {
+            const heads = [...document.querySelectorAll("#vis .attn_background")];
+            const cover = heads[3].parentNode.lastElementChild;
+            cover.dispatchEvent(new MouseEvent("click"));
+        }"""
+    )
+    page.wait_for_selector("#vis .detail line", state="attached")
+
+
+OURS_OF_A_LAYER = Viewer(OURS, write_ours, lambda page: drawn(page, 1), choose_layer)
+OURS_OF_ALL = Viewer(OURS, write_ours, open_grid, choose_cell)
+HEAD_VIEW = Viewer(
+    "bertviz head_view", bertviz_writer("head_view"), wait_for_lines, choose_layer_in_bertviz
+)
+MODEL_VIEW = Viewer(
+    "bertviz model_view", bertviz_writer("model_view"), wait_for_lines, choose_thumbnail
+)
+
+
+# Writing, in a process that can be stopped
+
+
+def time_writing(viewer, make_weights, path):
+    """Seconds; `make_weights` gives the weights and tokens, in the process that writes."""
+    if "bertviz" in viewer.name and not (find_spec("bertviz") and find_spec("IPython")):
+        raise Absent("bertviz or ipython is not installed")
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=write_and_tell, args=(viewer.name, make_weights, path, sender))
+    process.start()
+    sender.close()
+    times = []
+    try:
+        while len(times) < ROUNDS and (not times or times[-1] < LONG):
+            if not receiver.poll(LIMIT):
+                raise Failed(f"not written after {LIMIT:.0f} s")
+            times.append(receiver.recv())
+    except EOFError as error:
+        raise Failed(f"not written: {MEMORY >> 30} GiB of memory do not suffice") from error
+    finally:
+        process.kill()
+        process.join()
+    return statistics.median(times)
+
+
+def write_and_tell(name, make_weights, path, sender):
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    viewer = next(v for v in (OURS_OF_A_LAYER, HEAD_VIEW, MODEL_VIEW) if v.name == name)
+    weights, tokens = make_weights()
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        viewer.write(weights, list(tokens), path)
+        sender.send(time.perf_counter() - start)
+
+
+# In the browser
+
+
+def time_opening(viewer, path):
+    """Seconds to the first picture, and from there to another."""
+    rounds = []
+    while len(rounds) < ROUNDS and (not rounds or sum(rounds[-1]) < LONG):
+        rounds.append(open_once(viewer, path))
+    return [statistics.median(times) for times in zip(*rounds, strict=True)]
+
+
+def open_once(viewer, path):
+    from playwright.sync_api import Error
+    from playwright.sync_api import TimeoutError as TooLate
+
+    scripts = served_scripts() if viewer in (HEAD_VIEW, MODEL_VIEW) else {}
+    with browser_page(scripts) as page:
+        try:
+            start = time.perf_counter()
+            page.goto(path.as_uri(), wait_until="commit")
+            viewer.open(page)
+            page.wait_for_function(TWO_FRAMES)
+            middle = time.perf_counter()
+            viewer.change(page)
+            page.wait_for_function(TWO_FRAMES)
+            return middle - start, time.perf_counter() - middle
+        except TooLate as error:
+            raise Failed(f"no picture after {LIMIT:.0f} s") from error
+        except Error as error:  # the page crashed
+            raise Failed(f"no picture: {str(error).splitlines()[0]}") from error
+
+
+def pictures_without_network(path):
+    """How many pictures a page draws where nothing can be loaded."""
+    with browser_page({}) as page:
+        page.goto(path.as_uri())
+        page.wait_for_timeout(2000)
+        return page.locator("svg, canvas").count()
+
+
+class browser_page:  # noqa: N801 (used as a function)
+    """A page of a fresh browser, which reaches its own file and `scripts` and nothing else."""
+
+    def __init__(self, scripts):
+        self.scripts = scripts
+
+    def __enter__(self):
+        sync_playwright, chromium = browser()
+        self.playwright = sync_playwright().start()
+        self.browser = self.playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox"]
+        )
+        page = self.browser.new_page(viewport={"width": 1200, "height": 850})
+        page.set_default_timeout(LIMIT * 1000)
+        page.route(lambda url: not url.startswith("file:"), self.answer)
+        return page
+
+    def __exit__(self, *error):
+        self.browser.close()
+        self.playwright.stop()
+
+    def answer(self, route):
+        path = self.scripts.get(route.request.url.rsplit("/", 1)[-1])
+        if path is None:
+            route.abort()
+        else:
+            route.fulfill(path=path, content_type="text/javascript")
+
+
+def browser():
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError as error:
+        raise Absent("playwright is not installed") from error
+    if chromium is None:
+        raise Absent("there is no chromium")
+    return sync_playwright, chromium
+
+
+@cache
+def served_scripts():
+    folder = os.environ.get("BERTVIZ_SCRIPTS") or installed_scripts()
+    paths = {name: Path(folder, place) for name, (_, place) in SCRIPTS.items()}
+    if missing := [str(path) for path in paths.values() if not path.is_file()]:
+        raise Absent(f"there is no {missing[0]}")
+    return paths
+
+
+def installed_scripts():
+    if not shutil.which("npm"):
+        raise Absent("there is no npm, and no BERTVIZ_SCRIPTS")
+    served_scripts.folder = tempfile.TemporaryDirectory()  # as long as the process
+    folder = served_scripts.folder.name
+    packages = [package for package, _ in SCRIPTS.values()]
+    done = subprocess.run(["npm", "install", "--silent", *packages], cwd=folder, check=False)
+    if done.returncode:
+        raise Absent("npm cannot install the scripts of bertviz")
+    return Path(folder, "node_modules")
