@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers.utils import logging
 
-from benchmarks import memory, report
+from benchmarks import memory, page, report, viewers
 from benchmarks.__main__ import main
 from benchmarks.apart import in_own_process
 from benchmarks.machine import Limits
@@ -186,6 +186,38 @@ def test_a_benchmark_runs_from_the_command_to_its_figures(name, text, tmp_path, 
     assert peers
     assert all(row["ratio"] > 0 for row in peers)
     assert ours["workload"] in capsys.readouterr().out
+
+
+def test_the_page_is_measured_where_bertviz_and_a_browser_are_not(monkeypatch):
+    def no_browser():
+        raise Absent("there is no chromium")
+
+    monkeypatch.setattr(viewers, "find_spec", lambda name: None)
+    monkeypatch.setattr(viewers, "browser", no_browser)
+    rows = page.rows_of(page.Case(2, 3, 5))
+    figures = {row.workload.split(": ")[1]: row for row in rows if row.peer == OURS}
+    assert 0 < figures["writing the file"].ours < 60
+    assert 0.01 < figures["size of the file"].ours < 1
+    assert figures["another layer"].note == "absent: there is no chromium"
+    notes = {row.note for row in rows if row.peer != OURS}
+    assert notes == {"absent: bertviz or ipython is not installed", "there is no file to open"}
+
+
+def test_a_viewer_that_takes_too_long_or_too_much_is_a_row(monkeypatch):
+    wrote = {viewers.HEAD_VIEW: "not written after 120 s", viewers.MODEL_VIEW: "the page crashed"}
+
+    def time_writing(viewer, make_weights, path):
+        if viewer in wrote:
+            raise viewers.Failed(wrote[viewer])
+        path.write_text("a page")
+        return 0.5
+
+    monkeypatch.setattr(viewers, "time_writing", time_writing)
+    monkeypatch.setattr(viewers, "time_opening", lambda viewer, path: (1.0, 0.1))
+    rows = page.rows_of(page.Case(2, 3, 5, ceilings={page.OPENING: 0.5}))
+    assert {row.note for row in rows if row.peer != OURS} >= set(wrote.values())
+    missed = [row.workload for row in rows if "MISSED" in report.line(asdict(row))]
+    assert missed == ["2 layers × 3 heads, 5 tokens, sharp: opening, a layer"]
 
 
 @pytest.mark.parametrize(
