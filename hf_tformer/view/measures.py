@@ -49,7 +49,7 @@ def entropy(weights: "torch.Tensor") -> "torch.Tensor":
     """In bits: 0 looks at one token, 3 at eight alike."""
     import torch
 
-    return torch.special.entr(weights).sum(-1).mean(-1) / math.log(2)
+    return (torch.special.entr(weights).sum(-1).mean(-1) / math.log(2)).abs()  # never -0.0
 
 
 def follows_the_same(tokens: list[str]) -> "torch.Tensor":
