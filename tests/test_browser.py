@@ -155,6 +155,25 @@ def test_keys_and_sliders_choose_what_is_drawn(opened):
     assert layer.inner_text() == "0"
 
 
+@pytest.mark.parametrize(("key", "name", "last"), [("1", "Layer", "1"), ("3", "Zoom", "40 px")])
+def test_a_slider_follows_the_pointer_all_the_way(key, name, last, opened):
+    """Each step of it draws anew, and must not take it out of the hand."""
+    page = opened(maps_of(model_called("ours")))
+    press(page, key)
+    box = page.locator(f"label:has-text('{name}') input").bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 8, middle)
+    page.mouse.down()
+    shown = []
+    for share in (0.2, 0.4, 0.6, 0.8, 1.2):
+        page.mouse.move(box["x"] + share * box["width"], middle)
+        drawn(page)
+        shown.append(page.inner_text(f"label:has-text('{name}') output"))
+    page.mouse.up()
+    assert shown[-1] == last, shown
+    assert page.evaluate("document.activeElement.type") == "range"
+
+
 def lines_drawn(page):
     return page.evaluate(
         """() => {

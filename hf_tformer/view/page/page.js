@@ -1,4 +1,4 @@
-// Built by `make page` from page/src: b7dc053de090f41c54e93a5c20e48dc24b85f1b503a923276cbac9a93e60766d
+// Built by `make page` from page/src: 5ff0dffe5798b85ad3ccc4e57c6d29854c499ddf52af891ffdfc76ef8608d2c9
 "use strict";
 (() => {
   // src/data.ts
@@ -118,6 +118,24 @@
       if (child !== null && child !== false) element.append(child instanceof Node ? child : `${child}`);
     }
     return element;
+  }
+  function renew(parent, ...fresh) {
+    merge(parent, h("div", {}, ...fresh), document.activeElement);
+  }
+  function merge(parent, fresh, held) {
+    const isSlider = held instanceof HTMLInputElement && held.type === "range";
+    const place = [...parent.childNodes].findIndex((node) => isSlider && node.contains(held));
+    const kept = parent.childNodes[place];
+    const children = [...fresh.childNodes];
+    const match = children[place];
+    if (!kept || kept.nodeName !== match?.nodeName) return parent.replaceChildren(...children);
+    while (kept.previousSibling) kept.previousSibling.remove();
+    while (kept.nextSibling) kept.nextSibling.remove();
+    parent.prepend(...children.slice(0, place));
+    parent.append(...children.slice(place + 1));
+    if (kept !== held) return merge(kept, match, held);
+    const { max, value } = match;
+    Object.assign(held, { max, value });
   }
   function tokenLabel(token, room = 24) {
     const letters = [...token.slice(0, room * 4)];
@@ -378,7 +396,7 @@
         )
       );
     }
-    host.replaceChildren(h("p", { className: "hint" }, words.gridHint), controls(panel, least), grid);
+    renew(host, h("p", { className: "hint" }, words.gridHint), controls(panel, least), grid);
     function picture(values2, [rows, columns]) {
       const canvas = h("canvas", { width: columns, height: rows });
       paintWeights(canvas, split(values2, rows));
@@ -458,7 +476,7 @@
       h("div", { className: "between" }, canvas),
       h("div", { className: "side right" }, ...sides.column)
     );
-    host.replaceChildren(h("p", { className: "hint" }, words.linesHint), chips(panel), scroller);
+    renew(host, h("p", { className: "hint" }, words.linesHint), chips(panel), scroller);
     scroller.addEventListener("scroll", paint);
     paint();
     function element(token, place) {
@@ -610,7 +628,8 @@
         h("div", { className: "window" }, canvas)
       )
     );
-    host.replaceChildren(
+    renew(
+      host,
       h("p", { className: "hint" }, words.mapHint),
       h(
         "div",
@@ -798,14 +817,15 @@
     const top = [h("p", { className: "hint" }, words.neuronsHint)];
     if (!scores) {
       const why = store2.payload.scoresLeftOut ? words.scoresLeftOut : words.noScores;
-      host.replaceChildren(...top, h("p", {}, why));
+      renew(host, ...top, h("p", {}, why));
       return;
     }
     const { terms, largest, total } = explain(scores, head, row);
     const shown = [...terms].sort((a, b) => b.score - a.score).slice(0, MOST);
     const chosen = shown.find((term) => term.column === state2.column) ?? shown[0];
     shown.sort((a, b) => a.column - b.column);
-    host.replaceChildren(
+    renew(
+      host,
       ...top,
       h("div", { className: "controls" }, chooser, scores.turned ? turnBox(panel) : null),
       formula(panel, scores, chosen, largest, total),
@@ -996,7 +1016,8 @@
     );
     if (!panel.isCurrent()) return;
     const move = (step) => set2({ step });
-    host.replaceChildren(
+    renew(
+      host,
       h("p", { className: "hint" }, words.timeHint),
       chips(panel),
       h(
@@ -1087,7 +1108,8 @@
     const number = (value, count, label2, change) => slider(label2, [0, count - 1, 1], value, `${value}`, change);
     document.documentElement.lang = language;
     document.title = words.title;
-    header.replaceChildren(
+    renew(
+      header,
       h(
         "div",
         { className: "bar" },

@@ -29,6 +29,27 @@ export function h<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
+/** Puts `fresh` in the place of the children. A slider that is held stays: it would slip away. */
+export function renew(parent: Element, ...fresh: Child[]) {
+  merge(parent, h("div", {}, ...fresh), document.activeElement);
+}
+
+function merge(parent: Element, fresh: Element, held: Element | null) {
+  const isSlider = held instanceof HTMLInputElement && held.type === "range";
+  const place = [...parent.childNodes].findIndex((node) => isSlider && node.contains(held));
+  const kept = parent.childNodes[place];
+  const children = [...fresh.childNodes];
+  const match = children[place];
+  if (!kept || kept.nodeName !== match?.nodeName) return parent.replaceChildren(...children);
+  while (kept.previousSibling) kept.previousSibling.remove();
+  while (kept.nextSibling) kept.nextSibling.remove();
+  parent.prepend(...children.slice(0, place));
+  parent.append(...children.slice(place + 1));
+  if (kept !== held) return merge(kept as Element, match as Element, held);
+  const { max, value } = match as HTMLInputElement;
+  Object.assign(held, { max, value });
+}
+
 /** A token in a place of limited room: whole in its title, as far as that can be read. */
 export function tokenLabel(token: string, room = 24): string {
   const letters = [...token.slice(0, room * 4)];

@@ -2,7 +2,7 @@
 
 import { paintWeights } from "./color.ts";
 import { split } from "./data.ts";
-import { h, select, slider } from "./dom.ts";
+import { h, renew, select, slider } from "./dom.ts";
 import type { Panel } from "./panel.ts";
 import type { Words } from "./words.ts";
 import { MEASURES } from "./words.ts";
@@ -45,7 +45,7 @@ export async function drawGrid(panel: Panel): Promise<void> {
       ),
     );
   }
-  host.replaceChildren(h("p", { className: "hint" }, words.gridHint), controls(panel, least), grid);
+  renew(host, h("p", { className: "hint" }, words.gridHint), controls(panel, least), grid);
 
   function picture(values: Float32Array, [rows, columns]: number[]): HTMLCanvasElement {
     const canvas = h("canvas", { width: columns, height: rows });

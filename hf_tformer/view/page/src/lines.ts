@@ -3,7 +3,7 @@
 import { headColor } from "./color.ts";
 import type { Head } from "./data.ts";
 import { format } from "./data.ts";
-import { h, sharpen, tokenElement, tokenLabel } from "./dom.ts";
+import { h, renew, sharpen, tokenElement, tokenLabel } from "./dom.ts";
 import type { Panel } from "./panel.ts";
 import { headsOf, shownHeads } from "./panel.ts";
 
@@ -43,7 +43,7 @@ export async function drawLines(panel: Panel): Promise<void> {
     h("div", { className: "between" }, canvas),
     h("div", { className: "side right" }, ...sides.column),
   );
-  host.replaceChildren(h("p", { className: "hint" }, words.linesHint), chips(panel), scroller);
+  renew(host, h("p", { className: "hint" }, words.linesHint), chips(panel), scroller);
   scroller.addEventListener("scroll", paint);
   paint();
 

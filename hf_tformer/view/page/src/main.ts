@@ -2,7 +2,7 @@
 
 import type { Payload } from "./data.ts";
 import { Store } from "./data.ts";
-import { h, select, slider } from "./dom.ts";
+import { h, renew, select, slider } from "./dom.ts";
 import { drawGrid } from "./grid.ts";
 import { drawLines } from "./lines.ts";
 import { drawMap } from "./map.ts";
@@ -58,7 +58,8 @@ function drawHeader() {
     slider(label, [0, count - 1, 1], value, `${value}`, change);
   document.documentElement.lang = language;
   document.title = words.title;
-  header.replaceChildren(
+  renew(
+    header,
     h(
       "div",
       { className: "bar" },

@@ -3,7 +3,7 @@
 import { paintWeights } from "./color.ts";
 import type { Head } from "./data.ts";
 import { format } from "./data.ts";
-import { h, sharpen, slider, tokenElement, tokenLabel } from "./dom.ts";
+import { h, renew, sharpen, slider, tokenElement, tokenLabel } from "./dom.ts";
 import { described } from "./grid.ts";
 import type { Panel } from "./panel.ts";
 
@@ -47,7 +47,8 @@ export async function drawMap(panel: Panel): Promise<void> {
       h("div", { className: "window" }, canvas),
     ),
   );
-  host.replaceChildren(
+  renew(
+    host,
     h("p", { className: "hint" }, words.mapHint),
     h(
       "div",

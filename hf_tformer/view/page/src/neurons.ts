@@ -3,7 +3,7 @@
 import { signColor } from "./color.ts";
 import { format } from "./data.ts";
 import type { Scores } from "./data.ts";
-import { h, select, sharpen, tokenElement, tokenLabel } from "./dom.ts";
+import { h, renew, select, sharpen, tokenElement, tokenLabel } from "./dom.ts";
 import type { Panel } from "./panel.ts";
 import type { Term } from "./scores.ts";
 import { explain, part, unturned } from "./scores.ts";
@@ -26,14 +26,15 @@ export async function drawNeurons(panel: Panel): Promise<void> {
   const top = [h("p", { className: "hint" }, words.neuronsHint)];
   if (!scores) {
     const why = store.payload.scoresLeftOut ? words.scoresLeftOut : words.noScores;
-    host.replaceChildren(...top, h("p", {}, why));
+    renew(host, ...top, h("p", {}, why));
     return;
   }
   const { terms, largest, total } = explain(scores, head, row);
   const shown = [...terms].sort((a, b) => b.score - a.score).slice(0, MOST);
   const chosen = shown.find((term) => term.column === state.column) ?? shown[0];
   shown.sort((a, b) => a.column - b.column);
-  host.replaceChildren(
+  renew(
+    host,
     ...top,
     h("div", { className: "controls" }, chooser, scores.turned ? turnBox(panel) : null),
     formula(panel, scores, chosen, largest, total),

@@ -1,7 +1,7 @@
 // What each written token was written from: a row of the maps, step by step.
 
 import { format } from "./data.ts";
-import { h, slider, tokenElement } from "./dom.ts";
+import { h, renew, slider, tokenElement } from "./dom.ts";
 import { chips } from "./lines.ts";
 import type { Panel } from "./panel.ts";
 import { shownHeads } from "./panel.ts";
@@ -30,7 +30,8 @@ export async function drawTime(panel: Panel): Promise<void> {
   );
   if (!panel.isCurrent()) return;
   const move = (step: number) => set({ step });
-  host.replaceChildren(
+  renew(
+    host,
     h("p", { className: "hint" }, words.timeHint),
     chips(panel),
     h(
