@@ -174,6 +174,47 @@ def test_a_slider_follows_the_pointer_all_the_way(key, name, last, opened):
     assert page.evaluate("document.activeElement.type") == "range"
 
 
+def long_maps(length=100):
+    ids = torch.arange(length)[None] % 20 + 5
+    return attention_maps(DECODER.build(), {"input_ids": ids})
+
+
+def scrolled(page, view):
+    return page.evaluate(f"document.querySelector('div.{view}:not(.view)').scrollTop")
+
+
+def test_what_is_scrolled_stays_where_it_is(opened):
+    page = opened(long_maps())
+    page.locator(".left .token").nth(70).click()
+    drawn(page)
+    assert scrolled(page, "lines") > 500
+    press(page, "Escape", "3")
+    page.locator("label:has-text('Zoom') input").fill("20")
+    drawn(page)
+    page.evaluate("document.querySelector('div.map:not(.view)').scrollTop = 900")
+    box = page.locator("div.map:not(.view)").bounding_box()
+    page.mouse.click(box["x"] + 150, box["y"] + 300)
+    drawn(page)
+    assert scrolled(page, "map") == 900
+    press(page, "ArrowRight")
+    assert scrolled(page, "map") == 900
+
+
+def test_the_cell_that_keys_move_to_stays_in_sight_and_the_table_open(opened):
+    page = opened(long_maps())
+    press(page, "3")
+    page.locator("label:has-text('Zoom') input").fill("20")
+    drawn(page)
+    page.click("summary")
+    page.focus("div.map:not(.view)")
+    press(page, *["ArrowDown"] * 40)
+    bottom = page.locator("div.map:not(.view)").evaluate("map => map.scrollTop + map.clientHeight")
+    assert 96 + 40 * 20 <= bottom
+    assert page.inner_text("tbody th") == page.inner_text(".status").split()[0]
+    press(page, *["ArrowUp"] * 40)
+    assert scrolled(page, "map") == 0
+
+
 def lines_drawn(page):
     return page.evaluate(
         """() => {

@@ -1,4 +1,4 @@
-// Built by `make page` from page/src: 5ff0dffe5798b85ad3ccc4e57c6d29854c499ddf52af891ffdfc76ef8608d2c9
+// Built by `make page` from page/src: 5155273cde4e0cdebf0d26b0b50db4acb8a53db5c970dc8276979e235ba47daf
 "use strict";
 (() => {
   // src/data.ts
@@ -120,7 +120,14 @@
     return element;
   }
   function renew(parent, ...fresh) {
+    const before = [...parent.children].map(({ className, scrollLeft, scrollTop }) => {
+      return { className, scrollLeft, scrollTop };
+    });
     merge(parent, h("div", {}, ...fresh), document.activeElement);
+    for (const child of parent.children) {
+      const same = before.find(({ className }) => className === child.className);
+      if (same) child.scrollTo(same.scrollLeft, same.scrollTop);
+    }
   }
   function merge(parent, fresh, held) {
     const isSlider = held instanceof HTMLInputElement && held.type === "range";
@@ -682,10 +689,16 @@
       event.stopPropagation();
       const clip = (value, count) => Math.min(Math.max(value, 0), count - 1);
       const isFirst = state2.row === null || state2.column === null;
-      set2({
-        row: isFirst ? 0 : clip(state2.row + step[0], rows.length),
-        column: isFirst ? 0 : clip(state2.column + step[1], columns.length)
-      });
+      const row = isFirst ? 0 : clip(state2.row + step[0], rows.length);
+      const column = isFirst ? 0 : clip(state2.column + step[1], columns.length);
+      scroller.scrollTo(
+        revealed(column, scroller.scrollLeft, scroller.clientWidth),
+        revealed(row, scroller.scrollTop, scroller.clientHeight)
+      );
+      set2({ row, column });
+    }
+    function revealed(index, scrolled, length) {
+      return Math.min(Math.max(scrolled, (index + 1) * cell + MARGIN - length), index * cell);
     }
     function paint() {
       const width = Math.min(scroller.clientWidth, size.width);
@@ -744,7 +757,8 @@
     const rows = entry.tokens[map.rows];
     const columns = entry.tokens[map.columns];
     const shown = rows.length <= TABLE && columns.length <= TABLE ? [...rows.keys()] : [state2.row ?? rows.length - 1];
-    const details = h("details", { className: "table" }, h("summary", {}, words.table));
+    const open = panel.host.querySelector("details")?.open;
+    const details = h("details", { className: "table", open }, h("summary", {}, words.table));
     details.addEventListener("toggle", () => {
       if (!details.open || details.children.length > 1) return;
       const head = h("tr", {}, h("th", { scope: "col" }, words.token));

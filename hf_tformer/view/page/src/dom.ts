@@ -29,9 +29,17 @@ export function h<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
-/** Puts `fresh` in the place of the children. A slider that is held stays: it would slip away. */
+/** Puts `fresh` in the place of the children. A slider that is held stays: it would slip away.
+ *  What was scrolled is scrolled as far again. */
 export function renew(parent: Element, ...fresh: Child[]) {
+  const before = [...parent.children].map(({ className, scrollLeft, scrollTop }) => {
+    return { className, scrollLeft, scrollTop };
+  });
   merge(parent, h("div", {}, ...fresh), document.activeElement);
+  for (const child of parent.children) {
+    const same = before.find(({ className }) => className === child.className);
+    if (same) child.scrollTo(same.scrollLeft, same.scrollTop);
+  }
 }
 
 function merge(parent: Element, fresh: Element, held: Element | null) {

@@ -101,10 +101,18 @@ export async function drawMap(panel: Panel): Promise<void> {
     event.stopPropagation(); // or the layer would change, too
     const clip = (value: number, count: number) => Math.min(Math.max(value, 0), count - 1);
     const isFirst = state.row === null || state.column === null;
-    set({
-      row: isFirst ? 0 : clip((state.row as number) + step[0], rows.length),
-      column: isFirst ? 0 : clip((state.column as number) + step[1], columns.length),
-    });
+    const row = isFirst ? 0 : clip((state.row as number) + step[0], rows.length);
+    const column = isFirst ? 0 : clip((state.column as number) + step[1], columns.length);
+    scroller.scrollTo(
+      revealed(column, scroller.scrollLeft, scroller.clientWidth),
+      revealed(row, scroller.scrollTop, scroller.clientHeight),
+    );
+    set({ row, column });
+  }
+
+  /** How far to scroll so that a cell is in sight; no farther than it takes. */
+  function revealed(index: number, scrolled: number, length: number): number {
+    return Math.min(Math.max(scrolled, (index + 1) * cell + MARGIN - length), index * cell);
   }
 
   function paint() {
@@ -174,7 +182,8 @@ function asTable(panel: Panel, matrix: Head): HTMLElement {
   const columns = entry.tokens[map.columns];
   const shown =
     rows.length <= TABLE && columns.length <= TABLE ? [...rows.keys()] : [state.row ?? rows.length - 1];
-  const details = h("details", { className: "table" }, h("summary", {}, words.table));
+  const open = panel.host.querySelector("details")?.open; // as it was
+  const details = h("details", { className: "table", open }, h("summary", {}, words.table));
   details.addEventListener("toggle", () => {
     if (!details.open || details.children.length > 1) return;
     const head = h("tr", {}, h("th", { scope: "col" }, words.token));
