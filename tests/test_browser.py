@@ -254,6 +254,19 @@ def test_pointing_at_a_token_shows_its_lines_alone_and_a_click_keeps_them(opened
     assert 0 < lines_drawn(page) < everything
 
 
+def test_what_is_said_of_a_token_is_of_the_layer_that_is_shown(opened):
+    maps = maps_of(model_called("ours"))
+    page = opened(maps)
+    page.locator(".left .token").nth(3).click()
+    page.mouse.move(5, 5)
+    page.locator("label:has-text('Layer') input").fill("1")
+    drawn(page)
+    best = maps["decoder"].weights[1, :, 3].mean(0).max().item()
+    assert f"{best:.5f}"[:-1] in page.inner_text(".status")
+    press(page, "2")
+    assert page.inner_text(".status").startswith("Keys")
+
+
 def test_the_grid_shows_each_head_sorts_them_and_leads_to_the_map(opened):
     maps = maps_of(model_called("ours"))
     page = opened(maps)

@@ -1,4 +1,4 @@
-// Built by `make page` from page/src: 5155273cde4e0cdebf0d26b0b50db4acb8a53db5c970dc8276979e235ba47daf
+// Built by `make page` from page/src: 506626b508fe16775eb838b59be1eb26f41c8936319bca79e577e573a2d19d91
 "use strict";
 (() => {
   // src/data.ts
@@ -486,6 +486,7 @@
     renew(host, h("p", { className: "hint" }, words.linesHint), chips(panel), scroller);
     scroller.addEventListener("scroll", paint);
     paint();
+    if (pinned) say(spoken(pinned));
     function element(token, place) {
       const isPinned = pinned?.side === place.side && pinned.index === place.index;
       return h(
@@ -1174,6 +1175,8 @@
   function drawPanels(done) {
     const current = ++drawing;
     const words = LANGUAGES[language];
+    const keys = `${words.keys}. ${words.exact} ${payload.rounding.error.toPrecision(1)}.`;
+    let isSaid = false;
     const entries = state.beside === null ? [state.entry] : [state.entry, state.beside];
     panels.className = entries.length > 1 ? "two" : "";
     while (panels.children.length > entries.length) panels.lastElementChild?.remove();
@@ -1198,21 +1201,19 @@
         words,
         set,
         say: (text) => {
+          isSaid = true;
           status.textContent = text;
         },
         isCurrent: () => current === drawing
       }).then(() => {
         if (current !== drawing) return;
+        if (!isSaid) status.textContent = keys;
         done();
         document.body.dataset.drawn = String(current);
       }).catch((error) => {
         host.textContent = error.message;
       });
     });
-    if (state.row === null) {
-      const { error } = payload.rounding;
-      status.textContent = `${words.keys}. ${words.exact} ${error.toPrecision(1)}.`;
-    }
   }
   function changeTheme() {
     const root = document.documentElement;

@@ -46,6 +46,7 @@ export async function drawLines(panel: Panel): Promise<void> {
   renew(host, h("p", { className: "hint" }, words.linesHint), chips(panel), scroller);
   scroller.addEventListener("scroll", paint);
   paint();
+  if (pinned) say(spoken(pinned));
 
   function element(token: string, place: Place): HTMLElement {
     const isPinned = pinned?.side === place.side && pinned.index === place.index;

@@ -113,6 +113,8 @@ function drawHeader() {
 function drawPanels(done: () => void) {
   const current = ++drawing;
   const words = LANGUAGES[language];
+  const keys = `${words.keys}. ${words.exact} ${payload.rounding.error.toPrecision(1)}.`;
+  let isSaid = false; // by a view, of what is pinned in it
   const entries = state.beside === null ? [state.entry] : [state.entry, state.beside];
   panels.className = entries.length > 1 ? "two" : "";
   while (panels.children.length > entries.length) panels.lastElementChild?.remove();
@@ -137,12 +139,14 @@ function drawPanels(done: () => void) {
       words,
       set,
       say: (text) => {
+        isSaid = true;
         status.textContent = text;
       },
       isCurrent: () => current === drawing,
     })
       .then(() => {
         if (current !== drawing) return;
+        if (!isSaid) status.textContent = keys;
         done();
         document.body.dataset.drawn = String(current);
       })
@@ -150,10 +154,6 @@ function drawPanels(done: () => void) {
         host.textContent = error.message;
       });
   });
-  if (state.row === null) {
-    const { error } = payload.rounding;
-    status.textContent = `${words.keys}. ${words.exact} ${error.toPrecision(1)}.`;
-  }
 }
 
 function changeTheme() {
