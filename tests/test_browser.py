@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 from families import DECODER, SEQ2SEQ
-from test_attention_page import IDS, build, hostile_maps, maps_of
+from test_attention_page import IDS, SIZES, build, hostile_maps, maps_of
+from transformers import BertConfig, BertModel
 
 from hf_tformer import attention_maps
 
 pytestmark = pytest.mark.browser
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+EIGHT = {"num_attention_heads": 8}
 MODELS = ("ours", "ours-seq2seq", "llama", "bert", "bart", "t5")
 
 
@@ -315,9 +317,42 @@ def test_two_models_stand_side_by_side(opened):
     page.select_option("label:has-text('Beside') select", "1")
     drawn(page)
     assert page.locator(".panel").count() == 2
-    assert page.locator(".panel h2").all_inner_texts()[1] == "BertModel"
+    assert page.locator(".panel h2").all_inner_texts()[1] == "BertModel · encoder"
     press(page, "3")
     assert page.locator("div.map:not(.view)").count() == 2
+
+
+def test_all_of_the_second_model_can_be_reached(opened):
+    """It has more layers, heads and tokens, and kinds that the first lacks."""
+    large = BertModel(BertConfig(vocab_size=50, **SIZES | {"num_hidden_layers": 4}, **EIGHT)).eval()
+    maps = attention_maps(large, {"input_ids": torch.arange(5, 17)[None]})
+    page = opened(maps_of(model_called("ours")), maps)
+    page.select_option("label:has-text('Beside') select", "1")
+    press(page, "3", *["ArrowRight"] * 5, *["ArrowDown"] * 9)
+    headings = page.locator(".panel h2").all_inner_texts()
+    assert headings[0].endswith(" · Layer 1 · Head 5")
+    assert headings[1] == "BertModel · encoder"
+    second = page.locator("div.map:not(.view)").nth(1)
+    assert second.get_attribute("aria-label").startswith("Layer 3, Head 7")
+    press(page, "1")
+    token = page.locator(".panel >> nth=1").locator(".left .token").nth(11)
+    token.click()
+    drawn(page)
+    assert token.get_attribute("aria-pressed") == "true"
+
+
+def test_each_of_two_texts_plays_to_its_own_end(opened):
+    model = DECODER.build()
+    maps = [
+        attention_maps(model, {"input_ids": IDS[:, :length]}, written_from=1) for length in (3, 6)
+    ]
+    page = opened(*maps)
+    page.select_option("label:has-text('Beside') select", "1")
+    press(page, "5")
+    page.locator("text=Play").nth(1).click()
+    page.locator("output:text-is('5 / 5')").wait_for()
+    assert page.locator("button:text-is('Stop')").count() == 0
+    assert page.locator("output:text-is('2 / 2')").count() == 1
 
 
 def test_dark_follows_the_system_and_the_button(opened):

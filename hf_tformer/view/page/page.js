@@ -1,4 +1,4 @@
-// Built by `make page` from page/src: 506626b508fe16775eb838b59be1eb26f41c8936319bca79e577e573a2d19d91
+// Built by `make page` from page/src: 437b3f602b6ff77e06b166b4987c814bddfea8b8b2626a89ab961850558ab696
 "use strict";
 (() => {
   // src/data.ts
@@ -972,20 +972,24 @@
   function mapOf(entry, kind) {
     return entry.maps.find((map) => map.kind === kind) ?? entry.maps[0];
   }
+  function shownEntries({ entry, beside }, payload2) {
+    return [entry, beside].filter((number) => number !== null).map((number) => payload2.entries[number]);
+  }
   function within(state2, payload2) {
-    const entry = payload2.entries[state2.entry];
-    const map = mapOf(entry, state2.kind);
+    const shown = shownEntries(state2, payload2);
+    const { kind } = mapOf(shown[0], state2.kind);
+    const most = (count) => Math.max(...shown.map((entry) => count(entry, mapOf(entry, kind))));
     const clip = (value, count) => Math.min(Math.max(value, 0), count - 1);
-    const place = (value, side) => value !== null && value < entry.tokens[side].length && value >= 0 ? value : null;
+    const place = (value, count) => value !== null && value < count && value >= 0 ? value : null;
     return {
       ...state2,
-      kind: map.kind,
-      layer: clip(state2.layer, map.layers),
-      head: clip(state2.head, map.heads),
-      row: place(state2.row, map.rows),
-      column: place(state2.column, map.columns),
-      step: clip(state2.step, Math.max(steps(entry), 1)),
-      view: state2.view === "time" && !steps(entry) ? "lines" : state2.view
+      kind,
+      layer: clip(state2.layer, most((_, map) => map.layers)),
+      head: clip(state2.head, most((_, map) => map.heads)),
+      row: place(state2.row, most(({ tokens }, map) => tokens[map.rows].length)),
+      column: place(state2.column, most(({ tokens }, map) => tokens[map.columns].length)),
+      step: clip(state2.step, Math.max(most(steps), 1)),
+      view: state2.view === "time" && !steps(shown[0]) ? "lines" : state2.view
     };
   }
   function steps(entry) {
@@ -1013,7 +1017,7 @@
 
   // src/time.ts
   var PACE = 700;
-  var playing;
+  var player = null;
   async function drawTime(panel) {
     const { host, entry, store: store2, state: state2, words, set: set2, layer } = panel;
     const own = entry.tokens.target ? "target" : "source";
@@ -1030,6 +1034,8 @@
       })
     );
     if (!panel.isCurrent()) return;
+    const isLast = state2.step >= count - 1;
+    if (player === entry && isLast) player = null;
     const move = (step) => set2({ step });
     renew(
       host,
@@ -1038,7 +1044,7 @@
       h(
         "div",
         { className: "controls" },
-        h("button", { onclick: () => playing === void 0 ? play() : stop() }, playing === void 0 ? words.play : words.stop),
+        h("button", { onclick: play }, player === entry ? words.stop : words.play),
         slider(words.step, [0, count - 1, 1], state2.step, `${state2.step + 1} / ${count}`, move),
         h("span", { className: "written" }, `${words.writes} `, tokenElement(entry.tokens[own][written]))
       ),
@@ -1068,18 +1074,13 @@
         );
       })
     );
-    function play() {
-      playing = window.setInterval(() => {
-        const button = document.querySelector(".time input[type=range]");
-        if (!button || Number(button.value) >= count - 1) return stop();
-        set2({ step: Number(button.value) + 1 });
-      }, PACE);
-      set2({});
+    if (player === entry) window.setTimeout(goOn, PACE);
+    function goOn() {
+      if (panel.isCurrent() && player === entry) move(state2.step + 1);
     }
-    function stop() {
-      window.clearInterval(playing);
-      playing = void 0;
-      set2({});
+    function play() {
+      player = player === entry ? null : entry;
+      set2(isLast ? { step: 0 } : {});
     }
   }
 
@@ -1116,6 +1117,7 @@
     const words = LANGUAGES[language];
     const entry = payload.entries[state.entry];
     const map = mapOf(entry, state.kind);
+    const most = (name) => Math.max(...shownEntries(state, payload).map((one) => mapOf(one, state.kind)[name]));
     const named = payload.entries.map(({ title, tokens }, i) => [
       String(i),
       `${title}: ${(tokens.source ?? []).slice(0, 8).join(" ").slice(0, 48)}`
@@ -1167,8 +1169,8 @@
             )
           )
         ),
-        state.view !== "grid" && number(state.layer, map.layers, words.layer, (layer) => set({ layer })),
-        (state.view === "map" || state.view === "neurons") && number(state.head, map.heads, words.head, (head) => set({ head }))
+        state.view !== "grid" && number(state.layer, most("layers"), words.layer, (layer) => set({ layer })),
+        (state.view === "map" || state.view === "neurons") && number(state.head, most("heads"), words.head, (head) => set({ head }))
       )
     );
   }
@@ -1187,9 +1189,9 @@
       const entry = payload.entries[number];
       const map = mapOf(entry, state.kind);
       const [heading, host] = panels.children[i].children;
-      heading.textContent = entry.title;
-      host.className = `view ${state.view}`;
-      const own = within({ ...state, entry: number }, payload);
+      const own = within({ ...state, entry: number, beside: null }, payload);
+      heading.textContent = [entry.title, ...differences(own)].join(" \xB7 ");
+      host.className = `view ${own.view}`;
       DRAW[own.view]({
         host,
         store,
@@ -1214,6 +1216,14 @@
         host.textContent = error.message;
       });
     });
+  }
+  function differences(own) {
+    const words = LANGUAGES[language];
+    return [
+      own.kind !== state.kind ? words[own.kind] : "",
+      own.layer !== state.layer ? `${words.layer} ${own.layer}` : "",
+      own.head !== state.head ? `${words.head} ${own.head}` : ""
+    ].filter(Boolean);
   }
   function changeTheme() {
     const root = document.documentElement;

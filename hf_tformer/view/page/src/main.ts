@@ -9,7 +9,7 @@ import { drawMap } from "./map.ts";
 import { drawNeurons } from "./neurons.ts";
 import type { Panel } from "./panel.ts";
 import type { State, View } from "./state.ts";
-import { VIEWS, initial, mapOf, pressed, steps, within } from "./state.ts";
+import { VIEWS, initial, mapOf, pressed, shownEntries, steps, within } from "./state.ts";
 import { drawTime } from "./time.ts";
 import { LANGUAGES } from "./words.ts";
 
@@ -50,6 +50,8 @@ function drawHeader() {
   const words = LANGUAGES[language];
   const entry = payload.entries[state.entry];
   const map = mapOf(entry, state.kind);
+  const most = (name: "layers" | "heads") =>
+    Math.max(...shownEntries(state, payload).map((one) => mapOf(one, state.kind)[name]));
   const named = payload.entries.map(({ title, tokens }, i): [string, string] => [
     String(i),
     `${title}: ${(tokens.source ?? []).slice(0, 8).join(" ").slice(0, 48)}`,
@@ -103,9 +105,9 @@ function drawHeader() {
           ),
         ),
       state.view !== "grid" &&
-        number(state.layer, map.layers, words.layer, (layer) => set({ layer })),
+        number(state.layer, most("layers"), words.layer, (layer) => set({ layer })),
       (state.view === "map" || state.view === "neurons") &&
-        number(state.head, map.heads, words.head, (head) => set({ head })),
+        number(state.head, most("heads"), words.head, (head) => set({ head })),
     ),
   );
 }
@@ -125,9 +127,9 @@ function drawPanels(done: () => void) {
     const entry = payload.entries[number];
     const map = mapOf(entry, state.kind);
     const [heading, host] = panels.children[i].children as unknown as HTMLElement[];
-    heading.textContent = entry.title;
-    host.className = `view ${state.view}`;
-    const own = within({ ...state, entry: number }, payload);
+    const own = within({ ...state, entry: number, beside: null }, payload);
+    heading.textContent = [entry.title, ...differences(own)].join(" · ");
+    host.className = `view ${own.view}`;
     DRAW[own.view]({
       host,
       store,
@@ -154,6 +156,16 @@ function drawPanels(done: () => void) {
         host.textContent = error.message;
       });
   });
+}
+
+/** What a panel shows instead of what was chosen, which it lacks. */
+function differences(own: State): string[] {
+  const words = LANGUAGES[language];
+  return [
+    own.kind !== state.kind ? words[own.kind as "encoder"] : "",
+    own.layer !== state.layer ? `${words.layer} ${own.layer}` : "",
+    own.head !== state.head ? `${words.head} ${own.head}` : "",
+  ].filter(Boolean);
 }
 
 function changeTheme() {

@@ -47,22 +47,29 @@ export function mapOf(entry: Entry, kind: string): MapAbout {
   return entry.maps.find((map) => map.kind === kind) ?? entry.maps[0];
 }
 
-/** The same state, where numbers stay within what the first entry has. */
+/** The entries that are shown. */
+export function shownEntries({ entry, beside }: State, payload: Payload): Entry[] {
+  return [entry, beside].filter((number) => number !== null).map((number) => payload.entries[number]);
+}
+
+/** The same state, where numbers stay within what one of the shown entries has. */
 export function within(state: State, payload: Payload): State {
-  const entry = payload.entries[state.entry];
-  const map = mapOf(entry, state.kind);
+  const shown = shownEntries(state, payload);
+  const { kind } = mapOf(shown[0], state.kind);
+  const most = (count: (entry: Entry, map: MapAbout) => number) =>
+    Math.max(...shown.map((entry) => count(entry, mapOf(entry, kind))));
   const clip = (value: number, count: number) => Math.min(Math.max(value, 0), count - 1);
-  const place = (value: number | null, side: string) =>
-    value !== null && value < entry.tokens[side].length && value >= 0 ? value : null;
+  const place = (value: number | null, count: number) =>
+    value !== null && value < count && value >= 0 ? value : null;
   return {
     ...state,
-    kind: map.kind,
-    layer: clip(state.layer, map.layers),
-    head: clip(state.head, map.heads),
-    row: place(state.row, map.rows),
-    column: place(state.column, map.columns),
-    step: clip(state.step, Math.max(steps(entry), 1)),
-    view: state.view === "time" && !steps(entry) ? "lines" : state.view,
+    kind,
+    layer: clip(state.layer, most((_, map) => map.layers)),
+    head: clip(state.head, most((_, map) => map.heads)),
+    row: place(state.row, most(({ tokens }, map) => tokens[map.rows].length)),
+    column: place(state.column, most(({ tokens }, map) => tokens[map.columns].length)),
+    step: clip(state.step, Math.max(most(steps), 1)),
+    view: state.view === "time" && !steps(shown[0]) ? "lines" : state.view,
   };
 }
 

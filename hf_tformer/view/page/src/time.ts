@@ -1,5 +1,6 @@
 // What each written token was written from: a row of the maps, step by step.
 
+import type { Entry } from "./data.ts";
 import { format } from "./data.ts";
 import { h, renew, slider, tokenElement } from "./dom.ts";
 import { chips } from "./lines.ts";
@@ -9,7 +10,7 @@ import { steps } from "./state.ts";
 
 const PACE = 700; // milliseconds
 
-let playing: number | undefined;
+let player: Entry | null = null; // whose writing goes on by itself
 
 export async function drawTime(panel: Panel): Promise<void> {
   const { host, entry, store, state, words, set, layer } = panel;
@@ -29,6 +30,8 @@ export async function drawTime(panel: Panel): Promise<void> {
       }),
   );
   if (!panel.isCurrent()) return;
+  const isLast = state.step >= count - 1;
+  if (player === entry && isLast) player = null;
   const move = (step: number) => set({ step });
   renew(
     host,
@@ -37,7 +40,7 @@ export async function drawTime(panel: Panel): Promise<void> {
     h(
       "div",
       { className: "controls" },
-      h("button", { onclick: () => (playing === undefined ? play() : stop()) }, playing === undefined ? words.play : words.stop),
+      h("button", { onclick: play }, player === entry ? words.stop : words.play),
       slider(words.step, [0, count - 1, 1], state.step, `${state.step + 1} / ${count}`, move),
       h("span", { className: "written" }, `${words.writes} `, tokenElement(entry.tokens[own][written])),
     ),
@@ -68,18 +71,14 @@ export async function drawTime(panel: Panel): Promise<void> {
     }),
   );
 
-  function play() {
-    playing = window.setInterval(() => {
-      const button = document.querySelector<HTMLInputElement>(".time input[type=range]");
-      if (!button || Number(button.value) >= count - 1) return stop();
-      set({ step: Number(button.value) + 1 });
-    }, PACE);
-    set({});
+  if (player === entry) window.setTimeout(goOn, PACE);
+
+  function goOn() {
+    if (panel.isCurrent() && player === entry) move(state.step + 1);
   }
 
-  function stop() {
-    window.clearInterval(playing);
-    playing = undefined;
-    set({});
+  function play() {
+    player = player === entry ? null : entry;
+    set(isLast ? { step: 0 } : {});
   }
 }
