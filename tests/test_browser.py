@@ -211,7 +211,7 @@ def test_the_cell_that_keys_move_to_stays_in_sight_and_the_table_open(opened):
     page.focus("div.map:not(.view)")
     press(page, *["ArrowDown"] * 40)
     bottom = page.locator("div.map:not(.view)").evaluate("map => map.scrollTop + map.clientHeight")
-    assert 96 + 40 * 20 <= bottom
+    assert bottom >= 96 + 40 * 20
     assert page.inner_text("tbody th") == page.inner_text(".status").split()[0]
     press(page, *["ArrowUp"] * 40)
     assert scrolled(page, "map") == 0
@@ -353,6 +353,29 @@ def test_each_of_two_texts_plays_to_its_own_end(opened):
     page.locator("output:text-is('5 / 5')").wait_for()
     assert page.locator("button:text-is('Stop')").count() == 0
     assert page.locator("output:text-is('2 / 2')").count() == 1
+
+
+@pytest.mark.parametrize("width", [320, 400, 700])
+def test_a_narrow_window_shows_all(width, opened):
+    """Lines end where the tokens begin, and nothing is wider than the window."""
+    page = opened(maps_of(model_called("ours")), viewport={"width": width, "height": 800})
+    lines = page.locator(".between canvas").bounding_box()
+    token = page.locator(".right .token").first.bounding_box()
+    assert lines["x"] + lines["width"] <= token["x"] + 1
+    assert page.locator("nav").bounding_box()["height"] < 70
+    for key in "1234":
+        press(page, key)
+        wider = page.locator("main > * > *, header > * > *").evaluate_all(
+            "all => all.filter(one => one.getBoundingClientRect().right > innerWidth).length"
+        )
+        assert wider == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_view_that_is_not_offered_has_no_key(opened):
+    page = opened(maps_of(model_called("ours")))
+    press(page, "3", "5")
+    assert page.locator("nav [aria-pressed=true]").inner_text() == "Map"
 
 
 def test_dark_follows_the_system_and_the_button(opened):

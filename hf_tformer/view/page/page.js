@@ -1,4 +1,4 @@
-// Built by `make page` from page/src: 437b3f602b6ff77e06b166b4987c814bddfea8b8b2626a89ab961850558ab696
+// Built by `make page` from page/src: 93d11990141d2df20d7c740069f13c2b4ff2ccb57179fb6ac9254d0310a6b7bb
 "use strict";
 (() => {
   // src/data.ts
@@ -461,7 +461,6 @@
   // src/lines.ts
   var HEIGHT = 22;
   var FAINT = 0.02;
-  var GAP = 220;
   async function drawLines(panel) {
     const { host, entry, map, words, state: state2, say, set: set2 } = panel;
     const shown = shownHeads(panel);
@@ -472,6 +471,7 @@
     const pinned = state2.row !== null ? { side: "row", index: state2.row } : state2.column !== null ? { side: "column", index: state2.column } : null;
     let pointed = null;
     const canvas = h("canvas", { "aria-hidden": "true" });
+    const between = h("div", { className: "between" }, canvas);
     const sides = {
       row: rows.map((token, i) => element(token, { side: "row", index: i })),
       column: columns.map((token, i) => element(token, { side: "column", index: i }))
@@ -480,7 +480,7 @@
       "div",
       { className: "lines" },
       h("div", { className: "side left" }, ...sides.row),
-      h("div", { className: "between" }, canvas),
+      between,
       h("div", { className: "side right" }, ...sides.column)
     );
     renew(host, h("p", { className: "hint" }, words.linesHint), chips(panel), scroller);
@@ -524,7 +524,8 @@
     }
     function paint() {
       const height = scroller.clientHeight;
-      const context = sharpen(canvas, GAP, height);
+      const gap = between.clientWidth;
+      const context = sharpen(canvas, gap, height);
       const focus = pointed ?? pinned;
       const first = Math.floor(scroller.scrollTop / HEIGHT);
       const last = first + Math.ceil(height / HEIGHT);
@@ -542,7 +543,7 @@
           context.lineWidth = 2;
           context.beginPath();
           context.moveTo(0, middle(row));
-          context.lineTo(GAP, middle(column));
+          context.lineTo(gap, middle(column));
           context.stroke();
         });
       });
@@ -1258,7 +1259,7 @@
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (target.matches("select, input[type=range]") && event.key.startsWith("Arrow")) return;
     const change = pressed(event.key, state);
-    if (!change) return;
+    if (!change || change.view === "time" && !steps(payload.entries[state.entry])) return;
     event.preventDefault();
     if (event.key === "Escape") document.activeElement.blur();
     set(change);

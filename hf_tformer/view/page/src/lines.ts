@@ -9,7 +9,6 @@ import { headsOf, shownHeads } from "./panel.ts";
 
 const HEIGHT = 22; // of a token
 const FAINT = 0.02; // lines below it are not seen, and not drawn
-const GAP = 220; // between the sides
 
 interface Place {
   side: "row" | "column";
@@ -32,6 +31,7 @@ export async function drawLines(panel: Panel): Promise<void> {
   let pointed: Place | null = null;
 
   const canvas = h("canvas", { "aria-hidden": "true" });
+  const between = h("div", { className: "between" }, canvas);
   const sides = {
     row: rows.map((token, i) => element(token, { side: "row", index: i })),
     column: columns.map((token, i) => element(token, { side: "column", index: i })),
@@ -40,7 +40,7 @@ export async function drawLines(panel: Panel): Promise<void> {
     "div",
     { className: "lines" },
     h("div", { className: "side left" }, ...sides.row),
-    h("div", { className: "between" }, canvas),
+    between,
     h("div", { className: "side right" }, ...sides.column),
   );
   renew(host, h("p", { className: "hint" }, words.linesHint), chips(panel), scroller);
@@ -89,7 +89,8 @@ export async function drawLines(panel: Panel): Promise<void> {
 
   function paint() {
     const height = scroller.clientHeight;
-    const context = sharpen(canvas, GAP, height);
+    const gap = between.clientWidth;
+    const context = sharpen(canvas, gap, height);
     const focus = pointed ?? pinned;
     const first = Math.floor(scroller.scrollTop / HEIGHT);
     const last = first + Math.ceil(height / HEIGHT);
@@ -107,7 +108,7 @@ export async function drawLines(panel: Panel): Promise<void> {
         context.lineWidth = 2;
         context.beginPath();
         context.moveTo(0, middle(row));
-        context.lineTo(GAP, middle(column));
+        context.lineTo(gap, middle(column));
         context.stroke();
       });
     });

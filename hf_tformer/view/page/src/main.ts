@@ -206,7 +206,7 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (target.matches("select, input[type=range]") && event.key.startsWith("Arrow")) return;
   const change = pressed(event.key, state);
-  if (!change) return;
+  if (!change || (change.view === "time" && !steps(payload.entries[state.entry]))) return;
   event.preventDefault();
   if (event.key === "Escape") (document.activeElement as HTMLElement).blur(); // its lines, too
   set(change);
