@@ -210,6 +210,58 @@ def test_a_model_without_weights_is_refused():
         attention_maps(model, {"input_ids": IDS})
 
 
+@pytest.mark.parametrize("name", ["llama", "gemma2", "bart"])
+def test_padding_changes_neither_the_kind_nor_what_is_known(name):
+    """Rows of padding may look anywhere, ahead too."""
+    model = build(name)
+    inputs = {"input_ids": IDS, **target_of(model)}
+    for mask in ([0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]):
+        maps = attention_maps(model, inputs | {"attention_mask": torch.tensor([mask])})
+        assert list(maps) == list(maps_of(model))
+        assert all(scores for one in maps.values() for scores in one.scores)
+
+
+def test_one_token_is_enough_to_tell_an_encoder_from_a_decoder():
+    for name, kind in (("bert", "encoder"), ("llama", "decoder"), ("gpt2", "decoder")):
+        assert list(attention_maps(build(name), {"input_ids": IDS[:, :1]})) == [kind]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["llama", "gpt2", "t5"])
+def test_what_weights_of_few_digits_come_from_is_known(name, dtype):
+    for one in maps_of(build(name).to(dtype)).values():
+        assert all(one.scores)
+
+
+def test_a_row_without_any_weight_is_zero(tmp_path, monkeypatch):
+    model = build("llama")
+    answer = model.forward
+
+    def forward(*args, **kwargs):
+        output = answer(*args, **kwargs)
+        output["attentions"][0][..., 2, :] = float("nan")
+        return output
+
+    monkeypatch.setattr(model, "forward", forward)
+    maps = maps_of(model)
+    assert not maps["decoder"].weights[0, :, 2].any()
+    maps.save_html(tmp_path / "page.html")
+    assert "NaN" not in elements((tmp_path / "page.html").read_text())["payload"]
+
+
+def test_what_is_no_table_of_tokens_is_refused():
+    from transformers import LongformerConfig, LongformerModel, SqueezeBertConfig, SqueezeBertModel
+
+    windows = LongformerConfig(vocab_size=50, **SIZES, **HEADS, attention_window=4)
+    with pytest.raises(ValueError, match=r"LongformerModel .* another shape .* \[4, 7, 5\]"):
+        maps_of(LongformerModel(windows).eval())
+    scores = SqueezeBertConfig(vocab_size=50, **SIZES, **HEADS, embedding_size=32)
+    with pytest.raises(ValueError, match="SqueezeBertModel returns scores before softmax"):
+        maps_of(SqueezeBertModel(scores).eval())
+    with pytest.raises(ValueError, match="give input_ids"):
+        attention_maps(build("bert"), {"pixel_values": torch.zeros(1, 3, 8, 8)})
+
+
 # What comes from a model or a tokenizer stays text
 
 

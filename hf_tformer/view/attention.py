@@ -154,6 +154,8 @@ def attention_maps(
     `decoder_input_ids`. Without a tokenizer, tokens are labelled by their ids. Where the text was
     written by the model, `written_from` is the index of its first written token.
     """
+    if inputs.get("input_ids") is None:
+        raise ValueError("the rows and columns of attention are tokens of a text: give input_ids")
     ids = {"source": inputs["input_ids"], "target": inputs.get("decoder_input_ids")}
     if model.config.is_encoder_decoder and ids["target"] is None:
         raise ValueError("an encoder-decoder also looks from its target: give decoder_input_ids")
@@ -166,8 +168,9 @@ def attention_maps(
         if row is not None
     }
     maps = AttentionMaps()
-    for name, (given, rows, columns) in kinds_of(model, output).items():
+    for name, (given, rows, columns) in kinds_of(model, inputs, output).items():
         layers = [layer for layer in output[given] if layer is not None]  # None: no attention there
+        refuse_other_weights(model, layers, (len(labels[rows]), len(labels[columns])))
         known = [scores.get(id(layer), lambda: None)() for layer in layers]
         maps[name] = AttentionMap(name, stack(layers), labels[rows], labels[columns], known)
     if not maps:
@@ -191,16 +194,41 @@ def run_eagerly(model, inputs):
     raise AssertionError("without a recorder there is no NoEager")
 
 
-def kinds_of(model: "PreTrainedModel", output: Mapping) -> dict[str, tuple[str, str, str]]:
+def kinds_of(
+    model: "PreTrainedModel", inputs: "Mapping[str, torch.Tensor]", output: Mapping
+) -> dict[str, tuple[str, str, str]]:
     """What there is of KINDS. A model of one stack is an encoder if it looks ahead."""
     if model.config.is_encoder_decoder:
         return {name: kind for name, kind in KINDS.items() if has_weights(output.get(kind[0]))}
     if not has_weights(output.get("attentions")):
         return {}
-    looks_ahead = any(w.triu(1).any() for w in output["attentions"] if w is not None)
-    is_encoder = looks_ahead or model.config.model_type == "tformer_encoder"  # also of one token
-    name = "encoder" if is_encoder else "decoder"
-    return {name: ALONE}
+    padding = inputs.get("attention_mask", inputs["input_ids"].new_ones(1)) == 0
+    looks_ahead = any(  # rows of padding may look anywhere
+        (w.triu(1).masked_fill(padding[..., None].to(w.device), 0) > 0).any()
+        for w in output["attentions"]
+        if w is not None
+    )
+    told = [part.is_causal for part in model.modules() if hasattr(part, "is_causal")]
+    is_encoder = looks_ahead or (bool(told) and not any(told))  # also of one token
+    return {"encoder" if is_encoder else "decoder": ALONE}
+
+
+def refuse_other_weights(
+    model: "PreTrainedModel", layers: "list[torch.Tensor]", shape: tuple[int, int]
+) -> None:
+    """Some models return windows or blocks of their attention, or its scores."""
+    model_class = type(model).__name__
+    for layer in layers:
+        if layer.shape != (1, layers[0].shape[1], *shape):
+            raise ValueError(
+                f"{model_class} returns attention weights of another shape than heads × tokens × "
+                f"tokens, {list(layer.shape[1:])}: they cannot be shown"
+            )
+        if (layer < 0).any() or (layer > 1.01).any():
+            raise ValueError(
+                f"{model_class} returns scores before softmax in place of attention weights: they "
+                "cannot be shown"
+            )
 
 
 def has_weights(layers: "Iterable[torch.Tensor | None] | None") -> bool:
@@ -225,10 +253,13 @@ def set_to_eager(model: "PreTrainedModel") -> Iterator[None]:
 
 
 def stack(attentions: "Iterable[torch.Tensor]") -> "torch.Tensor":
-    """One tensor [1, heads, rows, columns] per layer → [layers, heads, rows, columns]."""
+    """One tensor [1, heads, rows, columns] per layer → [layers, heads, rows, columns].
+
+    Rows that see nothing are 0, where some models give no number.
+    """
     import torch
 
-    return torch.cat([layer.float().cpu() for layer in attentions])
+    return torch.cat([layer.float().cpu() for layer in attentions]).nan_to_num()
 
 
 def read_tokens(ids: list[int], tokenizer: "PreTrainedTokenizerBase | None") -> list[str]:
