@@ -134,6 +134,19 @@ def test_neurons_end_in_the_same_weights(opened):
     assert after == cells, "sums are of what is compared"
 
 
+def test_a_row_of_padding_has_no_formula_and_another_can_be_chosen(opened):
+    inputs = {"input_ids": IDS, "attention_mask": torch.tensor([[0, 0, 1, 1, 1, 1, 1]])}
+    page = opened(attention_maps(model_called("llama"), inputs))
+    press(page, "4")
+    chooser = page.locator("label:has-text('Token that looks') select")
+    chooser.select_option("0")
+    drawn(page)
+    assert "it is padding" in page.inner_text("main")
+    chooser.select_option("4")
+    drawn(page)
+    assert page.locator(".neurons tbody tr").count() == 3
+
+
 def test_a_bias_is_shown_where_distances_add_to_scores(opened):
     page = opened(maps_of(model_called("t5")))
     page.click(".kinds button:has-text('decoder')")

@@ -1,4 +1,4 @@
-// Built by `make page` from page/src: 93d11990141d2df20d7c740069f13c2b4ff2ccb57179fb6ac9254d0310a6b7bb
+// Built by `make page` from page/src: 8af3cdb3fbca471a0d873ae6f960adf0567dd58f7e31e0cd692ed992bd9eb29e
 "use strict";
 (() => {
   // src/data.ts
@@ -263,6 +263,7 @@
     turnedNote: "q and k are turned by their position (pairs of the same colour frame)",
     unturned: "before they are turned",
     noScores: "The numbers behind the weights of this layer are not known.",
+    seesNothing: "This token sees no other: it is padding.",
     scoresLeftOut: "The numbers behind the weights would have made this page too large.",
     sum: "sum",
     scale: "\xD7 scale",
@@ -331,6 +332,7 @@
     turnedNote: "q \u548C k \u5DF2\u6309\u4F4D\u7F6E\u65CB\u8F6C\uFF08\u540C\u8272\u8FB9\u6846\u7684\u662F\u4E00\u5BF9\uFF09",
     unturned: "\u65CB\u8F6C\u4E4B\u524D",
     noScores: "\u8FD9\u4E00\u5C42\u7684\u6743\u91CD\u7531\u54EA\u4E9B\u6570\u5F97\u6765\uFF0C\u65E0\u4ECE\u77E5\u9053\u3002",
+    seesNothing: "\u8FD9\u4E2A\u8BCD\u5143\u770B\u4E0D\u5230\u4EFB\u4F55\u8BCD\u5143\uFF1A\u5B83\u662F\u586B\u5145\u3002",
     scoresLeftOut: "\u6743\u91CD\u80CC\u540E\u7684\u6570\u592A\u591A\uFF0C\u653E\u8FDB\u6765\u9875\u9762\u4F1A\u8FC7\u5927\uFF0C\u6240\u4EE5\u6CA1\u6709\u4FDD\u5B58\u3002",
     sum: "\u6C42\u548C",
     scale: "\xD7 \u7F29\u653E",
@@ -837,6 +839,10 @@
       return;
     }
     const { terms, largest, total } = explain(scores, head, row);
+    if (!terms.length) {
+      renew(host, ...top, h("div", { className: "controls" }, chooser), h("p", {}, words.seesNothing));
+      return;
+    }
     const shown = [...terms].sort((a, b) => b.score - a.score).slice(0, MOST);
     const chosen = shown.find((term) => term.column === state2.column) ?? shown[0];
     shown.sort((a, b) => a.column - b.column);

@@ -30,6 +30,10 @@ export async function drawNeurons(panel: Panel): Promise<void> {
     return;
   }
   const { terms, largest, total } = explain(scores, head, row);
+  if (!terms.length) {
+    renew(host, ...top, h("div", { className: "controls" }, chooser), h("p", {}, words.seesNothing));
+    return;
+  }
   const shown = [...terms].sort((a, b) => b.score - a.score).slice(0, MOST);
   const chosen = shown.find((term) => term.column === state.column) ?? shown[0];
   shown.sort((a, b) => a.column - b.column);
