@@ -92,10 +92,15 @@ def recording(
 
 
 def turns_halves(module: "nn.Module") -> bool:
-    """Whether it turns the pairs (i, i + half), as ours and Llama do; others turn neighbours."""
+    """Whether it turns the pairs (i, i + half), as ours and Llama do; others turn neighbours.
+
+    SmolLM3 has layers that turn nothing, and DeepSeek's turn the last sizes of a head.
+    """
     import torch
 
-    if not hasattr(module, "q_proj"):
+    if not hasattr(module, "q_proj") or hasattr(module, "kv_lora_rank"):
+        return False
+    if not getattr(module, "use_rope", True):
         return False
     home = sys.modules.get(type(module).__module__)
     if hasattr(home, "eager_attention"):  # ours
