@@ -11,6 +11,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from hf_tformer import attention_maps
 from hf_tformer.__main__ import main
+from hf_tformer.view.attention import read_tokens
 
 IDS = torch.tensor(random_rows([6]))
 TARGET = torch.tensor([[1, *random_rows([4], seed=1)[0]]])
@@ -36,6 +37,13 @@ def test_a_forward_pass_that_fails_leaves_the_backend_as_it_was():
     with pytest.raises(IndexError):
         attention_maps(model, {"input_ids": torch.tensor([[5, 1000]])})
     assert model.config._attn_implementation == "sdpa"
+
+
+def test_frozen_layers_stay_frozen():
+    model = DECODER.build().train()
+    model.model.layers[0].eval()
+    attention_maps(model, {"input_ids": IDS})
+    assert (model.training, model.model.layers[0].training) == (True, False)
 
 
 def test_rows_sum_to_one_and_a_decoder_never_looks_ahead(family):
@@ -70,6 +78,11 @@ def test_tokens_are_labelled_with_what_they_read_as():
     assert maps["cross"].columns == [str(i) for i in IDS[0].tolist()]
     without = attention_maps(SEQ2SEQ.build(), inputs_of(SEQ2SEQ))
     assert without["cross"].columns == maps["cross"].columns
+
+
+def test_a_number_beyond_the_vocabulary_is_its_own_label():
+    """Models often have more embeddings than their tokenizer has tokens."""
+    assert read_tokens([5, 90_000, 6], tokenizer()) == ["5", "90000", "6"]
 
 
 def test_the_text_holds_every_weight_of_the_chosen_heads():

@@ -181,6 +181,25 @@ def test_what_rotations_turned_can_be_turned_back():
     torch.testing.assert_close(before, seen["query"][0][..., : 2 * half].detach())
 
 
+def test_what_is_not_turned_so_is_not_turned_back():
+    from transformers import (
+        DeepseekV3Config,
+        DeepseekV3ForCausalLM,
+        SmolLM3Config,
+        SmolLM3ForCausalLM,
+    )
+
+    some = SmolLM3Config(vocab_size=50, **SIZES, **HEADS, pad_token_id=0, no_rope_layers=[1, 0])
+    turned = [s.cos is not None for s in maps_of(SmolLM3ForCausalLM(some).eval())["decoder"].scores]
+    assert turned == [True, False]
+    ends = DeepseekV3Config(
+        vocab_size=50, **SIZES, **HEADS, num_key_value_heads=4, first_k_dense_replace=2,
+        q_lora_rank=None, kv_lora_rank=8, qk_rope_head_dim=4, qk_nope_head_dim=4, v_head_dim=8,
+    )  # fmt: skip
+    scores = maps_of(DeepseekV3ForCausalLM(ends).eval())["decoder"].scores
+    assert [s.cos for s in scores] == [None, None]
+
+
 def test_the_registry_is_as_it_was_and_no_hook_stays():
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -219,6 +238,12 @@ def test_padding_changes_neither_the_kind_nor_what_is_known(name):
         maps = attention_maps(model, inputs | {"attention_mask": torch.tensor([mask])})
         assert list(maps) == list(maps_of(model))
         assert all(scores for one in maps.values() for scores in one.scores)
+
+
+def test_a_mask_of_pairs_is_taken_as_it_is():
+    hidden = torch.full((7, 7), torch.finfo(torch.float32).min).triu(1)
+    inputs = {"input_ids": IDS, "attention_mask": hidden[None, None]}
+    assert list(attention_maps(build("llama"), inputs)) == ["decoder"]
 
 
 def test_one_token_is_enough_to_tell_an_encoder_from_a_decoder():

@@ -202,11 +202,10 @@ def kinds_of(
         return {name: kind for name, kind in KINDS.items() if has_weights(output.get(kind[0]))}
     if not has_weights(output.get("attentions")):
         return {}
-    padding = inputs.get("attention_mask", inputs["input_ids"].new_ones(1)) == 0
-    looks_ahead = any(  # rows of padding may look anywhere
-        (w.triu(1).masked_fill(padding[..., None].to(w.device), 0) > 0).any()
-        for w in output["attentions"]
-        if w is not None
+    mask = inputs.get("attention_mask")
+    reads = slice(None) if mask is None or mask.dim() != 2 else mask[0].bool().cpu()
+    looks_ahead = any(  # but for rows of padding, which may look anywhere
+        (w.cpu().triu(1)[:, :, reads] > 0).any() for w in output["attentions"] if w is not None
     )
     told = [part.is_causal for part in model.modules() if hasattr(part, "is_causal")]
     is_encoder = looks_ahead or (bool(told) and not any(told))  # also of one token
@@ -240,7 +239,7 @@ def set_to_eager(model: "PreTrainedModel") -> Iterator[None]:
     """Eager attention without dropout, and at the end what was set before."""
     configs = {id(part.config): part.config for part in model.modules() if hasattr(part, "config")}
     before = [(config, config._attn_implementation) for config in configs.values()]
-    was_training = model.training
+    trained = [part for part in model.modules() if part.training]  # some may be frozen
     for config in configs.values():  # T5's stacks have copies of their own
         config._attn_implementation = "eager"
     model.eval()
@@ -249,7 +248,8 @@ def set_to_eager(model: "PreTrainedModel") -> Iterator[None]:
     finally:
         for config, backend in before:
             config._attn_implementation = backend
-        model.train(was_training)
+        for part in trained:
+            part.training = True
 
 
 def stack(attentions: "Iterable[torch.Tensor]") -> "torch.Tensor":
@@ -268,9 +268,9 @@ def read_tokens(ids: list[int], tokenizer: "PreTrainedTokenizerBase | None") -> 
         return [str(token) for token in ids]
     texts = [tokenizer.decode([token], clean_up_tokenization_spaces=False) for token in ids]
     names = tokenizer.convert_ids_to_tokens(ids)
-    # A piece of a character has no text of its own.
+    # A piece of a character has no text of its own; a number beyond the vocabulary has no name.
     readable = [
-        name if not text or "\ufffd" in text else text
-        for text, name in zip(texts, names, strict=True)
+        (name or str(token)) if not text or "\ufffd" in text else text
+        for token, text, name in zip(ids, texts, names, strict=True)
     ]
     return [repr(text)[1:-1].replace(" ", "\u2423") for text in readable]
