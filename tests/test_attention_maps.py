@@ -212,3 +212,9 @@ def test_an_empty_text_is_refused(tmp_path, monkeypatch, capsys):
     folder_of(DECODER, tmp_path, monkeypatch)
     assert main(["view", "model", ""]) == 1
     assert "error: the text is empty" in capsys.readouterr().err
+
+
+def test_an_empty_target_is_refused(tmp_path, monkeypatch, capsys):
+    folder_of(SEQ2SEQ, tmp_path, monkeypatch)
+    assert main(["view", "model", "5", "--target", ""]) == 1
+    assert "error: --target is empty" in capsys.readouterr().err

@@ -166,6 +166,8 @@ def model_inputs(
         written = model.generate(**inputs, **writing)
         return {**inputs, "decoder_input_ids": written}, 1
     labels = tokenizer(text_target=args.target, return_tensors="pt")["input_ids"]
+    if not labels.numel():
+        raise ViewError("--target is empty: give some, or leave it out")
     shifted = model.prepare_decoder_input_ids_from_labels(labels)
     return {**inputs, "decoder_input_ids": shifted}, None
 
