@@ -420,6 +420,7 @@ def test_the_map_can_be_heard(opened):
     assert abs(float(page.inner_text(".status").split()[-1]) - weight) < 1.4e-5
     page.click("summary")
     rows = page.locator("table tbody tr")
+    rows.nth(6).wait_for()  # filled once it is open
     assert rows.count() == 7
     shown = [float(text) for text in rows.nth(6).locator("td").all_inner_texts()]
     torch.testing.assert_close(
