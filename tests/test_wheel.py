@@ -48,7 +48,9 @@ def place(tmp_path_factory):
 def wheel(place):
     """Built from a copy, so that nothing is left behind in the checkout."""
     source = place / "source"
-    skipped = shutil.ignore_patterns(".*", "*.egg-info", "build", "dist", "tests", "__pycache__")
+    skipped = shutil.ignore_patterns(
+        ".*", "*.egg-info", "build", "dist", "tests", "__pycache__", "node_modules"
+    )
     shutil.copytree(ROOT, source, ignore=skipped)
     words = ("-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", place / "dist", source)
     run(sys.executable, *words, cwd=place)
@@ -107,6 +109,17 @@ def test_every_command_says_what_it_does(wheel, fresh, place):
         assert "usage:" in run(fresh / name, "--help", cwd=place).stdout
     for module in ("hf_tformer", "conversion"):
         assert "usage:" in run(fresh / "python", "-m", module, "--help", cwd=place).stdout
+
+
+def test_the_attention_page_is_written_from_the_wheel(fresh, place, model):
+    program = """
+import torch
+from hf_tformer import TformerDecoderForCausalLM, attention_maps
+model = TformerDecoderForCausalLM.from_pretrained("model")
+attention_maps(model, {"input_ids": torch.tensor([[5, 6, 7]])}).save_html("attention.html")
+"""
+    run(fresh / "python", "-c", program, cwd=place)
+    assert "weights-0-decoder-0" in (place / "attention.html").read_text(encoding="utf-8")
 
 
 def test_a_model_is_checked_published_and_converted(fresh, place, model):
