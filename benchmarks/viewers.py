@@ -20,8 +20,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from hf_tformer.view import AttentionMap
-from hf_tformer.view.attention import AttentionMaps
+from hf_tformer.view import AttentionMap, AttentionMaps
 
 from .measure import OURS, Absent
 
