@@ -385,9 +385,7 @@ def test_measures_are_what_they_are_called():
     first = torch.zeros(5, 5)
     first[:, 0] = 1
     weights = torch.stack((eye, previous.roll(0), induction, even, first))[None]
-    found = {
-        name: values[0] for name, values in measure_heads(weights, tokens, tokens, True).items()
-    }
+    found = {name: values[0] for name, values in measure_heads(weights, tokens, True).items()}
     assert found["diagonal"][0] == 1
     assert found["induction"].tolist()[2] == 1
     assert found["induction"][0] == 0
@@ -395,9 +393,9 @@ def test_measures_are_what_they_are_called():
     torch.testing.assert_close(found["entropy"], torch.tensor([0, 0, 0, 5.0, 0]).log2().clamp(0))
     assert found["distance"][4] == 2  # 0, 1, 2, 3, 4
     shifted = torch.cat((eye[:1], eye[:-1]))[None, None]
-    assert measure_heads(shifted, tokens, tokens, True)["previous"] == 1
-    assert "induction" not in measure_heads(weights, list("abcde"), list("abcde"), True)
-    assert set(measure_heads(weights, tokens, tokens, False)) == {"entropy", "first"}
+    assert measure_heads(shifted, tokens, True)["previous"] == 1
+    assert "induction" not in measure_heads(weights, list("abcde"), True)
+    assert set(measure_heads(weights, tokens, False)) == {"entropy", "first"}
 
 
 # The command

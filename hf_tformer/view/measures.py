@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def measure_heads(
-    weights: "torch.Tensor", rows: list[str], columns: list[str], is_self: bool
+    weights: "torch.Tensor", rows: list[str], is_self: bool
 ) -> "dict[str, torch.Tensor]":
-    """Layer by layer: what is computed on the way is as large as the weights."""
+    """`rows` are the tokens that look. Layer by layer: what is computed on the way is large."""
     import torch
 
     repeated = follows_the_same(rows) if is_self else None

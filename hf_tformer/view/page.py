@@ -117,7 +117,7 @@ def describe_map(
 ) -> dict:
     rows, columns = sides_of(one, entry)
     layers, heads = one.weights.shape[:2]
-    measures = measure_heads(one.weights, one.rows, one.columns, one.name != "cross")
+    measures = measure_heads(one.weights, one.rows, one.name != "cross")
     return {
         "kind": one.name,
         "rows": rows,
