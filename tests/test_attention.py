@@ -293,8 +293,8 @@ def test_the_call_that_vllm_makes_reaches_attention_and_returns_hidden_states():
 def test_vllm_can_read_the_call_of_the_backend_and_its_scale_in_the_source():
     """It parses `forward` (since 0.32) and refuses a model whose call stands elsewhere."""
     source = inspect.getsource(SelfAttention.forward)
-    assert source.count("backend = ALL_ATTENTION_FUNCTIONS.get_interface(") == 1
-    assert source.count("= backend(") == 1
+    assert source.count("attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(") == 1
+    assert source.count("= attention_interface(") == 1
     assert "scaling=self.scaling" in source
 
 

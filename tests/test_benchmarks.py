@@ -143,6 +143,7 @@ def test_a_contestant_is_weighed_in_a_process_of_its_own():
     assert memory.weigh_in_fresh_process("loss", label, OURS, settings)["bytes"] > 0
 
 
+@pytest.mark.slow
 def test_a_contestant_of_its_own_process_runs_when_it_is_asked_and_is_still_between():
     settings = Settings(quick=True)
     label = next(iter(BENCHMARKS["engines"].workloads(settings))).label
