@@ -137,6 +137,7 @@ def test_a_known_allocation_is_seen_in_a_fresh_process():
     assert 63 < float(run.stdout) < 72, run.stderr
 
 
+@pytest.mark.slow
 def test_a_contestant_is_weighed_in_a_process_of_its_own():
     settings = Settings(quick=True)
     label = next(iter(BENCHMARKS["loss"].workloads(settings))).label
