@@ -59,9 +59,9 @@ def class_that_writes(config: "PreTrainedConfig", is_needed: bool) -> type:
         return AutoModelForSeq2SeqLM
     saved = (config.architectures or [""])[0]
     brings_code = hasattr(config, "auto_map")
-    if is_needed or brings_code or saved in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
-        return AutoModelForCausalLM
-    return AutoModelForCausalLM if config.model_type.startswith("tformer_") else AutoModel
+    is_ours = config.model_type.startswith("tformer_")
+    can_write = saved in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values() or brings_code or is_ours
+    return AutoModelForCausalLM if is_needed or can_write else AutoModel
 
 
 def open_pretrained(auto_class: type, source: str, **options: object) -> Any:

@@ -9,7 +9,7 @@ is shown, not ours alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -182,16 +182,19 @@ def attention_maps(
 
 def run_eagerly(model, inputs):
     """The output with its weights, and the scores of each layer, by the identity of its weights."""
+    try:
+        with recording(model) as calls:
+            output = run_once(model, inputs)
+    except NoEager:  # then without the scores
+        output, calls = run_once(model, inputs), []
+    return output, {id(weights): scores for weights, scores in calls}
+
+
+def run_once(model, inputs):
     import torch
 
-    for recorded in (recording(model), nullcontext([])):
-        try:
-            with set_to_eager(model), torch.no_grad(), recorded as calls:
-                output = model(**inputs, output_attentions=True, use_cache=False)
-            return output, {id(weights): scores for weights, scores in calls}
-        except NoEager:  # then without the scores
-            continue
-    raise AssertionError("without a recorder there is no NoEager")
+    with set_to_eager(model), torch.no_grad():
+        return model(**inputs, output_attentions=True, use_cache=False)
 
 
 def kinds_of(

@@ -15,21 +15,18 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from .attention import ALONE, KINDS, AttentionMap, AttentionMaps
 from .measures import measure_heads
 from .packing import choose_rounding, pack_booleans, pack_floats, pack_weights, thumbnail
 from .recording import Scores
-
-if TYPE_CHECKING:
-    from .attention import AttentionMap, AttentionMaps
 
 ROOM = Path(__file__).parent / "page"
 THUMBNAIL = 32  # cells along a side
 SCORES_LIMIT = 4e6  # numbers: 20 MB of a page; more are left out, and the page says so
 
 
-def save_page(path: "str | Path", entries: "list[AttentionMaps]") -> None:
+def save_page(path: str | Path, entries: list[AttentionMaps]) -> None:
     """Whole or not at all."""
     path = Path(path)
     descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}-")
@@ -43,14 +40,14 @@ def save_page(path: "str | Path", entries: "list[AttentionMaps]") -> None:
         raise
 
 
-def notebook_frame(entries: "list[AttentionMaps]") -> str:
+def notebook_frame(entries: list[AttentionMaps]) -> str:
     """The page inside a notebook, where it can reach nothing of the notebook."""
     page = html.escape("".join(page_parts(entries)), quote=True)
     style = "width: 100%; height: 720px; border: 0"
     return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'
 
 
-def page_parts(entries: "list[AttentionMaps]") -> Iterator[str]:
+def page_parts(entries: list[AttentionMaps]) -> Iterator[str]:
     style, script = ((ROOM / name).read_text("utf-8") for name in ("style.css", "page.js"))
     maps = [(number, one) for number, entry in enumerate(entries) for one in entry.values()]
     count = sum(one.weights.numel() for _, one in maps)
@@ -72,13 +69,13 @@ def page_parts(entries: "list[AttentionMaps]") -> Iterator[str]:
     for number, one in maps:
         for layer, weights in enumerate(one.weights):
             lines = "\n".join(pack_weights(head, rounding) for head in weights)
-            yield data(f"weights-{number}-{one.name}-{layer}", lines)
+            yield data(f"weights-{chunks_of(number, one)}-{layer}", lines)
         for layer, scores in enumerate(one.scores if with_scores else []):
             if scores is not None:
                 lines = "\n".join(
                     [pack_booleans(scores.hidden), *map(pack_floats, tensors_of(scores))]
                 )
-                yield data(f"scores-{number}-{one.name}-{layer}", lines)
+                yield data(f"scores-{chunks_of(number, one)}-{layer}", lines)
     yield after.replace("/* script */", script)
 
 
@@ -90,7 +87,7 @@ def data(name: str, text: str) -> str:
     return f'<script type="text/plain" id="{name}">{text}</script>\n'
 
 
-def describe(number: int, entry: "AttentionMaps", with_scores: bool) -> dict:
+def describe(number: int, entry: AttentionMaps, with_scores: bool) -> dict:
     sides: dict[str, list[str]] = {}
     for one in entry.values():
         rows, columns = sides_of(one, entry)
@@ -103,18 +100,19 @@ def describe(number: int, entry: "AttentionMaps", with_scores: bool) -> dict:
     }
 
 
-def sides_of(one: "AttentionMap", entry: "AttentionMaps") -> tuple[str, str]:
+def sides_of(one: AttentionMap, entry: AttentionMaps) -> tuple[str, str]:
     """Whose tokens a map shows: an encoder-decoder has two texts."""
-    if "cross" not in entry and len(entry) == 1:
-        return "source", "source"
-    return {"cross": ("target", "source"), "decoder": ("target", "target")}.get(
-        one.name, ("source", "source")
-    )
+    has_two_texts = len(entry) > 1 or "cross" in entry
+    _, rows, columns = KINDS.get(one.name, ALONE) if has_two_texts else ALONE
+    return rows, columns
 
 
-def describe_map(
-    number: int, one: "AttentionMap", entry: "AttentionMaps", with_scores: bool
-) -> dict:
+def chunks_of(number: int, one: AttentionMap) -> str:
+    """The end of the names of the elements that hold its numbers."""
+    return f"{number}-{one.name}"
+
+
+def describe_map(number: int, one: AttentionMap, entry: AttentionMaps, with_scores: bool) -> dict:
     rows, columns = sides_of(one, entry)
     layers, heads = one.weights.shape[:2]
     measures = measure_heads(one.weights, one.rows, one.name != "cross")
@@ -124,7 +122,7 @@ def describe_map(
         "columns": columns,
         "layers": layers,
         "heads": heads,
-        "chunks": f"{number}-{one.name}",
+        "chunks": chunks_of(number, one),
         "thumbnails": [thumbnail(layer, THUMBNAIL) for layer in one.weights],
         "measures": {
             name: [[round(value, 4) for value in layer] for layer in values.tolist()]
@@ -155,5 +153,5 @@ def tensors_of(scores: Scores) -> list:
     ]
 
 
-def numbers_of_scores(one: "AttentionMap") -> int:
+def numbers_of_scores(one: AttentionMap) -> int:
     return sum(t.numel() for scores in one.scores if scores is not None for t in tensors_of(scores))
