@@ -10,17 +10,16 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import asdict
 
 import torch
 
-from .measure import Absent, Run, Settings, find_run, first_call
+from .measure import Absent, Run, first_call, prepare_task, task_of
 from .memory import ROOT
 
 
 def in_own_process(benchmark, label, contestant, settings):
     """A Run like the contestant's own; its process ends with `close`."""
-    task = json.dumps([benchmark, label, contestant, asdict(settings)])
+    task = task_of(benchmark, label, contestant, settings)
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks", "--answer", task],
         cwd=ROOT,
@@ -79,10 +78,8 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 def serve(task, benchmarks):
     """The other end: prepares one contestant, and runs it each time it is asked to."""
     end_with_parent()
-    benchmark, label, contestant, options = json.loads(task)
-    settings = Settings(**options)
     try:
-        run = find_run(benchmarks[benchmark].workloads(settings), label, contestant)
+        run, _ = prepare_task(task, benchmarks)
     except Absent as reason:
         return say({"absent": str(reason)})
     say({"is_rounded": run.is_rounded})

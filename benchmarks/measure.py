@@ -4,10 +4,11 @@ Nothing is timed before the outputs have been found equal. Contestants take turn
 is the median of the ratios within a round: whatever else the machine does meets both sides alike.
 """
 
+import json
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -143,10 +144,18 @@ def take_turns(runs, settings):
     return times
 
 
-def find_run(workloads, label, contestant):
-    """What another process was asked to prepare."""
+def task_of(benchmark, label, contestant, settings):
+    """What another process is asked to prepare, as an argument of its command."""
+    return json.dumps([benchmark, label, contestant, asdict(settings)])
+
+
+def prepare_task(task, benchmarks):
+    """The other end: the Run, and how to measure it; raises Absent."""
+    benchmark, label, contestant, options = json.loads(task)
+    settings = Settings(**options)
+    workloads = benchmarks[benchmark].workloads(settings)
     workload = next(workload for workload in workloads if workload.label == label)
-    return workload.contestants[contestant]()
+    return workload.contestants[contestant](), settings
 
 
 def refuse_unequal(workload, runs):

@@ -9,12 +9,11 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
-from .measure import OURS, Absent, Row, Settings, find_run
+from .measure import OURS, Absent, Row, prepare_task, task_of
 
 ROOT = Path(__file__).parent.parent
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -70,7 +69,7 @@ def weigh(benchmark, workload, settings):
 
 
 def weigh_in_fresh_process(benchmark, label, contestant, settings):
-    task = json.dumps([benchmark, label, contestant, asdict(settings)])
+    task = task_of(benchmark, label, contestant, settings)
     command = [sys.executable, "-m", "benchmarks", "--weigh", task]
     environment = os.environ | STEADY
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
@@ -81,10 +80,8 @@ def weigh_in_fresh_process(benchmark, label, contestant, settings):
 
 def answer(task, benchmarks):
     """The other end: prepares one contestant, runs it once, and says what that took."""
-    benchmark, label, contestant, options = json.loads(task)
-    settings = Settings(**options)
     try:
-        run = find_run(benchmarks[benchmark].workloads(settings), label, contestant)
+        run, settings = prepare_task(task, benchmarks)
     except Absent as reason:
         return {"absent": str(reason)}
     read_code(settings)

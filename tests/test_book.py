@@ -6,7 +6,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from book import DOCS, LANGUAGES, ROOT, blocks, chapters, definitions, is_same, links, run, steps
+from book import (
+    DOCS,
+    LANGUAGES,
+    ROOT,
+    SYSTEMS,
+    blocks,
+    chapters,
+    definitions,
+    is_same,
+    links,
+    run,
+    steps,
+)
 from test_readme import without_words
 
 pytestmark = pytest.mark.usefixtures("warm_python")
@@ -30,7 +42,6 @@ PARTS = {
         "课文里常见的错误",
     ),
 }
-SYSTEMS = 22
 
 
 def name_of(page):

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import nbformat
-from book import chapters
+from book import SYSTEMS, chapters
 from book_files import code_page, relinked, sources
 from book_notebook import notebook
 from latex2mathml.converter import convert
@@ -16,7 +16,6 @@ from mkdocs.structure.toc import AnchorLink
 NAMES = {"en": "English", "zh": "中文"}
 SECTIONS = {"en": ("The systems", "The work", "Reference"), "zh": ("各个系统", "动手", "参考")}
 NOTEBOOK = {"en": "Open as a notebook", "zh": "作为笔记本打开"}
-SYSTEMS = 22  # the chapters after these are about work
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.S)
 
 
