@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from hf_tformer.scale import TokenRows, TokensError, collate_rows, write_tokens
+from hf_tformer.testing import simulated_flash
 
 END = 3  # of the words below: neither the first id nor the last
 CLOSE = {"rtol": 1e-4, "atol": 3e-5}
@@ -318,3 +319,12 @@ def test_packed_rows_have_the_loss_and_the_gradients_of_their_documents(name, pa
     assert whole.item() == pytest.approx(total, rel=1e-5)
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(found[name], parameter.grad, **CLOSE)
+
+
+def test_flash_attention_refuses_several_packed_rows_without_their_boundaries(monkeypatch, packed):
+    simulated_flash.install(monkeypatch)
+    model = DECODER.build("flash_attention_2")
+    batch = {name: packed[0][name] for name in ("input_ids", "position_ids")}
+    with pytest.raises(ValueError, match=r"in a batch of 3, .* or give cu_seq_lens_q"):
+        model(**batch)
+    model(batch["input_ids"], position_ids=torch.arange(18).repeat(3, 1))  # nothing is packed
