@@ -12,6 +12,7 @@ import pytest
 import torch
 from families import DECODER, IGNORED, random_rows
 from leaves import ARCHITECTURES, WINDOWS
+from test_examples_lm import Run
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch.utils.data import DataLoader
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -328,3 +329,65 @@ def test_flash_attention_refuses_several_packed_rows_without_their_boundaries(mo
     with pytest.raises(ValueError, match=r"in a batch of 3, .* or give cu_seq_lens_q"):
         model(**batch)
     model(batch["input_ids"], position_ids=torch.arange(18).repeat(3, 1))  # nothing is packed
+
+
+# The program
+
+
+@pytest.fixture
+def program(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    return Run(monkeypatch, capsys)
+
+
+def write_lines(path, texts):
+    path.write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
+
+
+def test_the_program_prepares_files_and_lines(program, tmp_path):
+    write_lines(tmp_path / "lines.jsonl", [f"line {number} of some" for number in range(9)])
+    (tmp_path / "book.txt").write_text("a whole book\nof two lines")
+    flags = "--vocab_size 270 --validation 3 --column body --output parts/tokens"
+    told = program.works("prepare_tokens", "--text book.txt lines.jsonl", flags)
+    assert "7 documents to learn from" in told
+    assert "3 documents to measure by" in told
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "parts" / "tokens")
+    folders = tmp_path / "parts" / "tokens", tmp_path / "parts" / "tokens" / "validation"
+    texts = [tokenizer.decode(ids_in(folder)) for folder in folders]
+    found = sorted(text for both in texts for text in both.split("<|endoftext|>") if text)
+    lines = [f"line {number} of some" for number in range(9)]
+    assert found == sorted(["a whole book\nof two lines", *lines])
+
+
+def test_the_program_prepares_a_data_set_while_it_arrives(program, tmp_path):
+    (tmp_path / "many").mkdir()
+    write_lines(tmp_path / "many" / "train.jsonl", ["one two", "", "three"] * 5)
+    for way in ("", "--streaming"):
+        flags = f"--vocab_size 270 --validation 1 --column body --output tokens{way}"
+        told = program.works("prepare_tokens", "--dataset many", *way.split(), flags)
+        assert "9 documents to learn from" in told
+    assert ids_in(tmp_path / "tokens") == ids_in(tmp_path / "tokens--streaming")
+
+
+PREPARING = {
+    "a full folder": ("--output full", "full exists and is not empty: choose another"),
+    "no data set": ("--streaming", "--streaming reads a data set from the Hub: give --dataset"),
+    "one document": ("--text one.txt", "validation is 0.05 of 1 documents, which leaves none"),
+    "no column": ("--text lines.jsonl", "lines.jsonl has no column text: choose among its columns"),
+    "no file": ("--text none.jsonl", "there is no file none.jsonl: check the path"),
+    "no end": ("--tokenizer endless", "endless has no end token: choose another tokenizer"),
+}
+
+
+@pytest.mark.parametrize("case", PREPARING)
+def test_the_program_refuses_in_a_sentence(case, program, tmp_path):
+    flags, sentence = PREPARING[case]
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    (tmp_path / "one.txt").write_text("a text " * 20)
+    write_lines(tmp_path / "lines.jsonl", ["text"])
+    tokenizer = words_tokenizer()
+    tokenizer.eos_token = None
+    tokenizer.save_pretrained(tmp_path / "endless")
+    assert sentence in program.refuses("prepare_tokens", "--vocab_size 270", flags)
+    assert not (tmp_path / "tokens").exists()
