@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from families import DECODER, IGNORED, random_rows
 from leaves import ARCHITECTURES, WINDOWS
 from test_examples_lm import Run
@@ -17,7 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch.utils.data import DataLoader
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from hf_tformer.scale import TokenRows, TokensError, collate_rows, write_tokens
+from hf_tformer.scale import StreamedRows, TokenRows, TokensError, collate_rows, write_tokens
 from hf_tformer.testing import simulated_flash
 
 END = 3  # of the words below: neither the first id nor the last
@@ -329,6 +330,42 @@ def test_flash_attention_refuses_several_packed_rows_without_their_boundaries(mo
     with pytest.raises(ValueError, match=r"in a batch of 3, .* or give cu_seq_lens_q"):
         model(**batch)
     model(batch["input_ids"], position_ids=torch.arange(18).repeat(3, 1))  # nothing is packed
+
+
+# Streamed documents
+
+
+def stream_of(documents, length=7):
+    texts = Dataset.from_dict({"text": [as_text(document) for document in documents]})
+    stream = texts.to_iterable_dataset(num_shards=3)
+    return StreamedRows(stream, words_tokenizer(), length)
+
+
+def test_a_stream_has_the_rows_of_prepared_tokens_in_every_pass(tmp_path):
+    documents = [*random_documents(random.Random(0), 20), [], [7] * 50]
+    write_tokens(map(as_text, documents), words_tokenizer(), tmp_path / "tokens")
+    stream, expected = stream_of(documents), as_lists(TokenRows(tmp_path / "tokens", 7))
+    assert as_lists(stream) == expected
+    assert as_lists(stream) == expected
+
+
+@pytest.mark.parametrize("seen", [1, 2, 5, 9])
+def test_a_stream_goes_on_behind_the_row_at_which_its_state_was_taken(seen):
+    documents = [*random_documents(random.Random(0), 20), [7] * 50]
+    stream, expected = stream_of(documents), as_lists(stream_of(documents))
+    first = list(itertools.islice(stream, seen))
+    state = json.loads(json.dumps(stream.state_dict()))
+    again = stream_of(documents)
+    again.load_state_dict(state)
+    assert as_lists([*first, *again]) == expected
+    again.documents.set_epoch(1)
+    assert as_lists(again) == expected
+
+
+def test_a_stream_without_the_column_says_which_there_are():
+    stream = StreamedRows([{"body": "w5", "title": "w6"}], words_tokenizer(), 7)
+    with pytest.raises(TokensError, match="no text in text: choose a column among body, title"):
+        next(iter(stream))
 
 
 # The program
