@@ -1,4 +1,4 @@
-"""Training at scale: from one process to many.
+"""Training on many processes: which rows, in which layout, how fast, and nothing lost.
 
 checkpoints.py         saves a run and reads it in any layout; checkpoint_folders.py: its folders
 state.py               model and optimizer by names; whole_files.py: sizes and checksums
