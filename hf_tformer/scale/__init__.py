@@ -1,0 +1,1 @@
+"""Training on many processes: which rows, in which layout, how fast, and nothing lost."""
