@@ -2,6 +2,7 @@
 
 loop.py                the training; step.py: what one step does to a model
 order.py               which rows a step takes
+tokens.py              rows of token shards; preparing.py: writes them
 layout.py              how processes hold a model; launching.py: what `accelerate launch` says of it
 meter.py               tokens per second, utilisation, memory
 checkpoints.py         saves a run and reads it in any layout; checkpoint_folders.py: its folders
@@ -17,7 +18,9 @@ from .layout import Layout, choose_device, choose_layout, joined_processes, proc
 from .loop import compile_layers, rows_of_each, train
 from .meter import Meter
 from .order import RowOrder
+from .preparing import write_tokens
 from .step import Settings
+from .tokens import TokenRows, TokensError, collate_rows
 
 __all__ = [
     "CheckpointError",
@@ -27,9 +30,12 @@ __all__ = [
     "Meter",
     "RowOrder",
     "Settings",
+    "TokenRows",
+    "TokensError",
     "TrainingError",
     "choose_device",
     "choose_layout",
+    "collate_rows",
     "compile_layers",
     "joined_processes",
     "last_checkpoint",
@@ -39,4 +45,5 @@ __all__ = [
     "rows_of_each",
     "save_checkpoint",
     "train",
+    "write_tokens",
 ]

@@ -5,6 +5,7 @@ that goes on from a checkpoint therefore needs the weights, the state of the opt
 number. Its losses are those of a run that was never interrupted, on any number of processes.
 """
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from .meter import Meter
 from .order import RowOrder
 from .step import (
     IGNORED,
+    Batch,
     Settings,
     add_gradients,
     clip_gradients,
@@ -30,6 +32,7 @@ from .step import (
     prepare_step,
     sum_over_data,
 )
+from .tokens import collate_rows
 
 Rows = Sequence[dict[str, torch.Tensor]]
 Report = Callable[[int, dict[str, float]], None]
@@ -59,9 +62,9 @@ def train(
     began = time.perf_counter()
     meter.skip()
     with CheckpointWriter(folder, settings.keep, settings.saves_in_background) as writer:
-        for step, batch in own_rows(training, order, layout, settings, first, model.device):
+        for step, parts in own_rows(training, order, layout, settings, first, model.device):
             prepare_step(optimizer, step, layout, settings)
-            loss = add_gradients(called, batch, layout, settings)
+            loss = add_gradients(called, parts, layout, settings)
             norm = clip_gradients(model.parameters(), settings.max_grad_norm)
             optimizer.step()
             optimizer.zero_grad()
@@ -71,7 +74,7 @@ def train(
                 figures["loss"] = sum_over_data(loss, layout).item()
                 figures["grad_norm"] = norm.item()
                 figures["learning_rate"] = optimizer.param_groups[0]["lr"]
-            meter.tick(settings.rows_per_step * batch["input_ids"].shape[1])
+            meter.tick(settings.rows_per_step * parts[0]["input_ids"].shape[1])
             if is_logged:
                 report(done, {**figures, **meter.read(), "seconds": time.perf_counter() - began})
             if done % settings.save_steps == 0 or done == settings.steps:
@@ -105,19 +108,29 @@ def own_rows(
     settings: Settings,
     first: int,
     device: torch.device,
-) -> Iterator[tuple[int, dict[str, torch.Tensor]]]:
-    """The steps from `first` on, and what this process is to learn from in each."""
+) -> Iterator[tuple[int, list[Batch]]]:
+    """The steps from `first` on, and the batches that this process is to learn from in each."""
     size = rows_of_each(settings.rows_per_step, layout)
     mine = slice(layout.data_rank * size, (layout.data_rank + 1) * size)
     steps = range(first, settings.steps)
     loader = DataLoader(
         rows,
         batch_sampler=(order.step(step)[mine] for step in steps),
+        collate_fn=functools.partial(collate_parts, settings.batch_size),
         num_workers=settings.workers,
         pin_memory=device.type == "cuda",
     )
-    for step, batch in zip(steps, loader, strict=True):
-        yield step, to_device(batch, device)
+    for step, parts in zip(steps, loader, strict=True):
+        yield step, [to_device(part, device) for part in parts]
+
+
+def collate_parts(size: int, rows: list[dict[str, torch.Tensor]]) -> list[Batch]:
+    """Batches of at most `size` rows."""
+    return [collate(rows[start : start + size]) for start in range(0, len(rows), size)]
+
+
+def collate(rows: list[dict[str, torch.Tensor]]) -> Batch:
+    return collate_rows(rows) if "position_ids" in rows[0] else default_collate(rows)
 
 
 def rows_of_each(rows_per_step: int, layout: Layout) -> int:
@@ -131,8 +144,11 @@ def rows_of_each(rows_per_step: int, layout: Layout) -> int:
     return rows
 
 
-def to_device(batch: dict[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:
-    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    return {
+        name: value.to(device, non_blocking=True) if isinstance(value, torch.Tensor) else value
+        for name, value in batch.items()
+    }
 
 
 @torch.no_grad()
@@ -150,9 +166,7 @@ def evaluate(model: PreTrainedModel, rows: Rows, layout: Layout, settings: Setti
     return total / count
 
 
-def own_validation_rows(
-    rows: Rows, layout: Layout, settings: Settings
-) -> Iterator[dict[str, torch.Tensor]]:
+def own_validation_rows(rows: Rows, layout: Layout, settings: Settings) -> Iterator[Batch]:
     """Equally many batches for each process, because shards are gathered by all of them together.
 
     Where no rows are left for a process, its batch has no labels.
@@ -160,7 +174,7 @@ def own_validation_rows(
     size = settings.batch_size
     for start in range(0, len(rows), size * layout.data_size):
         own = range(start + layout.data_rank * size, len(rows))[:size]
-        batch = default_collate([rows[number] for number in own or [0]])
+        batch = collate([rows[number] for number in own or [0]])
         if not own:
             batch["labels"].fill_(IGNORED)
         yield batch

@@ -17,6 +17,7 @@ from .layout import Layout
 from .order import mixed_seed
 
 IGNORED = -100  # the label of a token that is not to be predicted
+Batch = dict[str, torch.Tensor | int]
 
 
 @dataclass(frozen=True)
@@ -83,17 +84,16 @@ def cosine(step: int, steps: int, warmup_steps: int) -> float:
 
 
 def add_gradients(
-    model: nn.Module, batch: dict[str, torch.Tensor], layout: Layout, settings: Settings
+    model: nn.Module, parts: list[Batch], layout: Layout, settings: Settings
 ) -> torch.Tensor:
     """Adds the gradients of the step's loss, and returns this process's part of that loss.
 
-    Each part is divided by the labels of the whole step, on all processes. Gradients are averaged
-    over the data, so the loss is taken `data_size` times.
+    The parts are what this process takes one after the other. Each is divided by the labels of the
+    whole step, on all processes. Gradients are averaged over the data, so the loss is taken
+    `data_size` times.
     """
-    count = count_labels(batch["labels"])
-    sum_over_data(count, layout)
+    count = sum_over_data(sum(count_labels(part["labels"]) for part in parts), layout)
     total = torch.zeros((), device=count.device)
-    parts = split(batch, settings.batch_size)
     for number, part in enumerate(parts, 1):
         with sent_only_if(number == len(parts), model):
             with half_precision(count.device, settings):
@@ -106,11 +106,6 @@ def add_gradients(
 def count_labels(labels: torch.Tensor) -> torch.Tensor:
     """How many tokens are predicted; nothing stands before the first of a row."""
     return (labels[:, 1:] != IGNORED).sum()
-
-
-def split(batch: dict[str, torch.Tensor], rows: int) -> list[dict[str, torch.Tensor]]:
-    pieces = zip(*(tensor.split(rows) for tensor in batch.values()), strict=True)
-    return [dict(zip(batch, piece, strict=True)) for piece in pieces]
 
 
 def sent_only_if(is_last: bool, model: nn.Module) -> contextlib.AbstractContextManager:
