@@ -136,6 +136,8 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
     """Token ids to hidden states."""
 
     layer_class = TformerEncoderLayer
+    # Vectors are asked of folders of masked language models; vLLM stops at weights it cannot place.
+    _keys_to_ignore_on_load_unexpected = [r"^transform\.", r"^lm_head\."]
 
     def __init__(self, config: TformerEncoderConfig):
         super().__init__(config)
