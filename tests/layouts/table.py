@@ -18,6 +18,7 @@ class Layout:
     shard: int = 1
     tensor: int = 1
     stages: int = 1
+    schedule: str | None = None
     changes: dict = field(default_factory=dict)
 
     @property
@@ -41,9 +42,18 @@ LAYOUTS = (
     Layout("tensor parallel by 4", "plans", tensor=4),
     Layout("sharded and tensor parallel by 2", "plans", shard=2, tensor=2, changes=DIVISIBLE),
     Layout("replicated and sharded by 2", "plans", replicate=2, shard=2),
+    *(
+        Layout(f"{stages} stages, {name}", "stages", stages=stages, schedule=name, changes=layers)
+        for stages, layers in ((2, {"num_hidden_layers": 3}), (4, {"num_hidden_layers": 5}))
+        for name in ("GPipe", "1F1B")
+    ),
 )
 by_name = {layout.name: layout for layout in LAYOUTS}
 
+WHY_NOT = {
+    ("stages", "seq2seq"): "every layer of the second stack reads what the first wrote, which no "
+    "stage of torch's schedules hands on: Stage() refuses it",
+}
 CELLS = [(layout, name) for layout in LAYOUTS for name in heads.by_name]
 
 
@@ -54,6 +64,3 @@ def why_not(layout, name):
         if layout.way == way and field_name in (name, head.family.name):
             return reason
     return None
-
-
-WHY_NOT = {}

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers.distributed import DistributedConfig
 
 from .heads import by_name
+from .stages import save_stages, train_in_stages
 
 STEPS = 21  # twenty, and then the first batch again
 
@@ -50,14 +51,23 @@ def train_cells(cells, steps, folders):
     is written into a folder beside it."""
     for layout, name in cells:
         head, folder = by_name[name], folders[name]
+        if layout.way == "stages":
+            stage, trace = train_in_stages(layout, head, steps, folder)
+            save_stages(stage, head, folder, folder / layout.name)
+            write(trace, folder / layout.name)
+            continue
         model = OPENERS[layout.way](layout, head, folder)
         rows = slice(dist.get_rank() // layout.tensor, None, layout.copies)
         trace = train(model.train(), head, steps, rows, layout.copies)
         dist.all_reduce(trace["losses"])
         trace["losses"] /= layout.tensor
         save(model, folder / layout.name)
-        if dist.get_rank() == 0:
-            torch.save(trace, folder / layout.name / "trace.pt")
+        write(trace, folder / layout.name)
+
+
+def write(trace, folder):
+    if dist.get_rank() == 0:
+        torch.save(trace, folder / "trace.pt")
 
 
 def save(model, folder):
