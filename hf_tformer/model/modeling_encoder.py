@@ -35,6 +35,7 @@ from .configuration_encoder import TformerEncoderConfig
 from .layer_types import layer_type, window_of
 from .layers import (
     Layer,
+    TiesBeforeSharding,
     build_activation,
     build_dropout,
     embedding_scale,
@@ -110,7 +111,7 @@ def build_types(config):
     return None
 
 
-class TformerEncoderPreTrainedModel(PreTrainedModel):
+class TformerEncoderPreTrainedModel(TiesBeforeSharding, PreTrainedModel):
     """What transformers needs to know to load, shard, initialise and observe the family."""
 
     config: TformerEncoderConfig
