@@ -80,7 +80,7 @@ def a_full_disk_in_the_background_is_told_at_the_next_call(folder):
         writer.wait()
         with full_disk(1):
             writer.save(2, model)
-            with pytest.raises(CheckpointError, match="step 2 .*File too large"):
+            with pytest.raises(CheckpointError, match=r"step 2 .*File too large"):
                 writer.save(3, model)
         assert names(folder) == ["checkpoint-1"]
         writer.save(3, model)
@@ -96,12 +96,17 @@ def a_full_disk_in_the_background_is_told_at_the_next_call(folder):
 def what_is_saved_in_the_background_is_the_model_of_that_moment(folder):
     model, read = DECODER.build(), DECODER.build()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(KeyError, match="mine"), CheckpointWriter(folder, in_background=True) as w:
-        w.save(1, model)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.zero_()
-        raise KeyError("mine")  # what was begun is finished
+
+    def break_off():
+        with CheckpointWriter(folder, in_background=True) as writer:
+            writer.save(1, model)
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.zero_()
+            raise KeyError("mine")  # what was begun is finished
+
+    with pytest.raises(KeyError, match="mine"):
+        break_off()
     load_checkpoint(last_checkpoint(folder), read)
     for name, value in read.state_dict().items():
         assert torch.equal(value, before[name]), name
@@ -195,7 +200,7 @@ def wrong_arguments_are_refused(folder):
     with pytest.raises(ValueError, match="progress holds what JSON cannot"):
         save_checkpoint(folder, 1, DECODER.build(), progress={"order": {1, 2}})
     in_one((folder.parent / "file").write_text, "text")
-    with pytest.raises(CheckpointError, match="Not a directory|File exists"):
+    with pytest.raises(CheckpointError, match=r"Not a directory|File exists"):
         save_checkpoint(folder.parent / "file", 1, DECODER.build())
     with pytest.raises(CheckpointError, match=r"checkpoint.json is missing"):
         load_checkpoint(folder / "checkpoint-7", DECODER.build())

@@ -1,25 +1,32 @@
-"""Short runs in every layout, whose checkpoints are read in every other.
+"""Short runs in many layouts, whose checkpoints are read in others.
 
-`python -m scale_runs FOLDER WANTED` forks all groups of processes that it takes.
+`python -m scale_runs FOLDER few|all` forks all groups of processes that it takes.
 """
 
+import os
 import sys
-import time
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from families import FAMILIES
+from families import DECODER, FAMILIES
 from forked import in_processes
 from torch.distributed.tensor import DTensor
 
-from hf_tformer.scale import last_checkpoint, load_checkpoint, save_checkpoint
-from hf_tformer.scale.layout import Layout
+from hf_tformer.scale import (
+    Layout,
+    last_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+    save_folder,
+)
 
-# Sizes that two processes can halve, and odd ones that four cannot share evenly.
+# A vocabulary that four processes share evenly, and sizes that they do not.
 SIZES = {
-    "vocab_size": 102,
+    "vocab_size": 104,
     "num_attention_heads": 6,
     "num_key_value_heads": 2,
     "mlp_type": "gated",
@@ -28,27 +35,57 @@ SIZES = {
 ROWS = [[5, 6, 7, 8], [9, 10], [11], [12, 13, 14]]
 TARGETS = [[5], [6, 7], [8, 9, 10], [11, 12]]
 
-LAYOUTS = {
-    1: {"plain": Layout()},
-    2: {"copies": Layout(replicate=2), "shards": Layout(shard=2), "parts": Layout(tensor=2)},
-    4: {
-        "four copies": Layout(replicate=4),
-        "four shards": Layout(shard=4),
-        "copies of shards": Layout(replicate=2, shard=2),
-        "copies of parts": Layout(replicate=2, tensor=2),
-        "shards of parts": Layout(shard=2, tensor=2),
-    },
+ONE = {"one": Layout()}
+TWO = {"2 copies": Layout(2), "2 shards": Layout(1, 2), "2 parts": Layout(1, 1, 2)}
+FOUR = {
+    "4 copies": Layout(4),
+    "4 shards": Layout(1, 4),
+    "2 copies of 2 shards": Layout(2, 2),
+    "2 copies of 2 parts": Layout(2, 1, 2),
+    "2 shards of 2 parts": Layout(1, 2, 2),
 }
+LAYOUTS = {**ONE, **TWO, **FOUR}
+
+
+@dataclass
+class Case:
+    """A model, the layouts whose checkpoints are written, and those that read them all."""
+
+    name: str
+    family: object
+    fields: dict
+    written: tuple
+    read: tuple
+
+
+FEW = (
+    Case(
+        "decoder, tied",
+        DECODER,
+        {"tie_word_embeddings": True},
+        ("2 shards",),
+        ("one", "2 shards of 2 parts"),
+    ),
+)
+ALL = tuple(
+    Case(
+        f"{family.name}, {'tied' if tie else 'untied'}",
+        family,
+        {"tie_word_embeddings": tie, "vocab_size": 104 if tie else 102},
+        tuple(LAYOUTS),
+        tuple(LAYOUTS),
+    )
+    for family, tie in product(FAMILIES, (True, False))
+)
 
 
 class Run:
     """A model in a layout, and its optimizer."""
 
     def __init__(self, folder, family, layout, rate=0.01):
-        torch.manual_seed(0)
-        self.layout, self.folder = layout, folder
-        self.model = layout.open(family.model_class, folder / "model", torch.device("cpu")).train()
-        self.called = layout.wrap(self.model)
+        self.layout = layout
+        self.model = layout.open(family.model_class, folder / "model", torch.device("cpu"))
+        self.called = layout.wrap(self.model.train())
         matrices = [p for p in self.model.parameters() if p.ndim > 1]
         others = [p for p in self.model.parameters() if p.ndim <= 1]
         groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others}]
@@ -73,33 +110,31 @@ class Run:
         return losses
 
     def state(self):
-        """All that is trained, whole, found without DCP."""
+        """All that a run needs, whole, found without DCP."""
         names = {p: name for name, p in self.model.named_parameters()}
         found = {name: whole(value) for name, value in self.model.state_dict().items()}
         for group in self.optimizer.param_groups:
             for p in group["params"]:
-                for key, value in self.optimizer.state[p].items():
-                    found[f"{names[p]} {key}"] = whole(value)
-                for key in ("lr", "betas", "weight_decay", "initial_lr"):
-                    if key in group:
-                        found[f"{names[p]} {key}"] = group[key]
+                values = {**self.optimizer.state[p], **group}
+                del values["params"]
+                found |= {f"{names[p]} {key}": whole(value) for key, value in values.items()}
         return found
 
 
 def whole(value):
-    if isinstance(value, DTensor):
-        value = value.full_tensor()
+    value = value.full_tensor() if isinstance(value, DTensor) else value
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
-def write_run(place, family, name, layout):
-    """Two steps, a checkpoint, and the losses of two more."""
-    run = Run(place, family, layout)
+def write_run(place, family, name):
+    """Two steps, a checkpoint, the folder of an end, and the losses of two more steps."""
+    run = Run(place, family, LAYOUTS[name])
     run.train(2)
-    save_checkpoint(place / name, 2, run.model, run.optimizer, {"step": 2, "rate": 0.1})
+    save_checkpoint(place / name, 2, run.model, run.optimizer, {"step": 2})
+    save_folder(run.called, place / f"{name}, saved")
     state = run.state()
     losses = run.train(2)
-    if int(__import__("os").environ["RANK"]) == 0:
+    if os.environ["RANK"] == "0":
         torch.save({"state": state, "losses": losses}, place / f"{name}.pt")
 
 
@@ -107,46 +142,69 @@ def read_run(place, family, name, layout):
     saved = torch.load(place / f"{name}.pt")
     run = Run(place, family, layout, rate=0.5)
     path = last_checkpoint(place / name)
-    assert path == place / name / "checkpoint-2", path
-    assert load_checkpoint(path, run.model, run.optimizer) == {"step": 2, "rate": 0.1}
-    found = run.state()
-    assert found.keys() == saved["state"].keys(), found.keys() ^ saved["state"].keys()
-    for key, value in saved["state"].items():
-        same = (
-            torch.equal(found[key], value)
-            if isinstance(value, torch.Tensor)
-            else found[key] == value
-        )
-        assert same, f"{key} is {found[key]}, was {value}"
+    assert load_checkpoint(path, run.model, run.optimizer) == {"step": 2}
+    assert_same(run.state(), saved["state"])
     torch.testing.assert_close(run.train(2), saved["losses"], rtol=1e-4, atol=0)
 
 
-def each(work, cases, layouts):
-    for (place, family, name), (own, layout) in product(cases, layouts.items()):
-        try:
-            work(place, family, name or own, layout)
-        except BaseException as error:
-            raise AssertionError(f"{work.__name__}: {place.name}, {name or ''}, {own}") from error
+def assert_same(found, expected):
+    assert found.keys() == expected.keys(), sorted(found.keys() ^ expected.keys())
+    for name, value in expected.items():
+        is_tensor = isinstance(value, torch.Tensor)
+        same = torch.equal(found[name], value) if is_tensor else found[name] == value
+        assert same, f"{name} is {found[name]} and was {value}"
 
 
-def main(folder, families, processes):
+def write_runs(folder, cases, names):
+    for case, name in product(cases, names):
+        if name in case.written:
+            with named(case, name):
+                write_run(folder / case.name, case.family, name)
+
+
+def read_runs(folder, cases, names):
+    for case, name in product(cases, names):
+        for written in case.written if name in case.read else ():
+            with named(case, f"{name} from {written}"):
+                read_run(folder / case.name, case.family, written, LAYOUTS[name])
+
+
+def look_at_saved(folder, cases):
+    """A folder opens as ever, with the same weights; what was tied stays so."""
+    for case in cases:
+        for name in case.written:
+            place = folder / case.name
+            with named(case, name):
+                model = case.family.auto.from_pretrained(place / f"{name}, saved")
+                state = torch.load(place / f"{name}.pt")["state"]
+                assert_same(model.state_dict(), {n: state[n] for n in model.state_dict()})
+                head = model.get_output_embeddings().weight
+                tied = head is model.get_input_embeddings().weight
+                assert tied is case.fields["tie_word_embeddings"]
+                config = (place / f"{name}, saved" / "config.json").read_text()
+                assert "distributed" not in config, config
+
+
+@contextmanager
+def named(case, name):
+    """An error says which case it is."""
+    try:
+        yield
+    except BaseException as error:
+        raise AssertionError(f"{case.name}: {name}") from error
+    if os.environ.get("RANK", "0") == "0":
+        print(f"{case.name}: {name}", flush=True)
+
+
+def main(folder, cases):
     torch.set_num_threads(1)
-    places = []
-    for family, tie in product(families, (True, False)):
-        place = Path(folder) / f"{family.name}, {'tied' if tie else 'untied'}"
-        family.build(**SIZES, tie_word_embeddings=tie).save_pretrained(place / "model")
-        places.append((place, family))
-    for count in processes:
-        t = time.time()
-        in_processes(count, each, write_run, [(p, f, None) for p, f in places], LAYOUTS[count])
-        print("written", count, time.time() - t)
-    names = [name for count in processes for name in LAYOUTS[count]]
-    for count in processes:
-        t = time.time()
-        cases = [(p, f, name) for (p, f), name in product(places, names)]
-        in_processes(count, each, read_run, cases, LAYOUTS[count])
-        print("read", count, time.time() - t)
+    for case in cases:
+        case.family.build(**{**SIZES, **case.fields}).save_pretrained(folder / case.name / "model")
+    for work in (write_runs, read_runs):
+        for count, names in ((1, ONE), (2, TWO), (4, FOUR)):
+            in_processes(count, work, folder, cases, names)
+    look_at_saved(folder, cases)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], FAMILIES[: int(sys.argv[2])], (1, 2, 4))
+    main(Path(sys.argv[1]), {"few": FEW, "all": ALL}[sys.argv[2]])

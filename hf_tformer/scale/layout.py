@@ -14,11 +14,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from transformers import DistributedConfig, PreTrainedModel
 
+from .errors import TrainingError
 from .launching import Launch
-
-
-class LayoutError(ValueError):
-    """Why a model cannot be laid out like this, in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class Layout:
     def __post_init__(self):
         for name, size in dataclasses.asdict(self).items():
             if size < 1:
-                raise LayoutError(f"{name} is {size}: give 1 or more")
+                raise TrainingError(f"{name} is {size}: give 1 or more")
 
     @property
     def processes(self) -> int:
@@ -70,7 +67,7 @@ class Layout:
             sizes["dp_replicate_size"] = self.replicate
         known = {field.name for field in dataclasses.fields(DistributedConfig)}
         if unknown := sizes.keys() - known:
-            raise LayoutError(
+            raise TrainingError(
                 f"transformers {transformers.__version__} has no {', '.join(unknown)}: install a "
                 "later one, or choose another layout"
             )
@@ -87,7 +84,7 @@ def choose_layout(
     """The layout that flags name, or the launcher, or neither: then each process holds a copy."""
     flags, launched = (replicate, shard, tensor), (launch.replicate, launch.shard, launch.tensor)
     if any(flags) and any(launched):
-        raise LayoutError(
+        raise TrainingError(
             "--replicate, --shard and --tensor name a layout, and so does the accelerate "
             "configuration: leave one of them away"
         )
@@ -95,7 +92,7 @@ def choose_layout(
     shards, parts = shards or 1, parts or 1
     layout = Layout(copies or max(1, process_count() // (shards * parts)), shards, parts)
     if layout.processes != process_count():
-        raise LayoutError(
+        raise TrainingError(
             f"{layout.replicate} copies in {layout.shard} shards, each layer in {layout.tensor} "
             f"parts, take {layout.processes} processes, and there are {process_count()}: start as "
             "many as the layout takes"
