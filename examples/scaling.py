@@ -34,6 +34,12 @@ def add_scale_flags(parser: argparse.ArgumentParser) -> None:
         type=at_least(1),
         help="rows per step, of all processes together; a process takes --batch_size at once",
     )
+    scale.add_argument(
+        "--vocab_multiple",
+        type=at_least(1),
+        default=1,
+        help="round the size of the vocabulary up to a multiple, for equal shards",
+    )
     scale.add_argument("--activation_checkpointing", action="store_true", help="less memory")
     scale.add_argument("--compile", action="store_true", help="each layer, by torch.compile")
     scale.add_argument("--max_grad_norm", type=positive, default=1.0)

@@ -95,8 +95,8 @@ class Unfinished:
     def describe_own_files(self) -> dict[str, list[int]]:
         """DCP calls files by the number of the process; the first one also writes its index."""
         number = number_of_this_process()
-        own = [*self.path.glob(f"__{number}_*"), *self.path.glob(".metadata" if not number else "")]
-        return describe(own)
+        own = sorted(self.path.glob(f"__{number}_*"))
+        return describe(own if number else [*own, self.path / ".metadata"])
 
     def publish(self, parts: list[dict]) -> None:
         files = {name: entry for part in parts for name, entry in part.items()}
