@@ -27,6 +27,7 @@ from scaling import (
     make_settings,
     open_model,
     read_layout,
+    read_tokens,
     refusals,
     save_end,
     write_start,
@@ -123,6 +124,8 @@ def parse_arguments():
 
 def read_rows(args, source):
     """The tokenizer, the rows to learn from, and those to measure by."""
+    if args.tokens:
+        return read_tokens(args, source)
     documents = read_documents(args)
     tokenizer = make_tokenizer(args, documents, source and str(source))
     training, validation = make_blocks(args, documents, tokenizer)
