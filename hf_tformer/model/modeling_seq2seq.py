@@ -117,6 +117,7 @@ class TformerSeq2SeqModel(TableOwner):
 
     def __init__(self, config: TformerSeq2SeqConfig):
         super().__init__(config)
+        # trf-ignore: TRF051 (nothing is dispatched: an engine that would fail later is refused)
         if config._attn_implementation in ("vllm", "sglang"):
             raise ValueError(
                 f"model_type is {config.model_type!r}, and {config._attn_implementation} serves no "
