@@ -7,6 +7,7 @@ layout.py              how processes hold a model; launching.py: what `accelerat
 meter.py               tokens per second, utilisation, memory
 checkpoints.py         saves a run and reads it in any layout; checkpoint_folders.py: its folders
 state.py               model and optimizer by names; whole_files.py: sizes and checksums
+saved_folder.py        the end of a run, as an ordinary folder
 together.py            what all processes do together
 """
 
@@ -19,6 +20,7 @@ from .loop import compile_layers, rows_of_each, train
 from .meter import Meter
 from .order import RowOrder
 from .preparing import write_tokens
+from .saved_folder import save_folder
 from .step import Settings
 from .stream import StreamedRows
 from .tokens import TokenRows, TokensError, collate_rows
@@ -46,6 +48,7 @@ __all__ = [
     "read_launch",
     "rows_of_each",
     "save_checkpoint",
+    "save_folder",
     "train",
     "write_tokens",
 ]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
@@ -48,6 +49,16 @@ def rests_in(folder: Path) -> list[Path]:
     return partial + [path for path in replaced if path.with_suffix("").exists()]
 
 
+class Writer(dcp.FileSystemWriter):
+    """Other processes are told the system's reason, which is lost on the way to them otherwise."""
+
+    def write_data(self, plan: dcp.SavePlan, planner: dcp.SavePlanner) -> torch.futures.Future:
+        try:
+            return super().write_data(plan, planner)
+        except Exception as error:
+            raise TogetherError(reason(error)) from error
+
+
 @dataclass
 class Unfinished:
     """A checkpoint that does not count yet."""
@@ -84,7 +95,7 @@ class Unfinished:
         """Writes it, and lets it count once every process has written its part."""
         try:
             with without_remark():
-                dcp.save(state, checkpoint_id=self.path, process_group=self.group)
+                dcp.save(state, storage_writer=Writer(self.path), process_group=self.group)
             files = together(self.describe_own_files, self.group)
             first_alone(lambda: self.publish(files), self.group)
         except (dcp.CheckpointException, TogetherError) as error:
@@ -95,8 +106,8 @@ class Unfinished:
     def describe_own_files(self) -> dict[str, list[int]]:
         """DCP calls files by the number of the process; the first one also writes its index."""
         number = number_of_this_process()
-        own = [*self.path.glob(f"__{number}_*"), *self.path.glob(".metadata" if not number else "")]
-        return describe(own)
+        own = sorted(self.path.glob(f"__{number}_*"))
+        return describe(own if number else [*own, self.path / ".metadata"])
 
     def publish(self, parts: list[dict]) -> None:
         files = {name: entry for part in parts for name, entry in part.items()}
@@ -118,7 +129,8 @@ class Unfinished:
     def failure(self, error: BaseException) -> CheckpointError:
         return CheckpointError(
             f"the checkpoint of step {self.step} was not saved in {self.folder} ({why(error)}): "
-            "make room there or choose another folder; what was saved before is still there"
+            "make room there, or choose a folder that all processes can write to; what was saved "
+            "before is still there"
         )
 
 

@@ -43,6 +43,8 @@ def first_alone(work: Callable[[], Any], group: dist.ProcessGroup | None = None)
 def reason(error: BaseException) -> str:
     """Why, in a few words: the system's own where it refused something."""
     while error is not None:
+        if isinstance(error, TogetherError):
+            return str(error)
         if isinstance(error, OSError) and error.strerror:
             place = f" ({error.filename})" if error.filename else ""
             return f"{error.strerror}{place}"

@@ -3,6 +3,7 @@
 The mark is written after everything else. A folder without one was never whole.
 """
 
+import errno
 import json
 import os
 import zlib
@@ -32,9 +33,7 @@ def write_mark(folder: Path, files: dict[str, list[int]], content: dict) -> None
     """Writes the mark, and waits until the folder is on the disk."""
     missing = [name for name in files if not (folder / name).is_file()]
     if missing:
-        raise FileNotFoundError(
-            f"{missing[0]} of another process is not there: choose a folder that all machines share"
-        )
+        raise OSError(errno.ENOENT, f"{missing[0]} of another process is not in this folder")
     with (folder / MARK).open("w") as file:
         json.dump({**content, "files": files}, file, indent=1)
         file.flush()
