@@ -179,8 +179,13 @@ class Layer(GradientCheckpointingLayer):
             kwargs["position_bias"] = position_bias
 
         def attend(states):
+            # The mask by its name: where a text is divided, accelerate takes it away by that.
             return self.self_attn(
-                states, attention_mask, position_embeddings, past_key_values, **kwargs
+                states,
+                attention_mask=attention_mask,
+                position_embeddings=position_embeddings,
+                past_key_values=past_key_values,
+                **kwargs,
             )[0]
 
         return self.arrange(self, hidden_states, attend)

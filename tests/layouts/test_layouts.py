@@ -63,7 +63,7 @@ def assert_trained_as_one(cells, steps, root):
         model = head_by_name[name].build(**layout.changes)
         folders[name] = root / name
         model.save_pretrained(folders[name])
-        trace = train(model, head_by_name[name], steps)
+        trace = train(model, head_by_name[name], steps, head_by_name[name].batches(layout.lengths))
         assert trace["losses"][-1] < trace["losses"][0]
         expected[layout.name, name] = {**trace, "weights": model.state_dict()}
     run_in_processes(cells[0][0].processes, train_cells, cells, steps, folders)
