@@ -1,0 +1,145 @@
+"""How the processes of a run hold a model: whole copies, shards, or a part of each layer."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import transformers
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from transformers import DistributedConfig, PreTrainedConfig, PreTrainedModel
+
+from .errors import TrainingError
+from .launching import Launch
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`replicate` copies of the model, each in `shard` shards, each layer in `tensor` parts.
+
+    Processes that differ in the part of a layer alone see the same rows. All others see rows of
+    their own: there are `data_size` of such groups, and this process is in group `data_rank`.
+    """
+
+    replicate: int = 1
+    shard: int = 1
+    tensor: int = 1
+
+    def __post_init__(self):
+        for name, size in dataclasses.asdict(self).items():
+            if size < 1:
+                raise TrainingError(f"{name} is {size}: give 1 or more")
+
+    @property
+    def processes(self) -> int:
+        return self.replicate * self.shard * self.tensor
+
+    @property
+    def data_size(self) -> int:
+        return self.replicate * self.shard
+
+    @property
+    def data_rank(self) -> int:
+        return process_rank() // self.tensor  # the parts of a layer lie side by side
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each process holds the whole model."""
+        return self.shard * self.tensor == 1
+
+    def open(
+        self, model_class: type, folder: str | Path, device: torch.device, bf16: bool = False
+    ) -> PreTrainedModel:
+        """The model of a folder, as this process holds it. `bf16`: shards are sent in half
+        precision, and computed with in half precision."""
+        if self.is_whole:
+            return model_class.from_pretrained(folder).to(device)
+        return model_class.from_pretrained(folder, distributed_config=self.sizes(bf16))
+
+    def refuse(self, config: PreTrainedConfig) -> None:
+        """Refuses a model that would not be trained as one process trains it.
+
+        transformers shards a table before it ties the head to it. Where the shards are unequal,
+        torch then keeps two copies, and what is learned reaches one of them.
+        """
+        parts = self.shard * self.tensor
+        if self.shard > 1 and config.tie_word_embeddings and config.vocab_size % parts:
+            raise TrainingError(
+                f"vocab_size is {config.vocab_size}, and {parts} parts of a table that is tied to "
+                f"the head have to be equal: give a multiple of {parts}, or untie the head"
+            )
+
+    def sizes(self, bf16: bool) -> DistributedConfig:
+        sizes = {"fsdp_size": self.shard, "tp_size": self.tensor, "fsdp_mixed_precision": bf16}
+        if self.replicate > 1:
+            sizes["dp_replicate_size"] = self.replicate
+        known = {field.name for field in dataclasses.fields(DistributedConfig)}
+        if unknown := sizes.keys() - known:
+            raise TrainingError(
+                f"transformers {transformers.__version__} has no {', '.join(unknown)}: install a "
+                "later one, or choose another layout"
+            )
+        return DistributedConfig(**sizes)
+
+    def wrap(self, model: PreTrainedModel) -> nn.Module:
+        """What to call instead of the model, so that gradients are averaged over the data."""
+        return DistributedDataParallel(model) if self.is_whole and self.replicate > 1 else model
+
+
+def choose_layout(
+    launch: Launch, replicate: int | None, shard: int | None, tensor: int | None
+) -> Layout:
+    """The layout that flags name, or the launcher, or neither: then each process holds a copy."""
+    flags, launched = (replicate, shard, tensor), (launch.replicate, launch.shard, launch.tensor)
+    if any(flags) and any(launched):
+        raise TrainingError(
+            "--replicate, --shard and --tensor name a layout, and so does the accelerate "
+            "configuration: leave one of them away"
+        )
+    copies, shards, parts = launched if any(launched) else flags
+    shards, parts = shards or 1, parts or 1
+    layout = Layout(copies or max(1, process_count() // (shards * parts)), shards, parts)
+    if layout.processes != process_count():
+        raise TrainingError(
+            f"{layout.replicate} copies in {layout.shard} shards, each layer in {layout.tensor} "
+            f"parts, take {layout.processes} processes, and there are {process_count()}: start as "
+            "many as the layout takes"
+        )
+    return layout
+
+
+def process_count() -> int:
+    """As the launcher says; one where there is none."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def process_rank() -> int:
+    return int(os.environ.get("RANK", "0"))
+
+
+def choose_device(launch: Launch) -> torch.device:
+    if launch.cpu or not torch.accelerator.is_available():
+        return torch.device("cpu")
+    kind = torch.accelerator.current_accelerator().type
+    return torch.device(kind, int(os.environ.get("LOCAL_RANK", "0")))
+
+
+@contextlib.contextmanager
+def joined_processes(device: torch.device) -> Iterator[None]:
+    """The processes of a run can speak to each other, and end together."""
+    if process_count() == 1 or dist.is_initialized():
+        yield
+        return
+    if device.type != "cpu":
+        torch.accelerator.set_device_index(device.index)
+    dist.init_process_group(device_id=None if device.type == "cpu" else device)
+    try:
+        yield
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
