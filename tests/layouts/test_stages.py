@@ -7,7 +7,7 @@ from families import DECODER, ENCODER, SEQ2SEQ, random_rows
 from hf_tformer.model.layers import keep_own_stage
 from hf_tformer.scale.pipeline import Stage
 
-from .processes import run_in_processes
+from .processes import new_layouts, run_in_processes
 from .writing import CASES, write, write_in_stages
 
 
@@ -43,6 +43,7 @@ def test_one_stage_after_the_other_gives_the_logits_of_the_model(family, fields)
     torch.testing.assert_close(states, expected, rtol=1e-4, atol=1e-5)
 
 
+@new_layouts
 def test_the_stages_of_transformers_write_what_one_process_writes(tmp_path):
     expected = {}
     for name, fields in CASES.items():
