@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from folders import SAVING, save_whole
+from folders import SAVING
 from program import ProgramError, at_least, positive
 
+from hf_tformer.opening import open_pretrained
 from hf_tformer.unfinished import unfinished_folder
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ START = "start"  # in the folder of a run: its first weights, its configuration,
 def add_scale_flags(parser: argparse.ArgumentParser) -> None:
     scale = parser.add_argument_group("many processes, under torchrun or accelerate launch")
     scale.add_argument(
+        "--tokens", type=Path, help="the text, as a folder that prepare_tokens.py wrote"
+    )
+    scale.add_argument(
         "--replicate", type=at_least(1), help="copies of the model; default: what is left over"
     )
     scale.add_argument("--shard", type=at_least(1), help="shards of each copy (FSDP2)")
@@ -33,6 +37,12 @@ def add_scale_flags(parser: argparse.ArgumentParser) -> None:
         "--global_batch_size",
         type=at_least(1),
         help="rows per step, of all processes together; a process takes --batch_size at once",
+    )
+    scale.add_argument(
+        "--vocab_multiple",
+        type=at_least(1),
+        default=1,
+        help="round the size of the vocabulary up to a multiple, for equal shards",
     )
     scale.add_argument("--activation_checkpointing", action="store_true", help="less memory")
     scale.add_argument("--compile", action="store_true", help="each layer, by torch.compile")
@@ -64,6 +74,25 @@ def read_layout(args: argparse.Namespace) -> "tuple[Launch, Layout]":
 
     launch = read_launch()
     return launch, choose_layout(launch, args.replicate, args.shard, args.tensor)
+
+
+def read_tokens(args: argparse.Namespace, source: Path | None) -> tuple:
+    """The tokenizer, the rows to learn from and those to measure by, of a folder of tokens."""
+    from transformers import AutoTokenizer
+
+    from hf_tformer.scale import TokenRows
+    from hf_tformer.scale.tokens import VALIDATION
+
+    if args.text or args.dataset:
+        raise ProgramError("--tokens are a text already: leave --text and --dataset away")
+    training = TokenRows(args.tokens, args.block_size)
+    if not (args.tokens / VALIDATION).exists():
+        raise ProgramError(
+            f"{args.tokens} has no documents to measure by: prepare it with --validation"
+        )
+    tokenizer = open_pretrained(AutoTokenizer, str(source or args.tokens))
+    training.refuse_other(tokenizer)
+    return tokenizer, training, TokenRows(args.tokens / VALIDATION, args.block_size)
 
 
 def goes_on(args: argparse.Namespace) -> bool:
@@ -163,19 +192,8 @@ def open_model(
 
 def save_end(output: Path, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> None:
     """The whole model in one folder; what the run began with is no longer needed."""
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-
-    from hf_tformer import TformerDecoderForCausalLM
+    from hf_tformer.scale import save_folder
     from hf_tformer.scale.together import first_alone
 
-    weights = get_model_state_dict(
-        model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
-    )
-
-    def save():
-        whole = TformerDecoderForCausalLM.from_pretrained(folder_to_open(output))
-        whole.load_state_dict(weights)
-        save_whole(output, whole, tokenizer)
-        shutil.rmtree(output / START, ignore_errors=True)
-
-    first_alone(save)
+    save_folder(model, output, tokenizer)
+    first_alone(lambda: shutil.rmtree(output / START, ignore_errors=True))

@@ -27,6 +27,7 @@ from scaling import (
     make_settings,
     open_model,
     read_layout,
+    read_tokens,
     refusals,
     save_end,
     write_start,
@@ -58,6 +59,7 @@ def train(args, launch, layout):
     source = folder_to_open(args.output) if checkpoint else None
     tokenizer, training, validation = read_rows(args, source)
     config = make_config(args, tokenizer, source)
+    layout.refuse(config)
     settings = make_settings(args, launch, layout, len(training))
     is_first = process_rank() == 0
     report = Reporter(args.report_to, args.output, is_first)
@@ -122,6 +124,8 @@ def parse_arguments():
 
 def read_rows(args, source):
     """The tokenizer, the rows to learn from, and those to measure by."""
+    if args.tokens:
+        return read_tokens(args, source)
     documents = read_documents(args)
     tokenizer = make_tokenizer(args, documents, source and str(source))
     training, validation = make_blocks(args, documents, tokenizer)
@@ -149,7 +153,7 @@ def make_config(args, tokenizer, source):
         key_heads = heads if heads % 2 else heads // 2
     try:
         return TformerDecoderConfig(
-            vocab_size=len(tokenizer),
+            vocab_size=math.ceil(len(tokenizer) / args.vocab_multiple) * args.vocab_multiple,
             hidden_size=args.hidden_size,
             intermediate_size=args.intermediate_size or round(args.hidden_size * 8 / 3 / 32) * 32,
             num_hidden_layers=args.num_hidden_layers,

@@ -10,13 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from families import DECODER, IGNORED, random_rows
 from leaves import ARCHITECTURES, WINDOWS
+from test_examples_lm import Run
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch.utils.data import DataLoader
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from hf_tformer.scale import TokenRows, TokensError, collate_rows, write_tokens
+from hf_tformer.scale import StreamedRows, TokenRows, TokensError, collate_rows, write_tokens
+from hf_tformer.testing import simulated_flash
 
 END = 3  # of the words below: neither the first id nor the last
 CLOSE = {"rtol": 1e-4, "atol": 3e-5}
@@ -318,3 +321,110 @@ def test_packed_rows_have_the_loss_and_the_gradients_of_their_documents(name, pa
     assert whole.item() == pytest.approx(total, rel=1e-5)
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(found[name], parameter.grad, **CLOSE)
+
+
+def test_flash_attention_refuses_several_packed_rows_without_their_boundaries(monkeypatch, packed):
+    simulated_flash.install(monkeypatch)
+    model = DECODER.build("flash_attention_2")
+    batch = {name: packed[0][name] for name in ("input_ids", "position_ids")}
+    with pytest.raises(ValueError, match=r"in a batch of 3, .* or give cu_seq_lens_q"):
+        model(**batch)
+    model(batch["input_ids"], position_ids=torch.arange(18).repeat(3, 1))  # nothing is packed
+
+
+# Streamed documents
+
+
+def stream_of(documents, length=7):
+    texts = Dataset.from_dict({"text": [as_text(document) for document in documents]})
+    stream = texts.to_iterable_dataset(num_shards=3)
+    return StreamedRows(stream, words_tokenizer(), length)
+
+
+def test_a_stream_has_the_rows_of_prepared_tokens_in_every_pass(tmp_path):
+    documents = [*random_documents(random.Random(0), 20), [], [7] * 50]
+    write_tokens(map(as_text, documents), words_tokenizer(), tmp_path / "tokens")
+    stream, expected = stream_of(documents), as_lists(TokenRows(tmp_path / "tokens", 7))
+    assert as_lists(stream) == expected
+    assert as_lists(stream) == expected
+
+
+@pytest.mark.parametrize("seen", [1, 2, 5, 9])
+def test_a_stream_goes_on_behind_the_row_at_which_its_state_was_taken(seen):
+    documents = [*random_documents(random.Random(0), 20), [7] * 50]
+    stream, expected = stream_of(documents), as_lists(stream_of(documents))
+    first = list(itertools.islice(stream, seen))
+    state = json.loads(json.dumps(stream.state_dict()))
+    again = stream_of(documents)
+    again.load_state_dict(state)
+    assert as_lists([*first, *again]) == expected
+    again.documents.set_epoch(1)
+    assert as_lists(again) == expected
+
+
+def test_a_stream_without_the_column_says_which_there_are():
+    stream = StreamedRows([{"body": "w5", "title": "w6"}], words_tokenizer(), 7)
+    with pytest.raises(TokensError, match="no text in text: choose a column among body, title"):
+        next(iter(stream))
+
+
+# The program
+
+
+@pytest.fixture
+def program(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    return Run(monkeypatch, capsys)
+
+
+def write_lines(path, texts):
+    path.write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
+
+
+def test_the_program_prepares_files_and_lines(program, tmp_path):
+    write_lines(tmp_path / "lines.jsonl", [f"line {number} of some" for number in range(9)])
+    (tmp_path / "book.txt").write_text("a whole book\nof two lines")
+    flags = "--vocab_size 270 --validation 3 --column body --output parts/tokens"
+    told = program.works("prepare_tokens", "--text book.txt lines.jsonl", flags)
+    assert "7 documents to learn from" in told
+    assert "3 documents to measure by" in told
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "parts" / "tokens")
+    folders = tmp_path / "parts" / "tokens", tmp_path / "parts" / "tokens" / "validation"
+    texts = [tokenizer.decode(ids_in(folder)) for folder in folders]
+    found = sorted(text for both in texts for text in both.split("<|endoftext|>") if text)
+    lines = [f"line {number} of some" for number in range(9)]
+    assert found == sorted(["a whole book\nof two lines", *lines])
+
+
+def test_the_program_prepares_a_data_set_while_it_arrives(program, tmp_path):
+    (tmp_path / "many").mkdir()
+    write_lines(tmp_path / "many" / "train.jsonl", ["one two", "", "three"] * 5)
+    for way in ("", "--streaming"):
+        flags = f"--vocab_size 270 --validation 1 --column body --output tokens{way}"
+        told = program.works("prepare_tokens", "--dataset many", *way.split(), flags)
+        assert "9 documents to learn from" in told
+    assert ids_in(tmp_path / "tokens") == ids_in(tmp_path / "tokens--streaming")
+
+
+PREPARING = {
+    "a full folder": ("--output full", "full exists and is not empty: choose another"),
+    "no data set": ("--streaming", "--streaming reads a data set from the Hub: give --dataset"),
+    "one document": ("--text one.txt", "validation is 0.05 of 1 documents, which leaves none"),
+    "no column": ("--text lines.jsonl", "lines.jsonl has no column text: choose among its columns"),
+    "no file": ("--text none.jsonl", "there is no file none.jsonl: check the path"),
+    "no end": ("--tokenizer endless", "endless has no end token: choose another tokenizer"),
+}
+
+
+@pytest.mark.parametrize("case", PREPARING)
+def test_the_program_refuses_in_a_sentence(case, program, tmp_path):
+    flags, sentence = PREPARING[case]
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    (tmp_path / "one.txt").write_text("a text " * 20)
+    write_lines(tmp_path / "lines.jsonl", ["text"])
+    tokenizer = words_tokenizer()
+    tokenizer.eos_token = None
+    tokenizer.save_pretrained(tmp_path / "endless")
+    assert sentence in program.refuses("prepare_tokens", "--vocab_size 270", flags)
+    assert not (tmp_path / "tokens").exists()

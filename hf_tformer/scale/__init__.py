@@ -2,7 +2,7 @@
 
 loop.py                the training; step.py: what one step does to a model
 order.py               which rows a step takes
-tokens.py              rows of token shards; preparing.py: writes them
+tokens.py              rows of token shards; preparing.py: writes them; stream.py: of what arrives
 layout.py              how processes hold a model; launching.py: what `accelerate launch` says of it
 meter.py               tokens per second, utilisation, memory
 checkpoints.py         saves a run and reads it in any layout; checkpoint_folders.py: its folders
@@ -22,6 +22,7 @@ from .order import RowOrder
 from .preparing import write_tokens
 from .saved_folder import save_folder
 from .step import Settings
+from .stream import StreamedRows
 from .tokens import TokenRows, TokensError, collate_rows
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Meter",
     "RowOrder",
     "Settings",
+    "StreamedRows",
     "TokenRows",
     "TokensError",
     "TrainingError",

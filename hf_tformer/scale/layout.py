@@ -12,7 +12,7 @@ import torch.distributed as dist
 import transformers
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from transformers import DistributedConfig, PreTrainedModel
+from transformers import DistributedConfig, PreTrainedConfig, PreTrainedModel
 
 from .errors import TrainingError
 from .launching import Launch
@@ -60,6 +60,19 @@ class Layout:
         if self.is_whole:
             return model_class.from_pretrained(folder).to(device)
         return model_class.from_pretrained(folder, distributed_config=self.sizes(bf16))
+
+    def refuse(self, config: PreTrainedConfig) -> None:
+        """Refuses a model that would not be trained as one process trains it.
+
+        transformers shards a table before it ties the head to it. Where the shards are unequal,
+        torch then keeps two copies, and what is learned reaches one of them.
+        """
+        parts = self.shard * self.tensor
+        if self.shard > 1 and config.tie_word_embeddings and config.vocab_size % parts:
+            raise TrainingError(
+                f"vocab_size is {config.vocab_size}, and {parts} parts of a table that is tied to "
+                f"the head have to be equal: give a multiple of {parts}, or untie the head"
+            )
 
     def sizes(self, bf16: bool) -> DistributedConfig:
         sizes = {"fsdp_size": self.shard, "tp_size": self.tensor, "fsdp_mixed_precision": bf16}
