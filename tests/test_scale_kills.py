@@ -35,6 +35,7 @@ LAYOUTS = {
     "copies of shards": "--replicate 2 --shard 2",
     "shards of parts": "--shard 2 --tensor 2 --save_in_background",
 }
+REAL_PYTHON = sys.executable
 STEP = re.compile(r"step (\d+): loss ([\d.]+)")
 LIMIT = 900  # seconds of a run
 
@@ -46,8 +47,11 @@ class Run:
         command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
         command += [f"--max-restarts={restarts}", "--monitor-interval=0.1"]
         words = [*PROGRAM.split(), *layout.split(), "--output", output]
-        # torchrun itself is no warm Python: its children are the processes to be killed.
-        environment = {**os.environ, "PYTHON_EXEC": sys.executable, "OMP_NUM_THREADS": "1"}
+        # torchrun is a real Python, so that its children are known; they are warm ones.
+        warm = folder / "python"
+        warm.write_text(f'#!/bin/sh\nshift\nexec {sys.executable} "$@"\n')  # without its -u
+        warm.chmod(0o755)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHON_EXEC": str(warm)}
         self.output, self.complaint = folder / output, (folder / f"{output}.err").open("w+")
         self.process = subprocess.Popen(
             [REAL_PYTHON, *command, ROOT / "examples" / words[0], *words[1:]],
@@ -94,9 +98,6 @@ class Run:
         self.complaint.seek(0)
         assert status == 0, self.complaint.read()[-5000:]
         return self.losses, load_file(self.output / "model.safetensors")
-
-
-REAL_PYTHON = sys.executable
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
