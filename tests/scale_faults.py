@@ -184,6 +184,7 @@ def a_parameter_that_had_no_gradient_has_no_state(folder):
     def step(model, optimizer, both):
         sum(part(torch.ones(3)).sum() for part in model[: 1 + both]).backward()
         optimizer.step()
+        optimizer.zero_grad()
 
     model, optimizer = make()
     step(model, optimizer, both=False)

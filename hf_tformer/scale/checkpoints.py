@@ -5,7 +5,6 @@ as `checkpoint-STEP.partial`; when all processes are done and everything is on t
 one renames it. Every process calls each of these functions, and an error in one is raised in all.
 """
 
-import contextlib
 import json
 import warnings
 from collections.abc import Container, Iterable
@@ -16,15 +15,11 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
-from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from .checkpoint_folders import CheckpointError, Unfinished, newest_first, why, without_remark
-from .state import State, in_plain_shards, in_shards_of, put_state, state_of
+from .state import State, copied, in_plain_shards, in_shards_of, put_state, state_of
 from .together import first_alone, number_of_processes, number_of_this_process, together
 from .whole_files import fault_of, read_mark
-
-# Neither pinned nor shared memory, no thread, no stream: what is copied is written once.
-IN_PLAIN_MEMORY = StagingOptions(False, False, False, False)
 
 
 def save_checkpoint(
@@ -173,6 +168,4 @@ class CheckpointWriter:
         if self.thread is None:
             unfinished.finish(state)
         else:
-            with contextlib.closing(DefaultStager(IN_PLAIN_MEMORY)) as stager:
-                copy = stager.stage(state)
-            self.saving = self.thread.submit(unfinished.finish, copy)
+            self.saving = self.thread.submit(unfinished.finish, copied(state))
