@@ -7,8 +7,6 @@ a step, and only their gradient is wanted. `chunked_cross_entropy` makes those o
 time and turns them into gradients before the next.
 """
 
-from functools import partial
-
 import torch
 from torch import nn
 
@@ -124,7 +122,10 @@ def sum_split(inputs, settings):
     """The same where the processes hold some rows of the projection each."""
     words = SplitVocabulary(inputs[1].device_mesh, len(inputs[1]))
     inputs = own_part(*inputs)
-    compute = partial(cross_entropy_by_chunks, words)
+
+    def compute(*arguments):
+        return cross_entropy_by_chunks(words, *arguments)
+
     return LinearCrossEntropy.apply(compute, *inputs, *settings, needed(inputs))
 
 

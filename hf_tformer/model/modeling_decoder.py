@@ -30,6 +30,7 @@ from .configuration_decoder import TformerDecoderConfig
 from .layer_types import layer_type, window_of
 from .layers import (
     Layer,
+    TiesBeforeSharding,
     build_dropout,
     embedding_scale,
     initialise,
@@ -67,7 +68,7 @@ class TformerDecoderLayer(Layer):
         self.own_rotation = own_rotation(config, kind, layer_idx)
 
 
-class TformerDecoderPreTrainedModel(PreTrainedModel):
+class TformerDecoderPreTrainedModel(TiesBeforeSharding, PreTrainedModel):
     """What transformers needs to know to load, shard, initialise and observe the family."""
 
     config: TformerDecoderConfig

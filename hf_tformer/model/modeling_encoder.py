@@ -35,6 +35,7 @@ from .configuration_encoder import TformerEncoderConfig
 from .layer_types import layer_type, window_of
 from .layers import (
     Layer,
+    TiesBeforeSharding,
     build_activation,
     build_dropout,
     embedding_scale,
@@ -104,7 +105,7 @@ def build_types(config):
     return None
 
 
-class TformerEncoderPreTrainedModel(PreTrainedModel):
+class TformerEncoderPreTrainedModel(TiesBeforeSharding, PreTrainedModel):
     """What transformers needs to know to load, shard, initialise and observe the family."""
 
     config: TformerEncoderConfig
@@ -130,6 +131,8 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
     """Token ids to hidden states."""
 
     layer_class = TformerEncoderLayer
+    # Vectors are asked of folders of masked language models; vLLM stops at weights it cannot place.
+    _keys_to_ignore_on_load_unexpected = [r"^transform\.", r"^lm_head\."]
 
     def __init__(self, config: TformerEncoderConfig):
         super().__init__(config)
