@@ -30,10 +30,10 @@ class Case:
 # An epoch is 7 steps, so those after a checkpoint cross from one to the next.
 FEW = {
     "one": Case(1),
-    "2 shards": Case(2, "--shard 2"),
     "2 shards, then one": Case(1, before=Case(2, "--shard 2")),
 }
 ALL = {
+    "2 shards": Case(2, "--shard 2"),
     "one, 1 worker": Case(1, "--workers 1"),
     "one, 2 workers": Case(1, "--workers 2"),
     "2 copies": Case(2, "--workers 1"),

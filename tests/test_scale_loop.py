@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ from hf_tformer.scale import (
 from hf_tformer.scale.step import clip_gradients, cosine, make_optimizer
 
 ROOT = Path(__file__).parent.parent
+FORKS = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked")
 LETTERS = torch.randint(97, 123, (1100,), generator=torch.Generator().manual_seed(0))
 
 
@@ -132,6 +134,19 @@ def test_a_tied_table_in_unequal_shards_is_refused():
     Layout(shard=2).refuse(TformerDecoderConfig(vocab_size=101, tie_word_embeddings=False))
 
 
+def test_what_this_transformers_lacks_is_named(monkeypatch):
+    @dataclass
+    class OlderConfig:
+        fsdp_size: int
+        tp_size: int
+        fsdp_mixed_precision: bool
+
+    monkeypatch.setattr("hf_tformer.scale.layout.DistributedConfig", OlderConfig)
+    assert Layout(shard=2).sizes(bf16=False) == OlderConfig(2, 1, False)
+    with pytest.raises(TrainingError, match="has no dp_replicate_size: install a later one"):
+        Layout(replicate=2, shard=2).sizes(bf16=False)
+
+
 # A step
 
 
@@ -224,12 +239,14 @@ def assert_all_trained_as_one(folder, cases):
         torch.testing.assert_close(saved, weights, rtol=1e-3, atol=1e-4, msg=name)
 
 
+@FORKS
 def test_two_processes_train_as_one_and_one_goes_on_where_they_stopped(tmp_path):
     write_letters(tmp_path)
     start(tmp_path, "scale_programs", "few")
     assert_all_trained_as_one(tmp_path, scale_programs.FEW)
 
 
+@FORKS
 @pytest.mark.slow
 def test_every_layout_trains_as_one_process_and_goes_on_where_another_stopped(tmp_path):
     write_letters(tmp_path)
