@@ -124,9 +124,12 @@ def figures(benchmark, workload, settings, limits):
 
 def separated(workload, benchmark, settings):
     """The same task, where each contestant prepares a process."""
+    start, number = (
+        partial(apart.in_own_process, benchmark.name, workload.label),
+        workload.processes,
+    )
     starts = {
-        name: partial(apart.in_own_process, benchmark.name, workload.label, name, settings)
-        for name in workload.contestants
+        name: partial(start, name, settings, number.get(name, 1)) for name in workload.contestants
     }
     return replace(workload, contestants=starts)
 

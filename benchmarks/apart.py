@@ -8,6 +8,7 @@ import ctypes
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -17,31 +18,58 @@ from .measure import Absent, Run, first_call, prepare_task, task_of
 from .memory import ROOT
 
 
-def in_own_process(benchmark, label, contestant, settings):
-    """A Run like the contestant's own; its process ends with `close`."""
+def in_own_process(benchmark, label, contestant, settings, processes=1):
+    """A Run like the contestant's own; its process ends with `close`.
+
+    Several processes each prepare the contestant and know of the others as torchrun lets them.
+    """
     task = task_of(benchmark, label, contestant, settings)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks", "--answer", task],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    other = OtherProcess(process, f"{label}: {contestant}")
+    others = OtherProcesses(f"{label}: {contestant}")
     try:
-        about = other.read()
+        for environment in environments(processes):
+            others.start([sys.executable, "-m", "benchmarks", "--answer", task], environment)
+        about = others.read()
         if "absent" in about:
             raise Absent(about["absent"])
     except BaseException:
-        other.close()
+        others.close()
         raise
-    other.stop()
-    return Run(other.call, other.outcome, is_rounded=about["is_rounded"], close=other.close)
+    others.signal(signal.SIGSTOP)
+    return Run(others.call, others.outcome, is_rounded=about["is_rounded"], close=others.close)
 
 
-class OtherProcess:
-    def __init__(self, process, name):
-        self.process, self.name = process, name
+def environments(processes):
+    """What each process of a group is told; together they have the threads of one alone."""
+    if processes == 1:
+        return [{}]
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    group = {
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(processes),
+        "OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // processes)),
+    }
+    return [{**group, "RANK": str(rank)} for rank in range(processes)]
+
+
+class OtherProcesses:
+    """One process, or a group; what the first one answers counts."""
+
+    def __init__(self, name):
+        self.name, self.processes = name, []
+
+    def start(self, command, environment):
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=os.environ | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
 
     def call(self):
         self.ask("call")
@@ -50,25 +78,32 @@ class OtherProcess:
         return {name: torch.tensor(values) for name, values in self.ask("outcome").items()}
 
     def ask(self, what):
-        os.kill(self.process.pid, signal.SIGCONT)
-        print(what, file=self.process.stdin, flush=True)
+        self.signal(signal.SIGCONT)
+        for process in self.processes:
+            print(what, file=process.stdin, flush=True)
         answer = self.read()
-        self.stop()
+        self.signal(signal.SIGSTOP)
         return answer
 
     def read(self):
+        answers = [self.answer_of(process) for process in self.processes]  # of all, before the next
+        return answers[0]
+
+    def answer_of(self, process):
         """The next line that is an answer: engines print what they like."""
-        for line in self.process.stdout:
+        for line in process.stdout:
             if line.startswith(MARK):
                 return json.loads(line.removeprefix(MARK))
         raise RuntimeError(f"{self.name} failed in a process of its own")
 
-    def stop(self):
-        os.kill(self.process.pid, signal.SIGSTOP)
+    def signal(self, number):
+        for process in self.processes:
+            process.send_signal(number)
 
     def close(self):
-        self.process.kill()
-        self.process.communicate()
+        for process in self.processes:
+            process.kill()
+            process.communicate()
 
 
 MARK = "answer: "

@@ -82,6 +82,7 @@ class Workload:
     ceiling: float | None = None
     points: dict[str, tuple[str, float]] = field(default_factory=dict)
     apart: bool = False  # each contestant is timed in a process of its own: see apart.py
+    processes: dict[str, int] = field(default_factory=dict)  # of those apart; one, unless said
 
 
 @dataclass

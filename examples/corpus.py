@@ -1,8 +1,9 @@
 """The text that a model learns its language from: read, tokenised, cut into blocks."""
 
 import argparse
+from collections.abc import Iterator
 
-from data import read_dataset, read_text
+from data import iterate_dataset, iterate_json_lines, read_text
 from program import ProgramError, at_least, share
 
 from hf_tformer.opening import open_pretrained
@@ -12,28 +13,51 @@ SMALLEST_VOCABULARY = 260  # every byte, the end, and what else is special
 
 
 def add_corpus_flags(parser: argparse.ArgumentParser) -> None:
+    data = add_document_flags(parser)
+    data.add_argument("--block_size", type=at_least(2), default=128, help="tokens per block")
+    data.add_argument("--validation", type=share, default=0.05, help="share of blocks kept back")
+
+
+def add_document_flags(parser: argparse.ArgumentParser):
     data = parser.add_argument_group("the text (default: the manual that comes with Python)")
     source = data.add_mutually_exclusive_group()
-    source.add_argument("--text", nargs="+", help="text files in UTF-8, each one document")
+    source.add_argument(
+        "--text", nargs="+", help="UTF-8 files: each one document, or each line of a .jsonl"
+    )
     source.add_argument("--dataset", help="a data set on the Hub; its training split is read")
     data.add_argument("--dataset_config", help="which configuration of it")
     data.add_argument("--column", default="text", help="the column that holds the text")
     data.add_argument("--tokenizer", help="use the tokenizer of this folder or repository")
     data.add_argument("--vocab_size", type=at_least(SMALLEST_VOCABULARY), default=4096)
-    data.add_argument("--block_size", type=at_least(2), default=128, help="tokens per block")
-    data.add_argument("--validation", type=share, default=0.05, help="share of blocks kept back")
+    return data
 
 
-def read_documents(args):
+def read_documents(args) -> list[str]:
+    return list(iterate_documents(args))
+
+
+def iterate_documents(args, *, streaming: bool = False) -> Iterator[str]:
+    """One document after the other, which need not fit into memory together."""
     if args.text:
-        return [read_text(path) for path in args.text]
-    if args.dataset:
-        return [row[0] for row in read_dataset(args.dataset, args.dataset_config, [args.column])]
+        for path in args.text:
+            if path.endswith(".jsonl"):
+                yield from iterate_json_lines(path, args.column)
+            else:
+                yield read_text(path)
+    elif args.dataset:
+        yield from iterate_dataset(
+            args.dataset, args.dataset_config, args.column, streaming=streaming
+        )
+    else:
+        yield from read_manual()
+
+
+def read_manual():
     try:
         from pydoc_data.topics import topics
     except ImportError as error:
         raise ProgramError("this Python came without its manual: give --text FILE") from error
-    return list(topics.values())
+    return topics.values()
 
 
 def make_tokenizer(args, documents, checkpoint, **special_tokens):

@@ -2,7 +2,8 @@
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from program import ProgramError
@@ -11,18 +12,33 @@ from hf_tformer.opening import first_line
 
 
 def read_text(path: str | Path) -> str:
-    path = Path(path)
+    with readable(path):
+        text = Path(path).read_text(encoding="utf-8")
+    if not text.strip():
+        raise ProgramError(f"{path} is empty: give a file with text")
+    return text
+
+
+@contextmanager
+def readable(path: str | Path) -> Iterator[None]:
+    """What cannot be read as text is a program's refusal."""
     try:
-        text = path.read_text(encoding="utf-8")
+        yield
     except FileNotFoundError as error:
         raise ProgramError(f"there is no file {path}: check the path") from error
     except UnicodeDecodeError as error:
         raise ProgramError(f"{path} is not UTF-8 text: convert it first") from error
     except OSError as error:
         raise ProgramError(f"{path} cannot be read: {error.strerror}") from error
-    if not text.strip():
-        raise ProgramError(f"{path} is empty: give a file with text")
-    return text
+
+
+def iterate_json_lines(path: str | Path, column: str) -> Iterator[str]:
+    """The column of one line after the other; the file may be larger than memory."""
+    with readable(path), Path(path).open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                row = parse_json(path, number, line)
+                yield pick_columns(path, [row], [column])[0][0]
 
 
 def read_pairs(path: str | Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
@@ -75,6 +91,18 @@ def pick_columns(source: str | Path, rows, columns: Sequence[str]) -> list[tuple
 
 def read_dataset(name: str, config: str | None, columns: Sequence[str]) -> list[tuple[str, ...]]:
     """Tuples of text from the training split of a data set on the Hub."""
+    return pick_columns(name, open_dataset(name, config), columns)
+
+
+def iterate_dataset(
+    name: str, config: str | None, column: str, *, streaming: bool = False
+) -> Iterator[str]:
+    """The column of one row after the other; streamed, they are not stored on this machine."""
+    for row in open_dataset(name, config, streaming=streaming):
+        yield pick_columns(name, [row], [column])[0][0]
+
+
+def open_dataset(name: str, config: str | None, **options: object):
     try:
         from datasets import load_dataset
     except ModuleNotFoundError as error:
@@ -82,7 +110,6 @@ def read_dataset(name: str, config: str | None, columns: Sequence[str]) -> list[
         raise ProgramError(reason) from error
 
     try:
-        rows = load_dataset(name, config, split="train")
+        return load_dataset(name, config, split="train", **options)
     except Exception as error:  # each loader has its own errors; none of them is ours
         raise ProgramError(f"the data set {name} cannot be loaded: {first_line(error)}") from error
-    return pick_columns(name, rows, columns)

@@ -1,51 +1,99 @@
-"""A language model from scratch, on any text.
+"""A language model from scratch, on any text, on one process or many.
 
     python examples/train_language_model.py                       # Python's own manual, in minutes
     python examples/train_language_model.py --text book.txt --output book-model
     python examples/train_language_model.py --dataset roneneldan/TinyStories --report_to tensorboard
     python examples/train_language_model.py --resume              # go on where it was interrupted
+    torchrun --nproc-per-node 4 examples/train_language_model.py --tokens my-tokens --shard 4
+    accelerate launch --config_file examples/accelerate/fsdp2.yaml examples/train_language_model.py
 
-The text is cut into blocks of equal length, the last of which are kept to measure the model by.
-The folder that is written opens with AutoModelForCausalLM and AutoTokenizer.
+The text is cut into rows of equal length, the last of which are kept to measure the model by.
+The folder that is written opens with AutoModelForCausalLM and AutoTokenizer. A run that torchrun
+starts again after a failure goes on from its last checkpoint.
 """
 
 import argparse
 import math
 
 from corpus import END, add_corpus_flags, make_blocks, make_tokenizer, read_documents
-from folders import checkpoint_to_resume, output_folder, publish_folder, save_whole
+from folders import output_folder, publish_folder
 from program import ProgramError, run
-from training import add_training_flags, training_arguments
+from reporting import Reporter
+from scaling import (
+    add_scale_flags,
+    checkpoint_of_run,
+    folder_to_open,
+    goes_on,
+    make_settings,
+    open_model,
+    read_layout,
+    read_tokens,
+    refusals,
+    save_end,
+    write_start,
+)
+from training import add_training_flags
 
 from hf_tformer.opening import open_pretrained
 
 
 def main():
     args = parse_arguments()
-    with output_folder(args.output, args.resume):
-        train(args)
+    with refusals():
+        from hf_tformer.scale import choose_device, joined_processes, process_rank
+
+        launch, layout = read_layout(args)
+        with output_folder(args.output, goes_on(args)):
+            with joined_processes(choose_device(launch)):
+                train(args, launch, layout)
+            if process_rank() == 0:
+                show_and_publish(args, layout)
 
 
-def train(args):
-    checkpoint = checkpoint_to_resume(args.output) if args.resume else None
-    documents = read_documents(args)
-    tokenizer = make_tokenizer(args, documents, checkpoint)
-    training, validation = make_blocks(args, documents, tokenizer)
-    training, validation = with_labels(training), with_labels(validation)
-    model = build_model(args, tokenizer, checkpoint)
-    trainer = make_trainer(args, model, tokenizer, training, validation)
-    if trainer.is_world_process_zero():
+def train(args, launch, layout):
+    from hf_tformer.scale import Meter, process_rank
+    from hf_tformer.scale import train as train_model
+    from hf_tformer.scale.together import first_alone
+
+    checkpoint = checkpoint_of_run(args)
+    source = folder_to_open(args.output) if checkpoint else None
+    tokenizer, training, validation = read_rows(args, source)
+    config = make_config(args, tokenizer, source)
+    layout.refuse(config)
+    settings = make_settings(args, launch, layout, len(training))
+    is_first = process_rank() == 0
+    report = Reporter(args.report_to, args.output, is_first)
+    if not checkpoint:
+        first_alone(lambda: write_start(args, config, tokenizer))
+    model = open_model(args, launch, layout, settings.bf16)
+    if is_first:
         print(
             f"{model.num_parameters() / 1e6:.1f} M parameters, {len(tokenizer)} tokens in the "
             f"vocabulary, {len(training)} blocks to learn from, {len(validation)} to measure by"
         )
-    trainer.train(resume_from_checkpoint=checkpoint)
-    loss = trainer.evaluate()["eval_loss"]
-    if not trainer.is_world_process_zero():
-        return  # of several processes, the first one saves
-    print(f"\nvalidation loss {loss:.3f}, perplexity {math.exp(loss):.1f}")
-    save_whole(args.output, trainer.model, tokenizer)
-    print(f"saved: {args.output}\n\n{write_sample(args, trainer.model, tokenizer)}")
+    row_length = len(training[0]["input_ids"])
+    meter = Meter(config, row_length, model.device, layout.processes, args.peak_flops)
+    places = {"folder": args.output, "checkpoint": checkpoint}
+    loss = train_model(
+        model, training, validation, layout, settings, report=report, meter=meter, **places
+    )
+    report.close()
+    save_end(args.output, model, tokenizer)
+    if is_first:
+        print(f"\nvalidation loss {loss:.3f}, perplexity {math.exp(loss):.1f}")
+        print(f"saved: {args.output}")
+
+
+def show_and_publish(args, layout):
+    """What one process does alone in the end."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    if layout.is_whole:
+        model = AutoModelForCausalLM.from_pretrained(args.output)
+        tokenizer = AutoTokenizer.from_pretrained(args.output)
+        print(f"\n{write_sample(args, model, tokenizer)}")
+    else:  # more than one process may be able to hold
+        print(f'\npython examples/generate.py {args.output} "{args.prompt}" shows what it writes')
     if args.push_to_hub:
         print(publish_folder(args.output, args.push_to_hub).url)
 
@@ -69,29 +117,43 @@ def parse_arguments():
     sizes.add_argument("--dropout", type=float, default=0.1)
 
     add_training_flags(parser, "language-model", epochs=5, learning_rate=1e-3)
+    add_scale_flags(parser)
     parser.add_argument("--prompt", default="The ", help="how the sample at the end begins")
     return parser.parse_args()
 
 
+def read_rows(args, source):
+    """The tokenizer, the rows to learn from, and those to measure by."""
+    if args.tokens:
+        return read_tokens(args, source)
+    documents = read_documents(args)
+    tokenizer = make_tokenizer(args, documents, source and str(source))
+    training, validation = make_blocks(args, documents, tokenizer)
+    return tokenizer, with_labels(training), with_labels(validation)
+
+
 def with_labels(blocks):
-    return [{"input_ids": block, "labels": block} for block in blocks]
+    import torch
+
+    tensors = map(torch.tensor, blocks)
+    return [{"input_ids": block, "labels": block} for block in tensors]
 
 
-def build_model(args, tokenizer, checkpoint):
+def make_config(args, tokenizer, source):
+    """That of the run which goes on; else the flags say the sizes."""
     from huggingface_hub.errors import StrictDataclassError
-    from transformers import AutoConfig, set_seed
+    from transformers import AutoConfig
 
-    from hf_tformer import TformerDecoderConfig, TformerDecoderForCausalLM
+    from hf_tformer import TformerDecoderConfig
 
-    set_seed(args.seed)
-    if checkpoint:
-        return TformerDecoderForCausalLM(open_pretrained(AutoConfig, checkpoint))
+    if source:
+        return open_pretrained(AutoConfig, str(source))
     heads, key_heads = args.num_attention_heads, args.num_key_value_heads
     if key_heads is None:
         key_heads = heads if heads % 2 else heads // 2
     try:
-        config = TformerDecoderConfig(
-            vocab_size=len(tokenizer),
+        return TformerDecoderConfig(
+            vocab_size=math.ceil(len(tokenizer) / args.vocab_multiple) * args.vocab_multiple,
             hidden_size=args.hidden_size,
             intermediate_size=args.intermediate_size or round(args.hidden_size * 8 / 3 / 32) * 32,
             num_hidden_layers=args.num_hidden_layers,
@@ -103,25 +165,6 @@ def build_model(args, tokenizer, checkpoint):
             pad_token_id=tokenizer.pad_token_id,
         )
     except (ValueError, StrictDataclassError) as error:
-        raise ProgramError(str(error)) from error
-    return TformerDecoderForCausalLM(config)
-
-
-def make_trainer(args, model, tokenizer, training, validation):
-    from transformers import Trainer, default_data_collator
-
-    # use_cache is what Trainer writes into the configuration; no step makes a cache.
-    arguments = training_arguments(args, prediction_loss_only=True, use_cache=True)
-    try:
-        return Trainer(
-            model=model,
-            args=arguments,
-            train_dataset=training,
-            eval_dataset=validation,
-            data_collator=default_data_collator,
-            processing_class=tokenizer,
-        )
-    except (ValueError, RuntimeError, ImportError) as error:  # no such reporter
         raise ProgramError(str(error)) from error
 
 

@@ -152,6 +152,41 @@ class Saving:
             (self.place / name).unlink(missing_ok=True)
 
 
+class Preparing:
+    """The folder of tokens appears whole or not at all."""
+
+    def __init__(self, place):
+        from corpus import train_tokenizer
+
+        self.place = place / "prepared"
+        self.documents = [f"document {number} of many: " + "text " * 50 for number in range(300)]
+        self.tokenizer = train_tokenizer(self.documents, 300, {})
+        self.place.mkdir()
+
+    def run(self):
+        from hf_tformer.scale import write_tokens
+
+        settings = {"shard_tokens": 5000, "validation": 20}
+        write_tokens(self.documents, self.tokenizer, self.place / "tokens", **settings)
+
+    def learn(self):
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # threads do not survive a fork
+        self.run()
+        self.whole = files_of(self.place)
+
+    def look(self):
+        found = files_of(self.place)
+        shown = {name: digest for name, digest in found.items() if ".partial" not in name}
+        assert shown in ({}, self.whole), f"neither whole nor absent: {sorted(shown)}"
+        return "whole" if shown else "absent"
+
+    def rests(self):
+        return list(self.place.glob(".*"))
+
+    def clear(self):
+        shutil.rmtree(self.place / "tokens", ignore_errors=True)
+
+
 def alone(work, after=None, number=None):
     """Runs the work in a process of its own, killed after so many seconds; how long it took."""
     began = time.perf_counter()
@@ -198,7 +233,8 @@ def kill(work, count):
 if __name__ == "__main__":
     name, count, place = sys.argv[1:]
     random.seed(int(os.environ.get("SEED", "0")))
-    work = {"convert": Converting, "publish": Publishing, "save": Saving}[name](Path(place))
+    works = {"convert": Converting, "prepare": Preparing, "publish": Publishing, "save": Saving}
+    work = works[name](Path(place))
     print(json.dumps(kill(work, int(count))))
     sys.stdout.flush()
     os._exit(0)

@@ -7,7 +7,12 @@ import pytest
 import torch
 from families import BACKENDS, DECODER, SEQ2SEQ, random_rows
 from parity import randomise
-from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    DynamicCache,
+    PreTrainedModel,
+)
 from transformers.masking_utils import eager_mask
 from transformers.utils.output_capturing import OutputRecorder
 
@@ -288,6 +293,17 @@ def test_the_call_that_vllm_makes_reaches_attention_and_returns_hidden_states():
     )
     torch.testing.assert_close(output[0][0], expected[0], **CLOSE)
     assert [len(shapes) for shapes in seen.values()] == [1, 1]
+
+
+def test_an_engine_that_serves_decoders_is_told_what_to_do_with_an_encoder_decoder(monkeypatch):
+    """As it builds the model; its own message would be about an argument of some method."""
+    monkeypatch.setattr(
+        PreTrainedModel, "_check_and_adjust_attn_implementation", lambda self, name, **_: name
+    )
+    config = SEQ2SEQ.config()
+    config._attn_implementation = "vllm"
+    with pytest.raises(ValueError, match=r"'tformer_seq2seq', and vllm serves no .*ctranslate2"):
+        SEQ2SEQ.base_class(config)
 
 
 def test_vllm_can_read_the_call_of_the_backend_and_its_scale_in_the_source():

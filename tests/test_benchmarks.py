@@ -154,7 +154,7 @@ def test_a_contestant_of_its_own_process_runs_when_it_is_asked_and_is_still_betw
         tokens = run.outcome(None)["tokens"]
         run.call()
         assert torch.equal(run.outcome(None)["tokens"], tokens)
-        about = Path(f"/proc/{run.close.__self__.process.pid}/stat")
+        about = Path(f"/proc/{run.close.__self__.processes[0].pid}/stat")
         deadline = time.monotonic() + 5
         while about.read_text().split()[2] != "T":  # stopped, as soon as the signal arrives
             assert time.monotonic() < deadline
@@ -176,6 +176,7 @@ def test_a_contestant_of_its_own_process_runs_when_it_is_asked_and_is_still_betw
         ("t5", "256 wide, 3+3 layers, 4 beams, batch 16"),
         ("loading", "from_pretrained"),
         ("conversion", "Llama"),
+        pytest.param("scale", "DDP", marks=pytest.mark.slow),
     ],
 )
 def test_a_benchmark_runs_from_the_command_to_its_figures(name, text, tmp_path, capsys):

@@ -236,6 +236,13 @@ def test_a_head_takes_the_same_step_however_the_batch_is_accumulated(head, label
     torch.testing.assert_close(*weights)
 
 
+def test_the_body_of_a_masked_language_model_opens_alone_without_complaint(tmp_path):
+    ENCODER.build(tie_word_embeddings=False).save_pretrained(tmp_path)
+    _, report = ENCODER.base_class.from_pretrained(tmp_path, output_loading_info=True)
+    assert not report["unexpected_keys"]
+    assert not report["missing_keys"]
+
+
 def test_heads_load_from_a_masked_language_model_and_keep_its_body(tmp_path):
     ENCODER.build().save_pretrained(tmp_path)
     body = ENCODER.model_class.from_pretrained(tmp_path).model.state_dict()

@@ -51,9 +51,12 @@ def test_killed_work_is_whole_or_absent_and_leaves_nothing(work, tmp_path):
     kill_often(work, 21, tmp_path)
 
 
+KILLS = [("convert", 200), ("publish", 200), ("save", 100), ("prepare", 100)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("work", "count"), [("convert", 200), ("publish", 200), ("save", 100)])
-def test_five_hundred_kills_leave_nothing_half_done(work, count, tmp_path):
+@pytest.mark.parametrize(("work", "count"), KILLS)
+def test_many_kills_leave_nothing_half_done(work, count, tmp_path):
     print(work, kill_often(work, count, tmp_path))
 
 

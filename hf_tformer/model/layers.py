@@ -218,3 +218,34 @@ def plan_for(model: nn.Module, plan: dict) -> dict:
     real = (name for name, module in model.named_modules() if not isinstance(module, nn.Identity))
     names = {name.replace("layers.0.", "layers.*.") for name in real}
     return {pattern: style for pattern, style in plan.items() if pattern in names}
+
+
+class TiesBeforeSharding:
+    """Makes tied tables one parameter before transformers shards them, and not only afterwards.
+
+    Afterwards each would be padded for itself where the processes do not divide its rows: from the
+    second step on, one of them would keep what it was loaded with, without an error.
+    """
+
+    @classmethod
+    def maybe_distribute_model(cls, model, distributed_config, *mesh):
+        if distributed_config is not None and distributed_config.fsdp_size > 1:
+            pairs = model.all_tied_weights_keys.items()
+            tied = {name.rpartition(".")[0] for pair in pairs for name in pair}
+            if distributed_config.tp_size > 1 and tied & model.tp_plan.keys():
+                refuse_to_cut(model, distributed_config.fsdp_size * distributed_config.tp_size)
+            else:  # the root shards what no entry names, all users of a table together
+                model.tie_weights(recompute_mapping=False)
+                plan = model.fsdp_plan.items()
+                model._fsdp_plan = {name: style for name, style in plan if name not in tied}
+        return super().maybe_distribute_model(model, distributed_config, *mesh)
+
+
+def refuse_to_cut(model, parts: int) -> None:
+    """Tied tables that are cut both ways stay two parameters: nothing may be padded."""
+    if rest := model.config.vocab_size % parts:
+        raise ValueError(
+            f"vocab_size is {model.config.vocab_size}, and tied tables cannot be cut into "
+            f"fsdp_size x tp_size = {parts} unequal parts: add {parts - rest} tokens by "
+            "resize_token_embeddings(), or set one of the sizes to 1"
+        )

@@ -10,6 +10,8 @@ time and turns them into gradients before the next.
 import torch
 from torch import nn
 
+from .vocabulary import SplitVocabulary, WholeVocabulary, is_fully_sharded, is_split, own_part
+
 CHUNK_TOKENS = 512  # fewer slow the matrix products down, more only cost memory
 
 
@@ -74,15 +76,19 @@ def loss_arguments(config, kwargs: dict) -> dict:
 def is_readable(head):
     """Whether the head's weight is all there is to it.
 
-    Adapters, quantisers, offloading and sharding put something in its place or around its call:
-    then only calling it is right.
+    Adapters, quantisers and offloading put something in its place or around its call: then only
+    calling it is right. So does sharding, but its ends are known: FSDP has gathered the weight by
+    now, together with that of the norm before it; tensor parallel processes hold some rows each.
     """
     attributes = vars(head)
     # torch has no public way to ask for hooks. Where these names are gone, the head is called.
-    hooks = ("_forward_hooks", "_forward_pre_hooks")
-    is_hooked = any(attributes.get(name, True) for name in hooks)
-    is_plain = type(head) is nn.Linear and type(head.weight) in (nn.Parameter, torch.Tensor)
-    return is_plain and not is_hooked and "forward" not in attributes
+    hooks = [attributes.get(name, "unknown") for name in ("_forward_hooks", "_forward_pre_hooks")]
+    is_hooked = any(len(found) > is_fully_sharded(head) for found in hooks)
+    is_linear = type(head) is nn.Linear or is_fully_sharded(head)
+    # A plain weight is called as its class says, a split one as transformers' plan does.
+    is_plain = type(head.weight) in (nn.Parameter, torch.Tensor) and "forward" not in attributes
+    is_planned = is_split(head.weight) and "forward" in attributes
+    return is_linear and not is_hooked and (is_plain or is_planned)
 
 
 def sum_logits(logits, labels, ignore_index, label_smoothing, z_loss):
@@ -103,13 +109,30 @@ def sum_logits(logits, labels, ignore_index, label_smoothing, z_loss):
 def sum_unprojected(logits, labels, ignore_index, label_smoothing, z_loss):
     """The same sum, and nothing larger than a chunk of logits on the way to it."""
     hidden_states = logits.hidden_states.flatten(0, -2)  # [batch, seq, hidden] → [tokens, hidden]
-    labels = labels.to(hidden_states.device).long()
     inputs = (hidden_states, logits.weight, logits.bias)
+    labels = labels.to(hidden_states.device).long()
+    settings = (labels, ignore_index, label_smoothing, z_loss, product_dtype(hidden_states))
+    if is_split(logits.weight):
+        return sum_split(inputs, settings)
+    return LinearCrossEntropy.apply(chunked_cross_entropy, *inputs, *settings, needed(inputs))
+
+
+@torch.compiler.disable  # processes talk to each other within
+def sum_split(inputs, settings):
+    """The same where the processes hold some rows of the projection each."""
+    words = SplitVocabulary(inputs[1].device_mesh, len(inputs[1]))
+    inputs = own_part(*inputs)
+
+    def compute(*arguments):
+        return cross_entropy_by_chunks(words, *arguments)
+
+    return LinearCrossEntropy.apply(compute, *inputs, *settings, needed(inputs))
+
+
+def needed(inputs):
+    """By which of them the gradient is wanted."""
     is_learning = torch.is_grad_enabled()
-    needed = [is_learning and tensor is not None and tensor.requires_grad for tensor in inputs]
-    return LinearCrossEntropy.apply(
-        *inputs, labels, ignore_index, label_smoothing, z_loss, product_dtype(hidden_states), needed
-    )
+    return [is_learning and tensor is not None and tensor.requires_grad for tensor in inputs]
 
 
 def product_dtype(hidden_states):
@@ -125,8 +148,8 @@ class LinearCrossEntropy(torch.autograd.Function):
     them in place and can therefore be gone once."""
 
     @staticmethod
-    def forward(ctx, *arguments):
-        total, *gradients = chunked_cross_entropy(*arguments)
+    def forward(ctx, compute, *arguments):
+        total, *gradients = compute(*arguments)
         ctx.save_for_backward(*gradients)
         return total
 
@@ -135,9 +158,9 @@ class LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx, scale):
         scaled = (
             gradient.mul_(scale) if needed else None
-            for gradient, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[:3], strict=True)
+            for gradient, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[1:4], strict=True)
         )
-        return *scaled, None, None, None, None, None, None
+        return None, *scaled, None, None, None, None, None, None
 
 
 def unused_name():
@@ -159,6 +182,27 @@ def unused_name():
 def chunked_cross_entropy(
     hidden_states, weight, bias, labels, ignore_index, label_smoothing, z_loss, dtype, needed
 ):
+    """`cross_entropy_by_chunks` where this process has all words."""
+    return cross_entropy_by_chunks(
+        WholeVocabulary(len(weight)),
+        *(hidden_states, weight, bias, labels),
+        *(ignore_index, label_smoothing, z_loss, dtype, needed),
+    )
+
+
+@chunked_cross_entropy.register_fake
+def describe_results(
+    hidden_states, weight, bias, labels, ignore_index, label_smoothing, z_loss, dtype, needed
+):
+    exact = torch.promote_types(dtype, torch.float32)
+    inputs = (hidden_states, weight, bias)
+    gradients = zeros_like_needed(inputs, needed, exact)
+    return hidden_states.new_zeros((), dtype=exact), *as_stored(gradients, inputs)
+
+
+def cross_entropy_by_chunks(
+    words, hidden_states, weight, bias, labels, ignore_index, label_smoothing, z_loss, dtype, needed
+):
     """The sum of the cross entropies, and its gradients by hidden states, weight and bias.
 
     Products are taken in `dtype`, all sums in float32 at least. What is not needed is empty.
@@ -174,7 +218,7 @@ def chunked_cross_entropy(
             states = hidden_states[tokens].to(dtype)
             logits = project_into(states, table, offset, buffer[: len(states)])
             total += turn_into_gradients(
-                logits, labels[tokens], ignore_index, label_smoothing, z_loss
+                words, logits, labels[tokens], ignore_index, label_smoothing, z_loss
             )
             gradients = logits
             if needed[2]:
@@ -185,16 +229,6 @@ def chunked_cross_entropy(
             if needed[1]:
                 add_product(by_weight, gradients.t(), states)
     return total, *as_stored((by_states, by_weight, by_bias), (hidden_states, weight, bias))
-
-
-@chunked_cross_entropy.register_fake
-def describe_results(
-    hidden_states, weight, bias, labels, ignore_index, label_smoothing, z_loss, dtype, needed
-):
-    exact = torch.promote_types(dtype, torch.float32)
-    inputs = (hidden_states, weight, bias)
-    gradients = zeros_like_needed(inputs, needed, exact)
-    return hidden_states.new_zeros((), dtype=exact), *as_stored(gradients, inputs)
 
 
 def zeros_like_needed(tensors, needed, dtype):
@@ -219,23 +253,23 @@ def chunks(labels, ignore_index):
     return [slice(start, start + CHUNK_TOKENS) for start in range(0, len(labels), CHUNK_TOKENS)]
 
 
-def turn_into_gradients(logits, labels, ignore_index, label_smoothing, z_loss):
+def turn_into_gradients(words, logits, labels, ignore_index, label_smoothing, z_loss):
     """The summed loss of some tokens, whose logits are overwritten with its gradient by them."""
     is_counted = (labels != ignore_index)[:, None]
     counted = is_counted.to(logits.dtype)
-    labels = labels[:, None].where(is_counted, 0)
-    losses = (label_smoothing - 1) * logits.gather(1, labels)
+    labels, is_here = words.place(labels[:, None], is_counted)
+    losses = (label_smoothing - 1) * words.total(logits.gather(1, labels).where(is_here, 0))
     if label_smoothing:
-        losses -= label_smoothing * logits.mean(-1, keepdim=True)
-    largest = logits.amax(-1, keepdim=True)
-    sums = logits.sub_(largest).exp_().sum(-1, keepdim=True)
+        losses -= label_smoothing / words.size * words.total(logits.sum(-1, keepdim=True))
+    largest = words.largest(logits.amax(-1, keepdim=True))
+    sums = words.total(logits.sub_(largest).exp_().sum(-1, keepdim=True))
     log_sums = largest + sums.log()
     losses += log_sums + z_loss * log_sums.square()
 
     logits.mul_(counted * (1 + 2 * z_loss * log_sums) / sums)  # softmax, zero where ignored
     if label_smoothing:
-        logits.sub_(counted * (label_smoothing / logits.shape[-1]))
-    logits.scatter_add_(1, labels, counted * (label_smoothing - 1))
+        logits.sub_(counted * (label_smoothing / words.size))
+    logits.scatter_add_(1, labels, is_here.to(logits.dtype) * (label_smoothing - 1))
     return losses.where(is_counted, 0).sum()
 
 

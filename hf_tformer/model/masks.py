@@ -2,6 +2,7 @@
 """What becomes of a padding mask [batch, past + seq] before transformers' functions finish it."""
 
 import torch
+from transformers.masking_utils import find_packed_sequence_indices
 from transformers.utils.generic import is_flash_attention_requested
 
 
@@ -19,6 +20,23 @@ def unless_packed(attention_mask, position_ids, past_key_values):
     if not may_be_packed or not is_padding_mask(attention_mask) or torch.compiler.is_compiling():
         return attention_mask
     return None if attention_mask.all() else attention_mask
+
+
+def refuse_packed_batch(config, attention_mask, position_ids, boundaries):
+    """Packed texts in several rows: flash attention looks for them in a batch of one only.
+
+    In a larger one it has to be told their `boundaries` (cu_seq_lens_q), of all rows laid end to
+    end; without them the texts of a row would see each other.
+    """
+    if not is_flash_attention_requested(config) or boundaries is not None:
+        return
+    if position_ids is None or attention_mask is not None or torch.compiler.is_compiling():
+        return
+    if len(position_ids) > 1 and find_packed_sequence_indices(position_ids) is not None:
+        raise ValueError(
+            f"packed texts stand in a batch of {len(position_ids)}, and flash attention keeps them "
+            "apart only in a batch of one: pack them into one row, or give cu_seq_lens_q"
+        )
 
 
 def mask_unwritten_keys(config, attention_mask, inputs_embeds, past_key_values):

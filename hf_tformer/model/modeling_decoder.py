@@ -30,6 +30,7 @@ from .configuration_decoder import TformerDecoderConfig
 from .layer_types import layer_type, window_of
 from .layers import (
     Layer,
+    TiesBeforeSharding,
     build_dropout,
     embedding_scale,
     initialise,
@@ -38,7 +39,12 @@ from .layers import (
 )
 from .linear_bias import build_linear_bias
 from .losses import Unprojected, causal_language_model_loss, loss_arguments, needs_logits
-from .masks import ignore_padding, mask_unwritten_keys, unless_packed
+from .masks import (
+    ignore_padding,
+    mask_unwritten_keys,
+    refuse_packed_batch,
+    unless_packed,
+)
 from .norms import optional_norm, unchanged
 from .positions import build_positions, count_positions
 from .rotations import build_rotations, own_rotation
@@ -62,7 +68,7 @@ class TformerDecoderLayer(Layer):
         self.own_rotation = own_rotation(config, kind, layer_idx)
 
 
-class TformerDecoderPreTrainedModel(PreTrainedModel):
+class TformerDecoderPreTrainedModel(TiesBeforeSharding, PreTrainedModel):
     """What transformers needs to know to load, shard, initialise and observe the family."""
 
     config: TformerDecoderConfig
@@ -136,6 +142,8 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
             self.config, attention_mask, inputs_embeds, past_key_values
         )
         attention_mask = unless_packed(attention_mask, position_ids, past_key_values)
+        boundaries = kwargs.get("cu_seq_lens_q")
+        refuse_packed_batch(self.config, attention_mask, position_ids, boundaries)
         masks = self.prepare_masks(attention_mask, inputs_embeds, position_ids, past_key_values)
         if position_ids is None:
             past_length = 0 if past_key_values is None else past_key_values.get_seq_length()

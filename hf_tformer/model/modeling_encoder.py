@@ -27,7 +27,7 @@ from transformers.modeling_outputs import (
 from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
-from transformers.utils.generic import is_flash_attention_requested, merge_with_config_defaults
+from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import SelfAttention
@@ -35,6 +35,7 @@ from .configuration_encoder import TformerEncoderConfig
 from .layer_types import layer_type, window_of
 from .layers import (
     Layer,
+    TiesBeforeSharding,
     build_activation,
     build_dropout,
     embedding_scale,
@@ -42,7 +43,7 @@ from .layers import (
     plan_for,
 )
 from .losses import Unprojected, language_model_loss, loss_arguments, needs_logits
-from .masks import is_padding_mask, unless_packed
+from .masks import is_padding_mask, refuse_packed_batch, unless_packed
 from .norms import build_norm, optional_norm, unchanged
 from .positions import build_positions, count_positions
 from .relative_bias import build_relative_bias
@@ -89,17 +90,11 @@ def prepare_mask(config, kind, attention_mask, inputs_embeds, documents):
     )
 
 
-def find_documents(config, attention_mask, position_ids):
+def find_documents(attention_mask, position_ids):
     """The number of the packed text of each token [batch, seq], or None where nothing is packed."""
     if position_ids is None or attention_mask is not None:
         return None
-    documents = find_packed_sequence_indices(position_ids)
-    if documents is not None and is_flash_attention_requested(config) and len(documents) > 1:
-        raise ValueError(
-            f"packed texts stand in a batch of {len(documents)}, and flash attention keeps them "
-            "apart only in a batch of one: pack them into one row"
-        )
-    return documents
+    return find_packed_sequence_indices(position_ids)
 
 
 def build_types(config):
@@ -110,7 +105,7 @@ def build_types(config):
     return None
 
 
-class TformerEncoderPreTrainedModel(PreTrainedModel):
+class TformerEncoderPreTrainedModel(TiesBeforeSharding, PreTrainedModel):
     """What transformers needs to know to load, shard, initialise and observe the family."""
 
     config: TformerEncoderConfig
@@ -136,6 +131,8 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
     """Token ids to hidden states."""
 
     layer_class = TformerEncoderLayer
+    # Vectors are asked of folders of masked language models; vLLM stops at weights it cannot place.
+    _keys_to_ignore_on_load_unexpected = [r"^transform\.", r"^lm_head\."]
 
     def __init__(self, config: TformerEncoderConfig):
         super().__init__(config)
@@ -175,7 +172,9 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         attention_mask = unless_packed(attention_mask, position_ids, None)
-        documents = find_documents(self.config, attention_mask, position_ids)
+        boundaries = kwargs.get("cu_seq_lens_q")
+        refuse_packed_batch(self.config, attention_mask, position_ids, boundaries)
+        documents = find_documents(attention_mask, position_ids)
         if position_ids is None:
             length, device = inputs_embeds.shape[1], inputs_embeds.device
             position_ids = count_positions(attention_mask, length, 0, device)

@@ -36,10 +36,11 @@ class OffsetNorm(RMSNorm):
 
     def forward(self, hidden_states):
         exact = torch.promote_types(hidden_states.dtype, torch.float32)
-        weight = 1 + self.weight.to(exact)
         states = hidden_states.to(exact)
-        normalised = nn.functional.rms_norm(states, weight.shape, weight, self.eps)
-        return normalised.to(hidden_states.dtype)
+        # vLLM puts an RMSNorm of its own where a forward only calls rms_norm, and would read the
+        # weight without the 1.
+        normalised = nn.functional.rms_norm(states, self.weight.shape, eps=self.eps)
+        return (normalised * (1 + self.weight.to(exact))).to(hidden_states.dtype)
 
 
 class NormOfAllHeads(nn.Module):

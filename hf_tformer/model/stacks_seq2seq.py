@@ -19,7 +19,14 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import SelfAttention
 from .configuration_seq2seq import TformerSeq2SeqConfig
 from .cross_attention import SELF_ATTENTION_ONLY, CrossAttention, PackedKeys
-from .layers import Layer, build_dropout, build_output, embedding_scale, initialise
+from .layers import (
+    Layer,
+    TiesBeforeSharding,
+    build_dropout,
+    build_output,
+    embedding_scale,
+    initialise,
+)
 from .masks import is_padding_mask, mask_unwritten_keys
 from .norms import optional_norm
 from .positions import build_positions, build_rotation, count_positions, count_visible
@@ -75,7 +82,7 @@ class TformerSeq2SeqDecoderLayer(Layer):
         return hidden_states
 
 
-class TformerSeq2SeqPreTrainedModel(PreTrainedModel):
+class TformerSeq2SeqPreTrainedModel(TiesBeforeSharding, PreTrainedModel):
     """What transformers needs to know to load, shard, initialise and observe the family."""
 
     config: TformerSeq2SeqConfig

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 
 from accelerate import ParallelismConfig
 
-
-class LaunchError(ValueError):
-    """Why a run cannot be what its launcher asks for, in one sentence."""
+from .errors import TrainingError
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ def read_launch(environment: Mapping[str, str] = os.environ) -> Launch:
     for variable, (values, field) in FOLLOWED.items():
         value = environment.get(variable, values[0])
         if value.lower() not in [followed.lower() for followed in values]:
-            raise LaunchError(
+            raise TrainingError(
                 f"{field} ({variable}={value}) of the accelerate configuration cannot be followed: "
                 f"give {' or '.join(values)}, or leave the field away"
             )
@@ -75,7 +73,7 @@ def asked_layout(environment: Mapping[str, str]) -> tuple[int | None, ...]:
         try:
             asked = ParallelismConfig()
         except ValueError as error:
-            raise LaunchError(f"the accelerate configuration: {error}") from error
+            raise TrainingError(f"the accelerate configuration: {error}") from error
         if asked.total_size > 1:
             return asked.dp_replicate_size, asked.dp_shard_size, asked.tp_size
     if is_true(environment, "ACCELERATE_USE_FSDP"):

@@ -12,13 +12,10 @@ import torch.distributed as dist
 import transformers
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from transformers import DistributedConfig, PreTrainedModel
+from transformers import DistributedConfig, PreTrainedConfig, PreTrainedModel
 
+from .errors import TrainingError
 from .launching import Launch
-
-
-class LayoutError(ValueError):
-    """Why a model cannot be laid out like this, in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class Layout:
     def __post_init__(self):
         for name, size in dataclasses.asdict(self).items():
             if size < 1:
-                raise LayoutError(f"{name} is {size}: give 1 or more")
+                raise TrainingError(f"{name} is {size}: give 1 or more")
 
     @property
     def processes(self) -> int:
@@ -64,13 +61,26 @@ class Layout:
             return model_class.from_pretrained(folder).to(device)
         return model_class.from_pretrained(folder, distributed_config=self.sizes(bf16))
 
+    def refuse(self, config: PreTrainedConfig) -> None:
+        """Refuses a model that would not be trained as one process trains it.
+
+        transformers shards a table before it ties the head to it. Where the shards are unequal,
+        torch then keeps two copies, and what is learned reaches one of them.
+        """
+        parts = self.shard * self.tensor
+        if self.shard > 1 and config.tie_word_embeddings and config.vocab_size % parts:
+            raise TrainingError(
+                f"vocab_size is {config.vocab_size}, and {parts} parts of a table that is tied to "
+                f"the head have to be equal: give a multiple of {parts}, or untie the head"
+            )
+
     def sizes(self, bf16: bool) -> DistributedConfig:
         sizes = {"fsdp_size": self.shard, "tp_size": self.tensor, "fsdp_mixed_precision": bf16}
         if self.replicate > 1:
             sizes["dp_replicate_size"] = self.replicate
         known = {field.name for field in dataclasses.fields(DistributedConfig)}
         if unknown := sizes.keys() - known:
-            raise LayoutError(
+            raise TrainingError(
                 f"transformers {transformers.__version__} has no {', '.join(unknown)}: install a "
                 "later one, or choose another layout"
             )
@@ -87,7 +97,7 @@ def choose_layout(
     """The layout that flags name, or the launcher, or neither: then each process holds a copy."""
     flags, launched = (replicate, shard, tensor), (launch.replicate, launch.shard, launch.tensor)
     if any(flags) and any(launched):
-        raise LayoutError(
+        raise TrainingError(
             "--replicate, --shard and --tensor name a layout, and so does the accelerate "
             "configuration: leave one of them away"
         )
@@ -95,7 +105,7 @@ def choose_layout(
     shards, parts = shards or 1, parts or 1
     layout = Layout(copies or max(1, process_count() // (shards * parts)), shards, parts)
     if layout.processes != process_count():
-        raise LayoutError(
+        raise TrainingError(
             f"{layout.replicate} copies in {layout.shard} shards, each layer in {layout.tensor} "
             f"parts, take {layout.processes} processes, and there are {process_count()}: start as "
             "many as the layout takes"

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from .errors import TrainingError
+
 
 @dataclass(frozen=True)
 class RowOrder:
@@ -22,9 +24,9 @@ class RowOrder:
 
     def __post_init__(self):
         if self.rows_per_step < 1:
-            raise ValueError(f"rows_per_step is {self.rows_per_step}: a step takes at least one")
+            raise TrainingError(f"rows_per_step is {self.rows_per_step}: a step takes at least one")
         if self.rows < self.rows_per_step:
-            raise ValueError(
+            raise TrainingError(
                 f"there are {self.rows} rows and a step takes {self.rows_per_step}: give more "
                 "text, shorter rows, or fewer rows per step"
             )

@@ -1,0 +1,82 @@
+"""Training steps of two processes, beside one with their threads and beside Llama in their layout.
+
+A step reads the same texts in all of them: forward, backward, the exchange of gradients, and the
+optimizer. Both models are opened by transformers in the layout; only DDP is torch's.
+"""
+
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from transformers import DistributedConfig
+
+from .decoding import llama_pair
+from .measure import OURS, Run, Workload
+from .peers import OUR_CLASSES, random_ids
+
+ALONE = f"{OURS}, one process of two threads"
+LAYOUTS = {"DDP": DistributedConfig(), "FSDP2": DistributedConfig(fsdp_size=2)}
+
+
+def scale(settings):
+    """Of two processes, the first of its row counts: each of them takes half of the texts."""
+    rows, length = settings.pick((8, 256), (2, 12))
+    sizes = {"hidden_size": 512, "intermediate_size": 1376, "num_attention_heads": 8}
+    changes = settings.pick({**sizes, "num_hidden_layers": 8, "vocab_size": 16000}, {})
+    pair = llama_pair(settings, 19, **changes)
+    ids = random_ids(pair.sizes["vocab_size"], rows, length, settings)
+    for name, layout in LAYOUTS.items():
+        yield Workload(
+            f"{name} on 2 processes, {rows} × {length} tokens",
+            {
+                OURS: lambda layout=layout: step(pair.ours, layout, ids),
+                "LlamaForCausalLM": lambda layout=layout: step(pair.theirs, layout, ids),
+                ALONE: lambda: step(pair.ours, None, ids),
+            },
+            {"LlamaForCausalLM": 1.0},
+            apart=True,
+            processes={OURS: 2, "LlamaForCausalLM": 2},
+        )
+
+
+def step(model, layout, ids):
+    rank, processes = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if processes > 1:
+        model = laid_out(model, layout)
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    mine = ids[rank::processes]
+
+    def call():
+        loss = model(input_ids=mine, labels=mine).loss  # texts of one length: means of means
+        loss.backward()
+        gradients = [p.grad for p in model.parameters()]
+        norm = torch.stack([whole(g.norm()) for g in gradients]).norm()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach(), norm
+
+    def outcome(result):
+        loss, norm = result
+        if processes > 1:
+            dist.all_reduce(loss)
+        return {"loss": loss / processes, "norm of all gradients": norm}
+
+    return Run(call, outcome)
+
+
+def laid_out(model, layout):
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)  # each process its own: later only the first would save
+        dist.init_process_group("gloo")
+        if layout.fsdp_size == 1:
+            return DistributedDataParallel(model)
+        kind = OUR_CLASSES.get(type(model).__name__, type(model))
+        return kind.from_pretrained(folder, distributed_config=layout)
+
+
+def whole(tensor):
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -1,0 +1,67 @@
+"""The end of a run: its model as an ordinary folder, whatever the layout."""
+
+import copy
+import re
+from pathlib import Path
+from typing import Protocol
+
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.nn.parallel import DistributedDataParallel
+from transformers import PreTrainedModel
+
+from ..unfinished import unfinished_folder
+from .checkpoint_folders import CheckpointError
+from .together import TogetherError, first_alone, number_of_this_process
+
+GATHERED = StateDictOptions(full_state_dict=True, cpu_offload=True)
+SAVING = re.compile(r"\.saving-\w{8}")
+MARK = "config.json"  # moved into place last: what has it is a model
+
+
+class Savable(Protocol):
+    def save_pretrained(self, folder: Path) -> object: ...
+
+
+def save_folder(model: nn.Module, folder: str | Path, *parts: Savable) -> None:
+    """Saves a model, and `parts` such as its tokenizer, so that `from_pretrained` opens the folder.
+
+    All processes call it. The first one gathers the weights in the memory of its processor and
+    writes. A model that is too large for that: `save_pretrained(folder,
+    distributed_checkpoint=True)`, then `consolidate_distributed_checkpoint` of transformers.
+    """
+    folder = Path(folder)
+    whole = gathered_model(model)
+    try:
+        first_alone(lambda: write(folder, (whole, *parts)))
+    except TogetherError as error:
+        raise CheckpointError(
+            f"the model was not saved in {folder} ({error}): make room there or choose another "
+            "folder"
+        ) from error
+
+
+def gathered_model(model: nn.Module) -> PreTrainedModel | None:
+    """A model with all weights of a sharded one, for the first process; None for the others."""
+    weights = get_model_state_dict(model, options=GATHERED)
+    if number_of_this_process() != 0:
+        return None
+    original = model.module if isinstance(model, DistributedDataParallel) else model
+    config = copy.deepcopy(original.config)
+    config.distributed_config = None
+    whole = type(original).from_pretrained(
+        None, config=config, state_dict=weights, dtype=original.dtype
+    )
+    if original.can_generate():
+        whole.generation_config = original.generation_config
+    return whole
+
+
+def write(folder: Path, parts: tuple[Savable, ...]) -> None:
+    """Beside, and moved at the end: the folder shows a whole model or none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with unfinished_folder(folder, ".saving-", "", SAVING) as saving:
+        for part in parts:
+            part.save_pretrained(saving)
+        for path in sorted(saving.iterdir(), key=lambda path: path.name == MARK):
+            path.replace(folder / path.name)

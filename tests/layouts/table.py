@@ -1,0 +1,66 @@
+"""Which head is trained in which layout, and why not in the others."""
+
+from dataclasses import dataclass, field
+
+from . import heads
+
+# Tied tables that are cut both ways have to be divisible: tie_before_sharding() in layers.py.
+DIVISIBLE = {"vocab_size": 104}
+
+
+@dataclass
+class Layout:
+    """`way` names who lays the model out; sizes are those of transformers' DistributedConfig."""
+
+    name: str
+    way: str
+    replicate: int = 1
+    shard: int = 1
+    tensor: int = 1
+    stages: int = 1
+    schedule: str | None = None
+    changes: dict = field(default_factory=dict)
+
+    @property
+    def copies(self):
+        """How many processes have rows of their own."""
+        return self.replicate * self.shard
+
+    @property
+    def processes(self):
+        return self.copies * self.tensor * self.stages
+
+
+LAYOUTS = (
+    Layout("replicated by 2", "replicate", replicate=2),
+    Layout("replicated by 4", "replicate", replicate=4),
+    Layout("sharded directly by 2", "shard", shard=2),
+    Layout("sharded directly by 4", "shard", shard=4),
+    Layout("sharded by 2", "plans", shard=2),
+    Layout("sharded by 4", "plans", shard=4),
+    Layout("tensor parallel by 2", "plans", tensor=2),
+    Layout("tensor parallel by 4", "plans", tensor=4),
+    Layout("sharded and tensor parallel by 2", "plans", shard=2, tensor=2, changes=DIVISIBLE),
+    Layout("replicated and sharded by 2", "plans", replicate=2, shard=2),
+    *(
+        Layout(f"{stages} stages, {name}", "stages", stages=stages, schedule=name, changes=layers)
+        for stages, layers in ((2, {"num_hidden_layers": 3}), (4, {"num_hidden_layers": 5}))
+        for name in ("GPipe", "1F1B")
+    ),
+)
+by_name = {layout.name: layout for layout in LAYOUTS}
+
+WHY_NOT = {
+    ("stages", "seq2seq"): "every layer of the second stack reads what the first wrote, which no "
+    "stage of torch's schedules hands on: Stage() refuses it",
+}
+CELLS = [(layout, name) for layout in LAYOUTS for name in heads.by_name]
+
+
+def why_not(layout, name):
+    """Why a head is not trained in a layout, in a sentence; None where it is."""
+    head = heads.by_name[name]
+    for (way, field_name), reason in WHY_NOT.items():
+        if layout.way == way and field_name in (name, head.family.name):
+            return reason
+    return None
