@@ -1,6 +1,6 @@
 """What torch itself sends in a step, in one process that stands for one of many.
 
-    python plan_traffic.py REPLICATE,SHARD,TENSOR,CHECKPOINTED,FAMILY,TIED ...
+    python plan_traffic.py REPLICATE,SHARD,TENSOR,CHECKPOINTED,LOGITS,FAMILY,TIED ...
 
 prints a line of JSON for each case: bytes by collective, and the numbers of the parameters that
 the process holds. Under torchrun the group is gloo's, else torch's own fake one, which sends
@@ -61,7 +61,7 @@ class SentBytes(TorchDispatchMode):
 
 
 def run(case):
-    replicate, shard, tensor, checkpointed, name, tied = case.split(",")
+    replicate, shard, tensor, checkpointed, logits, name, tied = case.split(",")
     layout = StagedLayout(int(replicate), int(shard), int(tensor))
     family = next(family for family in FAMILIES if family.name == name)
     model = family.build(**sizes(tied == "True"))
@@ -73,7 +73,7 @@ def run(case):
         opened.activation_checkpointing_enable()
     ids = torch.randint(3, 101, (ROWS, LENGTH))
     with SentBytes() as sent:
-        called(ids, labels=ids, return_logits=True).loss.backward()
+        called(ids, labels=ids, return_logits=logits == "True").loss.backward()
     held = [getattr(p, "to_local", lambda p=p: p)().numel() for p in opened.parameters()]
     return {"case": case, "sent": sent.totals, "numbers": sum(held)}
 

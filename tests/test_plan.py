@@ -126,10 +126,11 @@ def live_peak(family, config, recipe):
 
 def test_bytes_and_sizes_are_those_of_the_real_layouts():
     cases = [
-        (1, 8, 1, True, "decoder", True),
-        (2, 4, 1, False, "encoder", False),
-        (1, 4, 2, True, "decoder", False),
-        (2, 2, 2, False, "decoder", True),
+        (1, 8, 1, True, False, "decoder", True),
+        (2, 4, 1, False, True, "encoder", False),
+        (1, 4, 2, True, True, "decoder", True),
+        (1, 8, 1, False, False, "seq2seq", True),
+        (2, 2, 2, False, False, "encoder", False),
     ]
     assert_traffic(cases, [sys.executable])
 
@@ -146,11 +147,12 @@ def assert_traffic(cases, command):
         assert answer == {**answer, **planned_answer(*case)}, case
 
 
-def planned_answer(replicate, shard, tensor, checkpointed, name, tied):
+def planned_answer(replicate, shard, tensor, checkpointed, logits, name, tied):
     family = next(family for family in FAMILIES if family.name == name)
     model = skeleton_of(family.build(**plan_traffic.sizes(tied)).config)
     layout = StagedLayout(replicate, shard, tensor)
-    options = {"precision": "float32", "is_checkpointed": checkpointed}
+    options = {"is_checkpointed": checkpointed, "has_all_logits": logits}
+    options["precision"] = "float32"
     recipe = Recipe(plan_traffic.LENGTH, plan_traffic.ROWS, **options)
     sent = Counter()
     for found in step_traffic(model, layout, recipe):
@@ -193,6 +195,7 @@ def test_a_layout_that_cannot_be_says_why(folder, capsys):
     status, out, _ = plan(folder, "--memory", "0.0001", capsys=capsys)
     assert status == 1
     assert "DDP 8: a device needs 0.00" in out
+    assert "and has 0.0001" in out
     assert "TP 8: num_attention_heads is" in out
 
 

@@ -79,12 +79,12 @@ def test_resident_memory_is_what_was_planned(folders, sizes, tie, has_all_logits
 )
 def test_bytes_are_those_that_gloo_sends(layouts):
     cases = [
-        (*layout, checkpointed, name, tied)
+        (*layout, checkpointed, logits, name, tied)
         for layout in layouts
-        for checkpointed, name, tied in (
-            (False, "decoder", True),
-            (True, "decoder", False),
-            (True, "encoder", True),
+        for checkpointed, logits, name, tied in (
+            (False, True, "decoder", True),
+            (True, True, "decoder", False),
+            (True, False, "encoder", True),
         )
     ]
     replicate, shard, tensor = layouts[0]

@@ -140,7 +140,7 @@ def bytes_sent(collective: Collective, layout: StagedLayout) -> float:
 def too_much(peak: int, memory: float) -> str:
     if peak <= memory:
         return ""
-    return f"a device needs {peak / GB:.3g} GB and has {memory / GB:.3g}"
+    return f"a device needs {peak / GB:,.4g} GB and has {memory / GB:,.4g}"
 
 
 def layouts(devices: int, node: int) -> Iterator[StagedLayout]:

@@ -156,7 +156,7 @@ class Holdings:
         self.gradients = self.weights + buckets
         self.is_added = parts > 1  # to the gradients of the part before
         self.standing = self.gradients if self.is_added else buckets
-        units = units_of(model) if layout.is_sharded else []
+        units = units_of(model, layout.tensor) if layout.is_sharded else []
         self.units: dict[str, Unit] = {unit.place: unit for unit in units}
 
     def numbers(self, name: str) -> int:

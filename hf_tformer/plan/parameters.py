@@ -3,7 +3,8 @@
 Tensor parallel styles are those of the model's own plan. Fully sharded units are made as
 transformers makes them: a unit for each layer and for the input table, which are freed after use
 and gathered again for the way back; one for the last norm and the head, which is kept; and all the
-rest. Units are made before tables are tied, so a tied one is gathered once for each of its names.
+rest. A tied table is gathered with the norm, and where its rows are cut as well, once more by the
+rest under its other name.
 """
 
 import math
@@ -78,7 +79,7 @@ def distinct_parameters(model: "PreTrainedModel") -> list[Parameter]:
     return [known[name] for name, _ in model.named_parameters()]
 
 
-def units_of(model: "PreTrainedModel") -> list[Unit]:
+def units_of(model: "PreTrainedModel", tensor: int) -> list[Unit]:
     left = parameters_of(model)
     plan = dict(model._fsdp_plan or {})
     head, table = head_and_table(model)
@@ -98,7 +99,8 @@ def units_of(model: "PreTrainedModel") -> list[Unit]:
         units.append(Unit("embed", take(table), 2))
     kept = [take(name) for name, style in plan.items() if style == "keep_full_weight"]
     units.append(Unit("head", sum(kept, ()), 1))
-    units.append(Unit("rest", tuple(left.values()), 1))
+    names = left if tensor > 1 else {name for name, _ in model.named_parameters()}
+    units.append(Unit("rest", tuple(left[name] for name in left if name in names), 1))
     return [unit for unit in units if unit.parameters]
 
 

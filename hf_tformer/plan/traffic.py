@@ -18,6 +18,7 @@ from .skeleton import stacks_of
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+SUMS_OF_LOSS = 3  # of each token, in float32: see hf_tformer/model/losses.py
 PASSES = {"all-gather": 1, "reduce-scatter": 1, "all-reduce": 2}
 
 
@@ -57,7 +58,7 @@ def shard_traffic(
     """Weights are gathered for each part, gradients reduced for each, and then between copies."""
     precision = PRECISIONS[recipe.precision]
     gathered = reduced = shared = 0
-    for unit in units_of(model):
+    for unit in units_of(model, layout.tensor):
         whole = layout.shard * unit.numbers(layout.tensor, layout.shard)
         gathered += unit.gathers * whole * precision.computed
         reduced += whole * precision.reduced
@@ -74,17 +75,23 @@ def tensor_traffic(
     model: "PreTrainedModel", tensor: int, recipe: Recipe
 ) -> dict[tuple[str, str], int]:
     """Forward, hidden states are summed behind each layer that is cut by rows; on the way back,
-    their gradients before each that is cut by columns."""
+    their gradients before each that is cut by columns. Logits are gathered, or else a few numbers
+    of each token summed."""
     rounds = count_sums(model)
-    size = recipe.rows * recipe.row_length * computed_bytes(recipe)
+    tokens = recipe.rows * recipe.row_length
+    size = tokens * computed_bytes(recipe)
     states = size * model.config.hidden_size
     sums = rounds["rowwise"] + rounds["table"] + rounds["colwise"]
     if recipe.is_checkpointed:
         sums += rounds["rowwise"] - last_sums(model)
     words = tensor * -(-model.get_output_embeddings().weight.shape[0] // tensor)
+    if recipe.has_all_logits:
+        summed, gathered = 0, rounds["head"] * size * words
+    else:
+        summed, gathered = rounds["head"] * SUMS_OF_LOSS * tokens * 4, 0
     return {
-        ("all-reduce", "tensor"): sums * recipe.parts * states,
-        ("all-gather", "tensor"): rounds["head"] * recipe.parts * size * words,
+        ("all-reduce", "tensor"): recipe.parts * (sums * states + summed),
+        ("all-gather", "tensor"): recipe.parts * gathered,
     }
 
 
