@@ -24,6 +24,7 @@ COMMANDS = {
     "publish": Command("hf_tformer.publish.command", "send a folder to the Hub, with a card"),
     "refresh": Command("hf_tformer.refresh.command", "renew the code of a folder or repository"),
     "view": Command("hf_tformer.view.command", "show which token looks at which"),
+    "plan": Command("hf_tformer.plan.command", "say what a training takes of each device"),
     "convert": Command("conversion.__main__", "from another format, and back"),
 }
 

@@ -1,14 +1,31 @@
 """A model without memory: every module and every shape, on the meta device."""
 
+import copy
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from torch import nn
     from transformers import PreTrainedConfig, PreTrainedModel
+
+DEPTHS = ("num_hidden_layers", "encoder_layers", "decoder_layers")
+BY_LAYER = ("layer_types", "no_rope_layers")  # lists with one entry for each layer
 
 
 def skeleton_of(config: "PreTrainedConfig") -> "PreTrainedModel":
     """The language model of a configuration; its weights have shapes and no values."""
     import torch
+
+    with torch.device("meta"):
+        model = auto_class_of(config).from_config(config)
+    for name, parameter in model.named_parameters():
+        if parameter.ndim > 2:  # a token passes through some experts only, nothing here knows which
+            raise ValueError(
+                f"{name} has {parameter.ndim} dimensions, as experts have: plan dense models only"
+            )
+    return model
+
+
+def auto_class_of(config: "PreTrainedConfig") -> type:
     from transformers import (
         MODEL_FOR_CAUSAL_LM_MAPPING,
         AutoModelForCausalLM,
@@ -17,21 +34,30 @@ def skeleton_of(config: "PreTrainedConfig") -> "PreTrainedModel":
     )
 
     if config.is_encoder_decoder:
-        auto_class = AutoModelForSeq2SeqLM
-    elif type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
-        auto_class = AutoModelForCausalLM
-    else:
-        auto_class = AutoModelForMaskedLM
-    with torch.device("meta"):
-        model = auto_class.from_config(config)
-    refuse_experts(model)
-    return model
+        return AutoModelForSeq2SeqLM
+    is_decoder = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
+    return AutoModelForCausalLM if is_decoder else AutoModelForMaskedLM
 
 
-def refuse_experts(model: "PreTrainedModel") -> None:
-    """A token passes through some experts only, which nothing here knows."""
-    for name, parameter in model.named_parameters():
-        if parameter.ndim > 2:
-            raise ValueError(
-                f"{name} has {parameter.ndim} dimensions, as experts have: plan dense models only"
-            )
+def stacks_of(model: "PreTrainedModel") -> "dict[str, nn.ModuleList]":
+    """The lists of layers by their names, such as model.layers."""
+    from torch import nn
+
+    names = set(model._no_split_modules or ())
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList) and module and type(module[0]).__name__ in names
+    }
+
+
+def shallow(config: "PreTrainedConfig", most: int) -> "PreTrainedConfig":
+    """The same with at most so many layers in a stack."""
+    config = copy.deepcopy(config)
+    for name in DEPTHS:
+        if hasattr(config, name):
+            setattr(config, name, min(getattr(config, name), most))
+    for name in BY_LAYER:
+        if getattr(config, name, None):
+            setattr(config, name, getattr(config, name)[:most])
+    return config

@@ -1,0 +1,39 @@
+"""The layouts in which so many devices can train a model."""
+
+from dataclasses import dataclass
+
+from hf_tformer.scale.layout import Layout
+
+
+@dataclass(frozen=True)
+class StagedLayout(Layout):
+    """The same with layers in `stages`, which pass hidden states on to one another.
+
+    The parts of a layer lie side by side on neighbouring devices, then shards, copies, and stages.
+    """
+
+    stages: int = 1
+
+    @property
+    def processes(self) -> int:
+        return super().processes * self.stages
+
+    @property
+    def is_sharded(self) -> bool:
+        """Parts of layers are replicated as shards are, by transformers."""
+        return self.data_size > 1 and not self.is_whole
+
+    def __str__(self) -> str:
+        """Such as `HSDP 8 x 4, TP 2`."""
+        names = []
+        if self.stages > 1:
+            names.append(f"PP {self.stages}")
+        if self.is_sharded and self.replicate > 1:
+            names.append(f"HSDP {self.replicate} x {self.shard}")
+        elif self.shard > 1:
+            names.append(f"FSDP2 {self.shard}")
+        elif self.replicate > 1:
+            names.append(f"DDP {self.replicate}")
+        if self.tensor > 1:
+            names.append(f"TP {self.tensor}")
+        return ", ".join(names) or "one device"

@@ -1,0 +1,189 @@
+"""What each stretch of a training step adds to memory: measured on tensors that hold nothing.
+
+A model of three layers runs forward and backward under torch's fake tensors. They have the shapes
+and take the operations of real ones, so the model's own code says what it keeps for the way back,
+whatever its configuration, backend and precision are. The layers of a stack are alike: the middle
+one of the three stands for all but the first and the last.
+"""
+
+import functools
+import itertools
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from .live import LiveBytes
+from .parameters import head_and_table
+from .skeleton import auto_class_of, shallow, skeleton_of, stacks_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+MEASURED_LAYERS = 3
+BETWEEN, HEAD = "between", "head"  # the head and the loss, forward and back
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a device computes: so many rows at once, of so many tokens each."""
+
+    rows: int
+    row_length: int
+    dtype: torch.dtype = torch.float32  # of the weights that are computed with
+    is_autocast: bool = False  # products in bfloat16, the weights as they are
+    is_checkpointed: bool = False  # layers keep their inputs alone, and are computed again
+    tensor: int = 1  # parts of each layer, of which this device has one
+    backend: str = "sdpa"
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """From one place of a step to the next, `times` times over.
+
+    `place` is a stack of layers, the head, or "between" them. `peak` and `change` are bytes above
+    what was held at its beginning: the most in between, and what is held more at its end.
+    `finished` names the parameters whose gradients it completes; they are in `peak` alone.
+    """
+
+    place: str
+    is_backward: bool
+    peak: int
+    change: int
+    finished: tuple[str, ...] = ()
+    times: int = 1
+
+
+class Recorder:
+    """Marks the places of a step by hooks, and ends a stretch at each."""
+
+    def __init__(self, model: "PreTrainedModel"):
+        self.memory = LiveBytes([*model.parameters(), *model.buffers()])
+        self.stretches: list[Stretch] = []
+        self.finished: dict[str, int] = {}
+        self.is_backward = False
+        self.level = 0
+        for stack, layers in stacks_of(model).items():
+            for layer in layers:
+                self.watch(layer, stack)
+            self.watch_output(layers[-1])
+        self.watch(model.get_output_embeddings(), HEAD)
+        for name, parameter in model.named_parameters():
+            parameter.register_post_accumulate_grad_hook(functools.partial(self.finish, name))
+
+    def watch(self, module: nn.Module, place: str) -> None:
+        """Its beginning on the way forward is the end of its way back."""
+
+        def begin(module, inputs, options):
+            if not self.is_backward:  # layers that are computed again
+                self.end(BETWEEN)
+                inputs[0].register_hook(lambda gradient: self.end(place))
+
+        def end(module, inputs, output):
+            if not self.is_backward and place != HEAD:
+                self.end(place)
+
+        module.register_forward_pre_hook(begin, with_kwargs=True)
+        module.register_forward_hook(end)
+
+    def watch_output(self, module: nn.Module) -> None:
+        def end(module, inputs, output):
+            if not self.is_backward:
+                output.register_hook(lambda gradient: self.end(BETWEEN))
+
+        module.register_forward_hook(end)
+
+    def finish(self, name: str, parameter: nn.Parameter) -> None:
+        self.finished[name] = parameter.grad.nbytes
+
+    def end(self, place: str) -> None:
+        live, highest = self.memory.mark()
+        change = live - self.level - sum(self.finished.values())
+        names = tuple(self.finished)
+        self.stretches.append(Stretch(place, self.is_backward, highest - self.level, change, names))
+        self.level = live
+        self.finished.clear()
+
+
+def measure_stretches(config: "PreTrainedConfig", way: Way) -> list[Stretch]:
+    """Of one forward and backward pass, in order; the loss is made of all logits."""
+    whole = skeleton_of(config)
+    depths = {name: len(layers) for name, layers in stacks_of(whole).items()}
+    config = part_of(shallow(config, MEASURED_LAYERS), way.tensor, whole.tp_plan)
+    options = {"dtype": way.dtype, "attn_implementation": way.backend}
+    with FakeTensorMode():
+        model = auto_class_of(config).from_config(config, **options).train()
+        if way.tensor > 1:
+            cut_ends(model, way.tensor)
+        if way.is_checkpointed:
+            enable = getattr(model, "activation_checkpointing_enable", None)
+            (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+        ids = torch.zeros(way.rows, way.row_length, dtype=torch.long)
+        recorder = Recorder(model)
+        with recorder.memory:
+            with torch.autocast("cpu", torch.bfloat16, enabled=way.is_autocast):
+                loss = model(ids, labels=ids, use_cache=False).loss
+            recorder.is_backward = True
+            loss.backward()
+            recorder.end(BETWEEN)
+    stretches = [found for found in recorder.stretches if found.peak or found.finished]
+    return repeat_middle(stretches, depths)
+
+
+def repeat_middle(stretches: list[Stretch], depths: dict[str, int]) -> list[Stretch]:
+    """`depths` are those of the stacks; of each run of layers the second stands for the others."""
+    result = []
+    for _, run in itertools.groupby(stretches, key=lambda found: (found.place, found.is_backward)):
+        run = list(run)
+        if len(run) == MEASURED_LAYERS:
+            run[1] = replace(run[1], times=depths[run[1].place] - 2)
+        result += run
+    return result
+
+
+def part_of(config: "PreTrainedConfig", tensor: int, plan: dict[str, str]) -> "PreTrainedConfig":
+    """What one of so many devices computes of each layer: its share of heads and inner values."""
+    cut = {name.rpartition(".")[2] for name, style in plan.items() if style == "colwise"}
+    shares = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
+    shares["up_proj"] = "intermediate_size"
+    # A head size that is not said would follow from the number of heads.
+    head_dim = getattr(config, "head_dim", None)
+    config.head_dim = head_dim or config.hidden_size // config.num_attention_heads
+    for module, name in shares.items():
+        value = getattr(config, name, None)
+        if module not in cut or value is None:
+            continue
+        if value % tensor:
+            raise ValueError(f"{name} is {value}, which {tensor} devices cannot share evenly")
+        setattr(config, name, value // tensor)
+    return config
+
+
+def cut_ends(model: "PreTrainedModel", tensor: int) -> None:
+    """The table and the head in so many parts, where the plan cuts them."""
+    head, table = head_and_table(model)
+    is_tied = model.get_submodule(head).weight is model.get_submodule(table).weight
+    dtype = model.dtype
+    if table in model.tp_plan:
+        words, size = model.get_submodule(table).weight.shape
+        model.set_submodule(table, nn.Embedding(math.ceil(words / tensor), size, dtype=dtype))
+    if head in model.tp_plan:
+        model.set_submodule(head, PartialHead(model.get_submodule(head), tensor))
+        if is_tied:
+            model.get_submodule(head).weight = model.get_submodule(table).weight
+
+
+class PartialHead(nn.Linear):
+    """One of so many parts of a head; its outputs are gathered with those of the others."""
+
+    def __init__(self, head: nn.Linear, tensor: int):
+        outputs, has_bias = math.ceil(head.out_features / tensor), head.bias is not None
+        super().__init__(head.in_features, outputs, has_bias, dtype=head.weight.dtype)
+        self.words, self.tensor = head.out_features, tensor
+
+    def forward(self, states):
+        parts = super().forward(states)
+        return torch.cat([parts] * self.tensor, dim=-1)[..., : self.words]
