@@ -43,7 +43,7 @@ test-newest: .venv-newest/ready ## the quick tests, on the newest transformers a
 
 # These files alone: the other tests import what the environment of the engines does not have.
 test-engines: .venv-engines/ready ## the tests that need ctranslate2, vLLM and sentence-transformers
-	.venv-engines/bin/python -m pytest -n 0 -m engine tests/test_engines.py tests/runtimes/test_page.py $(ARGS)
+	.venv-engines/bin/python -m pytest -n 0 -m engine tests/test_engines.py tests/test_servers.py tests/runtimes/test_page.py $(ARGS)
 
 # As one process: each runtime takes all cores for itself.
 test-runtimes: .venv-runtimes/ready ## the tests that need the runtimes that we export to

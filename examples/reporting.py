@@ -62,4 +62,8 @@ def make_tracker(name: str, folder: Path):
     PartialState()  # by which trackers find out who is the first process
     tracker_class = LOGGER_TYPE_TO_CLASS[name]
     place = {"logging_dir": os.environ.get("TENSORBOARD_LOGGING_DIR", str(folder / "runs"))}
-    return tracker_class(folder.name, **(place if tracker_class.requires_logging_directory else {}))
+    tracker = tracker_class(
+        folder.name, **(place if tracker_class.requires_logging_directory else {})
+    )
+    tracker.start()
+    return tracker

@@ -9,7 +9,9 @@
 The same command with `--resume_from_checkpoint last` goes on where it was interrupted. Besides its
 own options, which come first, it takes all of transformers' Seq2SeqTrainingArguments:
 `--report_to tensorboard`, `--push_to_hub`, `--bf16`, `--torch_compile`, ...
-The folder that is written opens with AutoModelForSeq2SeqLM and AutoTokenizer.
+Under torchrun and `accelerate launch` it trains on many processes, with the losses of one. The
+tokens of a data set, or of its folder, are files that are read where they are needed: give many
+pairs in this way. The folder that is written opens with AutoModelForSeq2SeqLM and AutoTokenizer.
 What it needs besides the package: `pip install '.[train]'` in the folder above this one.
 """
 
@@ -23,18 +25,17 @@ from pathlib import Path
 import torch
 from data import read_text
 from program import ProgramError, run
-from transformers import (
-    DataCollatorForSeq2Seq,
-    HfArgumentParser,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
-)
+from scaled_trainer import ScaledTrainer
+from tqdm import tqdm
+from transformers import DataCollatorForSeq2Seq, HfArgumentParser, Seq2SeqTrainingArguments
 
 from hf_tformer import last_complete_checkpoint, paper_training_arguments
 from hf_tformer.opening import first_line, open_pretrained
 from hf_tformer.training import is_complete
 
 try:
+    from datasets import Dataset, Features, Sequence, Value, disable_progress_bars, load_dataset
+    from datasets.utils import are_progress_bars_disabled
     from dates import Pair, date_pairs
     from sacrebleu import corpus_bleu
 except ModuleNotFoundError as error:
@@ -123,15 +124,23 @@ class ModelArguments:
 class TrainingArguments(Seq2SeqTrainingArguments):
     _argument_group_name = "training, in transformers' own words"
 
+    peak_flops: float | None = option(
+        "what a device computes, FLOPs per second, for its utilisation; common GPUs are known"
+    )
+
 
 def main(argv=None):
     data, sizes, training = parse_arguments(argv)
     checkpoint = find_checkpoint(training)
-    pairs = read_pairs(data)
+    if training.disable_tqdm or training.process_index:
+        disable_progress_bars()
+    with training.main_process_first():  # the others find what it stored
+        pairs = read_pairs(data)
     tokenizer = make_tokenizer(data, pairs["train"], checkpoint)
     model = build_model(data, sizes, training, tokenizer, checkpoint)
-    rows = {split: encode(pairs[split], tokenizer) for split in pairs}
-    rows["train"] = leave_out_long(rows["train"], data.max_length)
+    with training.main_process_first():
+        rows = {split: encode(pairs[split], tokenizer) for split in pairs}
+        rows["train"] = leave_out_long(rows["train"], data.max_length)
     trainer = make_trainer(training, model, tokenizer, rows)
     if trainer.is_world_process_zero():
         print(
@@ -212,14 +221,22 @@ def read_pairs(data):
     elif any(value for name, value in vars(data).items() if name.endswith("_file")):
         splits = read_files(data)
     else:
-        return date_pairs(data.number_of_dates)
+        splits = date_pairs(data.number_of_dates)
+        return {split: as_dataset(splits[split]) for split in splits}
     if "validation" not in splits:
         kept = max(1, round(VALIDATION_SHARE * len(splits["train"])))
-        splits["validation"] = splits["train"][-kept:]
-        splits["train"] = splits["train"][:-kept]
-    if not splits["train"]:
+        first = len(splits["train"]) - kept
+        splits["validation"] = splits["train"].select(range(first, first + kept))
+        splits["train"] = splits["train"].select(range(first))
+    if not len(splits["train"]):
         raise ProgramError("there is a single pair, and one is needed to measure by: give more")
     return splits
+
+
+def as_dataset(pairs):
+    return Dataset.from_dict(
+        {name: [getattr(pair, name) for pair in pairs] for name in Pair._fields}
+    )
 
 
 def read_files(data):
@@ -251,16 +268,11 @@ def read_parallel_files(*paths):
                 raise ProgramError(
                     f"line {number} of {path} is empty: remove it and the one it belongs to"
                 )
-    return [Pair(source.strip(), target.strip()) for source, target in zip(*sides, strict=True)]
+    pairs = zip(*sides, strict=True)
+    return as_dataset([Pair(source.strip(), target.strip()) for source, target in pairs])
 
 
 def read_dataset(data):
-    try:
-        from datasets import load_dataset
-    except ModuleNotFoundError as error:
-        reason = "data sets need datasets: run `pip install 'hf-tformer[train]'`"
-        raise ProgramError(reason) from error
-
     name = data.dataset_name
     try:
         loaded = load_dataset(name, data.dataset_config_name).flatten()
@@ -280,13 +292,15 @@ def pick_columns(name, split, rows, data):
                 f"the data set {name} has no column {column}: choose --source_column and "
                 f"--target_column among {', '.join(rows.column_names)}"
             )
-        for number, text in enumerate(rows[column]):
+        texts = tqdm(rows[column], f"Reading {column}", disable=are_progress_bars_disabled())
+        for number, text in enumerate(texts):
             if not isinstance(text, str) or not text.strip():
                 raise ProgramError(
                     f"row {number} of {column} in the split {split} of {name} is {text!r}: it has "
                     "to be a sentence"
                 )
-    return [Pair(*pair) for pair in zip(*(rows[column] for column in columns), strict=True)]
+    sides = dict(zip(columns, ("source", "target"), strict=True))
+    return rows.select_columns([*columns]).rename_columns(sides)
 
 
 def make_tokenizer(data, pairs, checkpoint):
@@ -295,7 +309,13 @@ def make_tokenizer(data, pairs, checkpoint):
         from transformers import AutoTokenizer
 
         return open_pretrained(AutoTokenizer, checkpoint)
-    return train_tokenizer([text for pair in pairs for text in pair[:2]], data.vocab_size)
+    return train_tokenizer(sentences_of(pairs), data.vocab_size)
+
+
+def sentences_of(pairs):
+    for batch in pairs.iter(1000):
+        for pair in zip(batch["source"], batch["target"], strict=True):
+            yield from pair
 
 
 def train_tokenizer(sentences, vocab_size):
@@ -316,7 +336,7 @@ def train_tokenizer(sentences, vocab_size):
         special_tokens=[*SPECIAL.values()],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
-    bpe.train_from_iterator(sentences, trainer, length=len(sentences))
+    bpe.train_from_iterator(sentences, trainer)
     end = SPECIAL["eos_token"]
     bpe.post_processor = TemplateProcessing(
         single=f"$A {end}", special_tokens=[(end, bpe.token_to_id(end))]
@@ -371,23 +391,36 @@ def model_fields(sizes):
 
 
 def encode(pairs, tokenizer):
-    sources, targets = (tokenizer([pair[side] for pair in pairs])["input_ids"] for side in (0, 1))
-    return [
-        {"input_ids": source, "labels": target}
-        for source, target in zip(sources, targets, strict=True)
-    ]
+    """The ids of each pair. Those of a data set lie in a file; others are few enough for memory."""
+
+    def tokenise(batch):
+        sources, targets = (tokenizer(batch[side])["input_ids"] for side in ("source", "target"))
+        return {"input_ids": sources, "labels": targets}
+
+    ids = Sequence(Value("int32"))
+    return pairs.map(
+        tokenise,
+        batched=True,
+        remove_columns=pairs.column_names,
+        features=Features({"input_ids": ids, "labels": ids}),
+        desc="Tokenizing",
+    )
 
 
 def leave_out_long(rows, max_length):
-    kept = [row for row in rows if max(map(len, row.values())) <= max_length]
-    if not kept:
+    def is_short(sources, targets):
+        return [max(map(len, pair)) <= max_length for pair in zip(sources, targets, strict=True)]
+
+    columns = ["input_ids", "labels"]
+    kept = rows.filter(is_short, batched=True, input_columns=columns, desc="Leaving out long pairs")
+    if not len(kept):
         raise ProgramError(f"every pair has more than --max_length {max_length} tokens: raise it")
     if len(kept) < len(rows):
         print(f"{len(rows) - len(kept)} pairs longer than {max_length} tokens are left out")
     return kept
 
 
-class Trainer(Seq2SeqTrainer):
+class Trainer(ScaledTrainer):
     """Measures each pair once: several processes fill their last batches up with the first pairs
     again, and Seq2SeqTrainer would count these."""
 
@@ -447,7 +480,7 @@ def measure(trainer, split, pairs, rows):
     answers = decode(result.predictions, trainer.processing_class)
     by_language = defaultdict(list)
     for pair, answer in zip(pairs, answers, strict=True):
-        by_language[pair.language].append((answer, pair.target))
+        by_language[pair.get("language")].append((answer, pair["target"]))
     return [
         f"  {language}  {share(found):6.1%} of {len(found)} exactly right"
         for language, found in sorted(by_language.items())

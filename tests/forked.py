@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-LIMIT = timedelta(seconds=120)  # who waits longer has lost somebody
+LIMIT = timedelta(minutes=10)  # who waits longer has lost somebody
 
 
 def in_processes(count, work, *arguments):
@@ -26,7 +26,7 @@ def start(rank, count, folder, work, arguments):
         return process
     status = 1
     try:
-        signal.alarm(int(LIMIT.total_seconds()) + 60)
+        signal.alarm(3600)
         with joined(rank, count, folder):
             work(*arguments)
         status = 0

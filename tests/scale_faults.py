@@ -114,7 +114,7 @@ def what_is_saved_in_the_background_is_the_model_of_that_moment(folder):
 
 def the_newest_are_kept_and_rests_are_removed(folder):
     def litter():
-        for name in ("checkpoint-1.partial", "checkpoint-9.partial", "checkpoint-mine"):
+        for name in ("checkpoint-1.partial", "checkpoint-9.partial", "checkpoint-my.partial"):
             (folder / name).mkdir(parents=True)
             (folder / name / "file").write_text("text")
         (folder / "checkpoint-notes.txt").write_text("text")
@@ -123,7 +123,7 @@ def the_newest_are_kept_and_rests_are_removed(folder):
     model = DECODER.build()
     for step in (5, 10, 15):
         save_checkpoint(folder, step, model, keep=2)
-    others = ["checkpoint-mine", "checkpoint-notes.txt"]
+    others = ["checkpoint-my.partial", "checkpoint-notes.txt"]
     assert names(folder) == ["checkpoint-10", "checkpoint-15", *others]
     save_checkpoint(folder, 10, model, keep=1)  # a run that went back
     assert names(folder) == ["checkpoint-10", "checkpoint-15", *others]
@@ -176,6 +176,26 @@ def damage_is_seen_and_the_one_before_is_taken(folder):
     assert load_checkpoint(last_checkpoint(folder / "run"), model) == {"step": 2}
 
 
+def a_parameter_that_had_no_gradient_has_no_state(folder):
+    def make():
+        model = torch.nn.ModuleList(torch.nn.Linear(3, 3, bias=False) for _ in range(2))
+        return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+    def step(model, optimizer, both):
+        sum(part(torch.ones(3)).sum() for part in model[: 1 + both]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    model, optimizer = make()
+    step(model, optimizer, both=False)
+    save_checkpoint(folder, 1, model, optimizer)
+    read, its_optimizer = make()
+    load_checkpoint(folder / "checkpoint-1", read, its_optimizer)
+    step(model, optimizer, both=True)
+    step(read, its_optimizer, both=True)
+    torch.testing.assert_close(read.state_dict(), model.state_dict(), rtol=0, atol=0)
+
+
 def another_model_is_refused_by_the_name_of_a_parameter(folder):
     save_checkpoint(folder, 1, DECODER.build())
     for fields, said in (
@@ -219,6 +239,7 @@ CASES = (
     the_newest_are_kept_and_rests_are_removed,
     a_step_that_is_saved_again_takes_the_place_of_the_first,
     damage_is_seen_and_the_one_before_is_taken,
+    a_parameter_that_had_no_gradient_has_no_state,
     another_model_is_refused_by_the_name_of_a_parameter,
     a_folder_that_is_not_shared_is_refused,
     wrong_arguments_are_refused,

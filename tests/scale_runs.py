@@ -17,10 +17,10 @@ from forked import in_processes
 from torch.distributed.tensor import DTensor
 
 from hf_tformer.scale import (
+    CheckpointWriter,
     Layout,
     last_checkpoint,
     load_checkpoint,
-    save_checkpoint,
     save_folder,
 )
 
@@ -130,10 +130,11 @@ def write_run(place, family, name):
     """Two steps, a checkpoint, the folder of an end, and the losses of two more steps."""
     run = Run(place, family, LAYOUTS[name])
     run.train(2)
-    save_checkpoint(place / name, 2, run.model, run.optimizer, {"step": 2})
-    save_folder(run.called, place / f"{name}, saved")
     state = run.state()
-    losses = run.train(2)
+    with CheckpointWriter(place / name, in_background=True) as writer:
+        writer.save(2, run.model, run.optimizer, {"step": 2})
+        save_folder(run.called, place / f"{name}, saved")
+        losses = run.train(2)
     if os.environ["RANK"] == "0":
         torch.save({"state": state, "losses": losses}, place / f"{name}.pt")
 

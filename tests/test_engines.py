@@ -14,6 +14,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 from families import DECODER, ENCODER, SEQ2SEQ, random_rows, until_end
+from leaves import ARCHITECTURES, backend_of
 from parity import randomise
 from parity_encoder import CASES
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -237,15 +238,30 @@ OWN_FOLDERS = {
         "logit_scale": 0.5,
         "scale_embedding": True,
     },
+    "Gemma": {**WIDE, **ARCHITECTURES["decoder"]["Gemma"]},
+    "OLMo": {**WIDE, **ARCHITECTURES["decoder"]["OLMo"]},
+    "side by side, scaled branches": {
+        **WIDE,
+        "norm_type": "layernorm_unbiased",
+        "parallel_residual": "shared",
+        "residual_multiplier": 0.3,
+    },
 }
 
 
 @pytest.mark.parametrize("name", OWN_FOLDERS)
 def test_vllm_serves_our_folder_with_the_code_it_brings(serve, tmp_path, name):
-    model = DECODER.build(**OWN_FOLDERS[name])
+    model = DECODER.build(backend_of(OWN_FOLDERS[name]), **OWN_FOLDERS[name])
     model.save_pretrained(tmp_path / "ours")
     found = serve(tmp_path / "ours", model_impl="transformers", trust_remote_code=True)
     assert found == DECODER.generate(model, ROWS, **GREEDY)
+
+
+def test_vllm_refuses_what_it_would_leave_out_of_the_scores(serve, tmp_path):
+    bloom = {"score_bias": "alibi", "position_embedding_type": "none"}
+    DECODER.build(head_dim=32, **bloom).save_pretrained(tmp_path / "ours")
+    with pytest.raises(AssertionError, match="score_bias is 'alibi', which vllm attention"):
+        serve(tmp_path / "ours", model_impl="transformers", trust_remote_code=True)
 
 
 # Encoders: a vector for each token.

@@ -186,14 +186,19 @@ def test_an_interrupted_training_ends_where_an_uninterrupted_one_does(
     program, tmp_path, language_model
 ):
     write_text(tmp_path / "words.txt")
-    shutil.copytree(language_model / "checkpoint-3", tmp_path / "again" / "checkpoint-3")
-    broken = tmp_path / "again" / "checkpoint-6"  # killed while it was written
-    broken.mkdir()
-    shutil.copy(language_model / "checkpoint-6" / "config.json", broken)
+    again = tmp_path / "again"
+    shutil.copytree(language_model / "checkpoint-3", again / "checkpoint-3")
+    shutil.copytree(language_model / "checkpoint-3", again / "checkpoint-6.partial")  # killed
+    # What a run begins with; its weights are not those of the checkpoint.
+    files = shutil.ignore_patterns("checkpoint-*")
+    shutil.copytree(language_model, again / "start", ignore=files)
     flags = f"--text words.txt --output again --max_steps 6 --save_steps 3 {TRAIN}"
     assert "--resume continues it" in program.refuses("train_language_model", flags)
+    other = program.refuses("train_language_model", flags, "--resume --global_batch_size 8")
+    assert "rows_per_step 4, and this one 8" in other
     program.works("train_language_model", flags, "--resume")
     torch.testing.assert_close(weights("again"), weights(language_model))
+    assert not (again / "start").exists()
 
 
 def test_the_manual_of_python_is_text_enough(program):
@@ -234,6 +239,14 @@ BAD_TRAINING = {
     "share": ("--validation 2", "give one between 0 and 1"),
     "reporter": (f"--text words.txt {TRAIN} --report_to nobody", "nobody is not supported"),
     "nothing to resume": ("--resume", "has no complete checkpoint to resume from"),
+    "batches": (
+        f"--text words.txt {TRAIN} --global_batch_size 8 --gradient_accumulation_steps 2",
+        "--gradient_accumulation_steps follows from --global_batch_size and --batch_size",
+    ),
+    "too few rows": (f"--text words.txt {TRAIN} --global_batch_size 999", "fewer rows per step"),
+    "layout": (f"--text words.txt {TRAIN} --shard 2", "take 2 processes, and there are 1"),
+    "no tokens": ("--tokens nowhere", "nowhere holds no tokens"),
+    "two texts": ("--tokens nowhere --text words.txt", "leave --text and --dataset away"),
 }
 
 

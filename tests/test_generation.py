@@ -95,22 +95,50 @@ def test_an_early_exit_as_a_draft_does_not_change_the_tokens():
     assert DECODER.generate(model, ROWS[:1], **GREEDY, assistant_early_exit=1) == expected
 
 
-def test_continuous_batching_gives_the_tokens_of_generate():
+WINDOWS = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}
+SERVED = {
+    "default": ("sdpa", {}),
+    "windows and other norms": (
+        "eager",
+        {
+            **WINDOWS,
+            "qk_norm": True,
+            "norm_position": "both",
+            "norm_type": "rmsnorm_offset",
+            "scale_embedding": True,
+        },
+    ),
+    "side by side, learned positions": (
+        "sdpa",
+        {
+            "parallel_residual": "shared",
+            "position_embedding_type": "learned",
+            "norm_type": "layernorm",
+            "lm_head_bias": True,
+            "tie_word_embeddings": False,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("backend", "fields"), SERVED.values(), ids=SERVED)
+def test_continuous_batching_gives_64_requests_the_tokens_of_generate(backend, fields):
     from transformers import ContinuousBatchingConfig, GenerationConfig
 
-    model = DECODER.build()
-    expected = [DECODER.generate(model, [row], **GREEDY)[0] for row in ROWS]
+    model = DECODER.build(backend, **fields)
+    rows = random_rows([1 + i % 23 for i in range(64)])
+    expected = DECODER.generate(model, rows, **GREEDY)
     settings = GenerationConfig(**GREEDY, eos_token_id=2, pad_token_id=0)
     # By itself it takes most of the memory there is.
-    room = ContinuousBatchingConfig(num_blocks=16, max_batch_tokens=64)
+    room = ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=256)
     results = model.generate_batch(
-        ROWS,
+        rows,
         generation_config=settings,
         continuous_batching_config=room,
         progress_bar=False,
     )
     by_prompt = {tuple(result.prompt_ids): result.generated_tokens for result in results.values()}
-    assert [until_end(by_prompt[tuple(row)]) for row in ROWS] == expected
+    assert [until_end(by_prompt[tuple(row)]) for row in rows] == expected
 
 
 @by_writers

@@ -14,6 +14,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .attention import SelfAttention
 from .norms import OffsetNorm, build_norm, optional_norm, unchanged
+from .positions import NoPositions
 
 # transformers computes these step by step; torch has one operation for the same formula.
 SPELLED_OUT = ("gelu_accurate", "gelu_fast", "gelu_new")
@@ -179,8 +180,13 @@ class Layer(GradientCheckpointingLayer):
             kwargs["position_bias"] = position_bias
 
         def attend(states):
+            # The mask by its name: where a text is divided, accelerate takes it away by that.
             return self.self_attn(
-                states, attention_mask, position_embeddings, past_key_values, **kwargs
+                states,
+                attention_mask=attention_mask,
+                position_embeddings=position_embeddings,
+                past_key_values=past_key_values,
+                **kwargs,
             )[0]
 
         return self.arrange(self, hidden_states, attend)
@@ -238,7 +244,26 @@ class TiesBeforeSharding:
                 model.tie_weights(recompute_mapping=False)
                 plan = model.fsdp_plan.items()
                 model._fsdp_plan = {name: style for name, style in plan if name not in tied}
-        return super().maybe_distribute_model(model, distributed_config, *mesh)
+        model = super().maybe_distribute_model(model, distributed_config, *mesh)
+        if distributed_config is not None and distributed_config.pp_size > 1:
+            keep_own_stage(model.base_model)
+        return model
+
+
+def keep_own_stage(body: nn.Module) -> None:
+    """Of a body whose other layers transformers has replaced by identities: they are asked what
+    layers are asked, and what comes from the stage before is embedded already."""
+    if body.config.score_bias:
+        raise ValueError(
+            f"score_bias is {body.config.score_bias!r}, which counts distances in the cache of the "
+            "first layer, and that is in another process: leave out pp_size"
+        )
+    if isinstance(body.layers[0], nn.Identity):
+        body.embedding_scale, body.positions = 1.0, NoPositions()
+        body.embed_norm, body.dropout = nn.Identity(), nn.Identity()
+    own = [layer for layer in body.layers if not isinstance(layer, nn.Identity)]
+    for layer in set(body.layers) - set(own):
+        layer.attention_type, layer.own_rotation = own[0].attention_type, unchanged
 
 
 def refuse_to_cut(model, parts: int) -> None:

@@ -117,10 +117,10 @@ class TformerSeq2SeqModel(TableOwner):
 
     def __init__(self, config: TformerSeq2SeqConfig):
         super().__init__(config)
-        # trf-ignore: TRF051 (nothing is dispatched: an engine that would fail later is refused)
-        if config._attn_implementation in ("vllm", "sglang"):
+        engine = config._attn_implementation
+        if engine in ("vllm", "sglang"):
             raise ValueError(
-                f"model_type is {config.model_type!r}, and {config._attn_implementation} serves no "
+                f"model_type is {config.model_type!r}, and {engine} serves no "
                 "encoder-decoder of this kind: use generate(), or export the folder by "
                 "`tformer convert export FOLDER NEW_FOLDER --to ctranslate2`"
             )

@@ -20,6 +20,7 @@ PARTIAL = ".partial"
 # A whole one is called so while another of the same step takes its place.
 REPLACED = ".replaced"
 WHOLE = re.compile(rf"checkpoint-(\d+)({re.escape(REPLACED)})?")
+REST = re.compile(rf"checkpoint-\d+({re.escape(PARTIAL)}|{re.escape(REPLACED)})")
 
 
 class CheckpointError(Exception):
@@ -44,9 +45,8 @@ def renamed(path: Path, suffix: str) -> Path:
 
 def rests_in(folder: Path) -> list[Path]:
     """What killed runs left behind."""
-    partial = [path for path in folder.glob(f"checkpoint-*{PARTIAL}") if path.is_dir()]
-    replaced = [path for path in folder.glob(f"checkpoint-*{REPLACED}") if path.is_dir()]
-    return partial + [path for path in replaced if path.with_suffix("").exists()]
+    found = [path for path in folder.iterdir() if REST.fullmatch(path.name) and path.is_dir()]
+    return [p for p in found if p.suffix == PARTIAL or p.with_suffix("").exists()]
 
 
 class Writer(dcp.FileSystemWriter):

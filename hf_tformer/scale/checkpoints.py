@@ -5,9 +5,9 @@ as `checkpoint-STEP.partial`; when all processes are done and everything is on t
 one renames it. Every process calls each of these functions, and an error in one is raised in all.
 """
 
-import contextlib
 import json
 import warnings
+from collections.abc import Container, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,15 +15,11 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
-from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from .checkpoint_folders import CheckpointError, Unfinished, newest_first, why, without_remark
-from .state import in_plain_shards, in_shards_of, put_state, state_of
+from .state import State, copied, in_plain_shards, in_shards_of, put_state, state_of
 from .together import first_alone, number_of_processes, number_of_this_process, together
 from .whole_files import fault_of, read_mark
-
-# Neither pinned nor shared memory, no thread, no stream: what is copied is written once.
-IN_PLAIN_MEMORY = StagingOptions(False, False, False, False)
 
 
 def save_checkpoint(
@@ -66,12 +62,15 @@ def load_checkpoint(
         raise CheckpointError(f"{checkpoint} cannot be read ({fault}): give another checkpoint")
     state = state_of(model, optimizer)
     plain = in_plain_shards(state)
-    refuse_other_names(checkpoint, plain)
+    saved = dcp.FileSystemReader(checkpoint).read_metadata().state_dict_metadata
+    refuse_other_names(checkpoint, plain["model"], saved)
+    untouched = take_out_untouched(plain, saved)
     try:
         with without_remark():
             dcp.load(plain, checkpoint_id=checkpoint)
     except dcp.CheckpointException as error:
         raise CheckpointError(f"{checkpoint} cannot be read: {why(error)}") from error
+    plain.get("optimizer", {}).update(untouched)
     put_state(in_shards_of(plain, state), model, optimizer)
     return read_mark(checkpoint)["progress"]
 
@@ -82,10 +81,9 @@ def fault_found_together(checkpoint: Path) -> str | None:
     return next(filter(None, together(lambda: fault_of(checkpoint, part, parts))), None)
 
 
-def refuse_other_names(checkpoint: Path, state: dict) -> None:
+def refuse_other_names(checkpoint: Path, weights: dict, saved: Iterable[str]) -> None:
     """DCP would leave aside in silence what the checkpoint holds and the model lacks."""
-    saved = dcp.FileSystemReader(checkpoint).read_metadata().state_dict_metadata
-    ours = {f"model.{name}" for name in state["model"]}
+    ours = {f"model.{name}" for name in weights}
     theirs = {name for name in saved if name.startswith("model.")}
     if other := sorted(ours ^ theirs):
         holder = "the model" if other[0] in ours else "the checkpoint"
@@ -93,6 +91,16 @@ def refuse_other_names(checkpoint: Path, state: dict) -> None:
             f"{checkpoint} is of another model (only {holder} has {other[0].removeprefix('model.')}"
             "): open the model by the configuration that the run began with"
         )
+
+
+def take_out_untouched(state: State, saved: Container[str]) -> dict[str, torch.Tensor]:
+    """What the optimizer had not begun to count when it was saved, at nought; not to be read.
+
+    A parameter has no state before its first gradient.
+    """
+    optimizer = state.get("optimizer", {})
+    names = [n for n in optimizer if n.startswith("state.") and f"optimizer.{n}" not in saved]
+    return {name: optimizer.pop(name).zero_() for name in names}
 
 
 class CheckpointWriter:
@@ -160,6 +168,4 @@ class CheckpointWriter:
         if self.thread is None:
             unfinished.finish(state)
         else:
-            with contextlib.closing(DefaultStager(IN_PLAIN_MEMORY)) as stager:
-                copy = stager.stage(state)
-            self.saving = self.thread.submit(unfinished.finish, copy)
+            self.saving = self.thread.submit(unfinished.finish, copied(state))

@@ -137,9 +137,26 @@ def joined_processes(device: torch.device) -> Iterator[None]:
         return
     if device.type != "cpu":
         torch.accelerator.set_device_index(device.index)
-    dist.init_process_group(device_id=None if device.type == "cpu" else device)
+    join(None if device.type == "cpu" else device)
     try:
         yield
         dist.barrier()
     finally:
         dist.destroy_process_group()
+
+
+def join(device: torch.device | None) -> None:
+    """Joins the processes; after a restart those that live now, not those that were.
+
+    torchrun on one machine keeps what processes told it when it starts others in their place. They
+    would read the old addresses, and wait for processes that are gone.
+    """
+    if not dist.is_torchelastic_launched() or os.environ.get("GROUP_WORLD_SIZE") != "1":
+        dist.init_process_group(device_id=device)
+        return
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    its_own = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = dist.TCPStore(address, port, process_count(), process_rank() == 0 and not its_own)
+    attempt = dist.PrefixStore(f"restart {os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+    numbers = {"rank": process_rank(), "world_size": process_count()}
+    dist.init_process_group(store=attempt, device_id=device, **numbers)

@@ -163,7 +163,7 @@ def evaluate(model: PreTrainedModel, rows: Rows, layout: Layout, settings: Setti
         sums += torch.stack([output.loss.float(), count_labels(batch["labels"])])
     model.train()
     total, count = sum_over_data(sums, layout).tolist()
-    return total / count
+    return total / max(count, 1)
 
 
 def own_validation_rows(rows: Rows, layout: Layout, settings: Settings) -> Iterator[Batch]:

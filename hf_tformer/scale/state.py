@@ -58,3 +58,13 @@ def in_shards_of(state: State, wanted: State) -> State:
         part: {name: back(value, wanted[part][name]) for name, value in state[part].items()}
         for part in state
     }
+
+
+def copied(state: State) -> State:
+    """The same in the memory of the processor, apart from what is trained."""
+
+    def copy(value):
+        is_tensor = isinstance(value, torch.Tensor)
+        return value.detach().to("cpu", copy=True) if is_tensor else value
+
+    return {part: {name: copy(value) for name, value in state[part].items()} for part in state}

@@ -13,14 +13,17 @@ from hf_tformer.testing.families import Family
 # hidden sizes nor the MLP: one of them has less than the others.
 SIZES = {"num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 46}
 SIZES |= {"hidden_size": 38, "mlp_type": "gated", "qk_norm": True, "num_labels": 3}
-ROWS = (9, 4, 7, 8, 3, 5, 9, 6)
+ROWS = (9, 4, 7, 8, 3, 5, 9, 6)  # the lengths of the texts of a batch
 BATCHES = 4
 
 
 @dataclass
 class Head:
-    """A class, and how it is asked: `batch` makes one of a seed, `count` says over how many labels
-    its loss is a mean; `divides` says that it takes that number as num_items_in_batch."""
+    """A class, and how it is asked: `batch` makes one of lengths and a seed.
+
+    Its loss is a mean over as many labels as `count` says; `divides` says that it takes that number
+    as num_items_in_batch.
+    """
 
     name: str
     family: Family
@@ -34,8 +37,8 @@ class Head:
         changes = {**SIZES, **self.changes, **changes}
         return self.family.build(None, self.model_class, **changes).train()
 
-    def batches(self):
-        return [self.batch(self.family, seed) for seed in range(BATCHES)]
+    def batches(self, lengths=ROWS):
+        return [self.batch(self.family, lengths, seed) for seed in range(BATCHES)]
 
     def loss(self, model, inputs, whole):
         """What these rows add to the mean over all rows, which have `whole` labels."""
@@ -53,8 +56,8 @@ def loss_of(model, inputs):
     return output.last_hidden_state[inputs[name].bool()].square().mean()
 
 
-def words(family, seed):
-    return family.training_batch(random_rows(ROWS, seed=seed))
+def words(family, lengths, seed):
+    return family.training_batch(random_rows(lengths, seed=seed))
 
 
 def count_words(family, batch):
@@ -62,34 +65,34 @@ def count_words(family, batch):
     return int((labels != IGNORED).sum())
 
 
-def texts(family, seed):
-    ids, mask = pad(random_rows(ROWS, seed=seed), "right")
+def texts(family, lengths, seed):
+    ids, mask = pad(random_rows(lengths, seed=seed), "right")
     labels = torch.tensor([sum(row) % 3 for row in ids.tolist()])
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-def tokens(family, seed):
+def tokens(family, lengths, seed):
     """Each token has a class, but for every fifth."""
-    ids, mask = pad(random_rows(ROWS, seed=seed), "right")
+    ids, mask = pad(random_rows(lengths, seed=seed), "right")
     labels = (ids % 3).masked_fill((mask == 0) | (ids % 5 == 0), IGNORED)
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-def answers(family, seed):
-    ids, mask = pad(random_rows(ROWS, seed=seed), "right")
+def answers(family, lengths, seed):
+    ids, mask = pad(random_rows(lengths, seed=seed), "right")
     places = {"start_positions": ids[:, 0] % mask.sum(-1), "end_positions": mask.sum(-1) - 1}
     return {"input_ids": ids, "attention_mask": mask, **places}
 
 
-def unlabelled(family, seed):
-    ids, mask = pad(random_rows(ROWS, seed=seed), "right")
+def unlabelled(family, lengths, seed):
+    ids, mask = pad(random_rows(lengths, seed=seed), "right")
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def both_sides(family, seed):
-    target, mask = pad(random_rows(ROWS[::-1], seed=seed + 9), "right")
+def both_sides(family, lengths, seed):
+    target, mask = pad(random_rows(lengths[::-1], seed=seed + 9), "right")
     target = {"decoder_input_ids": target, "decoder_attention_mask": mask}
-    return {**unlabelled(family, seed), **target}
+    return {**unlabelled(family, lengths, seed), **target}
 
 
 def count_rows(family, batch):

@@ -4,10 +4,17 @@ import os
 import tempfile
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
+import transformers
+from packaging.version import Version
 from torch.multiprocessing.spawn import start_processes
+
+# Before, a layout of two sizes is unknown, and the parts of a table have to be equal.
+is_new = Version(transformers.__version__) >= Version("5.23")
+new_layouts = pytest.mark.skipif(not is_new, reason="these are the layouts of transformers 5.23")
 
 NEEDED = ["hf_tformer", "torch.distributed.fsdp", "torch.distributed.pipelining"]
 

@@ -18,7 +18,9 @@ class Layout:
     shard: int = 1
     tensor: int = 1
     stages: int = 1
+    parts: int = 1
     schedule: str | None = None
+    lengths: tuple = heads.ROWS
     changes: dict = field(default_factory=dict)
 
     @property
@@ -28,7 +30,7 @@ class Layout:
 
     @property
     def processes(self):
-        return self.copies * self.tensor * self.stages
+        return self.copies * self.tensor * self.stages * self.parts
 
 
 LAYOUTS = (
@@ -47,20 +49,27 @@ LAYOUTS = (
         for stages, layers in ((2, {"num_hidden_layers": 3}), (4, {"num_hidden_layers": 5}))
         for name in ("GPipe", "1F1B")
     ),
+    Layout("texts divided by 2", "context", parts=2, lengths=(16,) * 8),
+    Layout("texts divided by 4", "context", parts=4, lengths=(16,) * 8),
 )
 by_name = {layout.name: layout for layout in LAYOUTS}
 
+NOT_CAUSAL = "torch's context_parallel() and Trainer divide texts for causal attention alone"
+NOT_SHIFTED = "Trainer divides texts with shift_labels, which the heads that predict words read"
 WHY_NOT = {
     ("stages", "seq2seq"): "every layer of the second stack reads what the first wrote, which no "
     "stage of torch's schedules hands on: Stage() refuses it",
+    ("context", "seq2seq"): NOT_CAUSAL,
+    ("context", "encoder"): NOT_CAUSAL,
+    ("context", "decoder, texts"): "the last token of a text, which decides, is in one process",
+    ("context", "decoder, tokens"): NOT_SHIFTED,
+    ("context", "decoder, answers"): "where an answer starts is counted in the whole text",
+    ("context", "decoder, body"): NOT_SHIFTED,
 }
 CELLS = [(layout, name) for layout in LAYOUTS for name in heads.by_name]
 
 
 def why_not(layout, name):
     """Why a head is not trained in a layout, in a sentence; None where it is."""
-    head = heads.by_name[name]
-    for (way, field_name), reason in WHY_NOT.items():
-        if layout.way == way and field_name in (name, head.family.name):
-            return reason
-    return None
+    family = heads.by_name[name].family.name
+    return WHY_NOT.get((layout.way, family)) or WHY_NOT.get((layout.way, name))

@@ -4,7 +4,11 @@ import pytest
 import torch
 from families import DECODER, ENCODER, SEQ2SEQ, random_rows
 
+from hf_tformer.model.layers import keep_own_stage
 from hf_tformer.scale.pipeline import Stage
+
+from .processes import new_layouts, run_in_processes
+from .writing import CASES, write, write_in_stages
 
 
 @pytest.mark.parametrize(
@@ -37,3 +41,18 @@ def test_one_stage_after_the_other_gives_the_logits_of_the_model(family, fields)
         stage = Stage(family.build(**fields), index, 2)
         states = stage(states, input_ids=ids)
     torch.testing.assert_close(states, expected, rtol=1e-4, atol=1e-5)
+
+
+@new_layouts
+def test_the_stages_of_transformers_write_what_one_process_writes(tmp_path):
+    expected = {}
+    for name, fields in CASES.items():
+        model = DECODER.build(**fields)
+        model.save_pretrained(tmp_path / name)
+        expected[name] = write(model)
+    run_in_processes(2, write_in_stages, tmp_path, expected)
+
+
+def test_a_bias_that_reads_the_first_cache_has_no_stages():
+    with pytest.raises(ValueError, match=r"score_bias is 'alibi', .* leave out pp_size"):
+        keep_own_stage(DECODER.build(score_bias="alibi").base_model)

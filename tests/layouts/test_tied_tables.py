@@ -4,9 +4,12 @@ import pytest
 from families import DECODER, ENCODER
 from transformers.distributed import DistributedConfig
 
+from .processes import new_layouts
+
 BOTH = {"fsdp_size": 2, "tp_size": 2}
 
 
+@new_layouts
 @pytest.mark.parametrize("family", [DECODER, ENCODER], ids=lambda family: family.name)
 def test_a_tied_table_that_four_processes_cannot_share_is_refused(family):
     model = family.build()

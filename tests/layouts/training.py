@@ -9,13 +9,14 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers.distributed import DistributedConfig
 
+from .context import train_in_context
 from .heads import by_name
 from .stages import save_stages, train_in_stages
 
 STEPS = 21  # twenty, and then the first batch again
 
 
-def train(model, head, steps, rows=slice(None), copies=1):
+def train(model, head, steps, batches, rows=slice(None), copies=1):
     """The loss and the norm of the gradient at each step, of all rows together.
 
     `copies` processes have other rows each, and average their gradients. With momentum a gradient
@@ -23,7 +24,7 @@ def train(model, head, steps, rows=slice(None), copies=1):
     rounding, as that of a bias before softmax, would move a weight as far as any other.
     """
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
-    batches, losses, norms = head.batches(), [], []
+    losses, norms = [], []
     for step in range(steps):
         batch = batches[step % len(batches)]
         whole = head.count(head.family, batch)
@@ -56,9 +57,14 @@ def train_cells(cells, steps, folders):
             save_stages(stage, head, folder, folder / layout.name)
             write(trace, folder / layout.name)
             continue
+        if layout.way == "context":
+            model, trace = train_in_context(layout, head, steps, folder)
+            save(model, folder / layout.name)
+            write(trace, folder / layout.name)
+            continue
         model = OPENERS[layout.way](layout, head, folder)
         rows = slice(dist.get_rank() // layout.tensor, None, layout.copies)
-        trace = train(model.train(), head, steps, rows, layout.copies)
+        trace = train(model.train(), head, steps, head.batches(), rows, layout.copies)
         dist.all_reduce(trace["losses"])
         trace["losses"] /= layout.tensor
         save(model, folder / layout.name)

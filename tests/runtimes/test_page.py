@@ -23,7 +23,7 @@ NEEDS = {
     "lm-evaluation-harness": ("lm_eval",),
     "sentence-transformers": ("sentence_transformers",),
     "Pipelines of transformers": ("transformers",),
-    "vLLM": ("vllm",),
+    "vLLM": ("vllm", "openai", "uvicorn"),
     "mergekit": ("mergekit",),
     "transformers serve": ("openai", "uvicorn"),
     "ONNX Runtime": ("onnxruntime", "onnxscript"),
