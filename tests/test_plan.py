@@ -167,12 +167,13 @@ def planned_answer(replicate, shard, tensor, checkpointed, logits, name, tied):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("model")
-    DECODER.build(num_hidden_layers=4).config.save_pretrained(place)
+    fields = {"num_hidden_layers": 4, "num_key_value_heads": 1, "tie_word_embeddings": False}
+    DECODER.build(**fields).config.save_pretrained(place)
     return place
 
 
 def plan(folder, *options, capsys):
-    words = ["--devices", "8", "--memory", "1", "--tokens", "32", *options]
+    words = ["--devices", "2", "--memory", "1", "--tokens", "32", *options]
     status = main([str(folder), *words])
     captured = capsys.readouterr()
     return status, captured.out, captured.err
@@ -183,7 +184,7 @@ def test_the_command_names_the_fastest_layout_first(folder, capsys):
     layouts = json.loads(out)["layouts"]
     fitting = [found for found in layouts if found["fits"]]
     assert status == 0
-    assert len(fitting) > 3
+    assert len(fitting) == 3
     assert [found["seconds"] for found in fitting] == sorted(f["seconds"] for f in fitting)
     assert not any(found["fits"] for found in layouts[len(fitting) :])
     _, table, _ = plan(folder / "config.json", capsys=capsys)
@@ -194,20 +195,20 @@ def test_the_command_names_the_fastest_layout_first(folder, capsys):
 def test_a_layout_that_cannot_be_says_why(folder, capsys):
     status, out, _ = plan(folder, "--memory", "0.0001", capsys=capsys)
     assert status == 1
-    assert "DDP 8: a device needs 0.00" in out
+    assert "DDP 2: a device needs 0.00" in out
     assert "and has 0.0001" in out
-    assert "TP 8: num_attention_heads is" in out
+    assert "TP 2: num_key_value_heads is 1, which 2 devices cannot share evenly" in out
 
 
 def test_checkpointing_is_chosen_where_activations_do_not_fit(folder, capsys):
     _, out, _ = plan(folder, "--json", capsys=capsys)
     layouts = {found["name"]: found for found in json.loads(out)["layouts"]}
-    peak = layouts["FSDP2 8"]["memory"]["peak"]
+    peak = layouts["FSDP2 2"]["memory"]["peak"]
     _, out, _ = plan(folder, "--json", "--memory", str((peak - 1) / 1e9), capsys=capsys)
-    found = {found["name"]: found for found in json.loads(out)["layouts"]}["FSDP2 8"]
+    found = {found["name"]: found for found in json.loads(out)["layouts"]}["FSDP2 2"]
     assert found["recipe"]["is_checkpointed"]
     assert found["fits"]
-    assert found["seconds"] >= layouts["FSDP2 8"]["seconds"]
+    assert found["seconds"] >= layouts["FSDP2 2"]["seconds"]
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,8 @@ for sizes in json.loads(sys.argv[3]):
     config, _, mesh = TformerDecoderForCausalLM.prepare_distribute_model(config)
     with torch.device("meta"):
         model = TformerDecoderForCausalLM(TformerDecoderConfig(**fields))
+    # As from_pretrained does, which ties tables only when they are sharded.
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone())
     model = TformerDecoderForCausalLM.maybe_distribute_model(model, config, mesh)
     model.tie_weights()
     held = (getattr(p, "to_local", lambda p=p: p)() for p in model.parameters())
