@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("warm_python")
 
 ENGLISH, CHINESE = (chapters(language) for language in LANGUAGES)
 BOTH = [*ENGLISH, *CHINESE]
-SLOW = ("14-encoder-decoder", "21-encoder-only", "22-good-practice", "24-fine-tuning")
+SLOW = ("14-encoder-decoder", "21-encoder-only", "22-good-practice", "24-fine-tuning", "27-scale")
 # What each chapter about one of the systems has, in this order.
 PARTS = {
     "en": (

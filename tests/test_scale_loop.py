@@ -125,13 +125,19 @@ def test_parts_of_a_layer_see_the_same_rows_and_shards_see_others(monkeypatch):
         rows_of_each(6, layout)
 
 
-def test_a_tied_table_in_unequal_shards_is_refused():
-    odd = TformerDecoderConfig(vocab_size=101)
-    with pytest.raises(TrainingError, match="give a multiple of 2"):
-        Layout(shard=2).refuse(odd)
-    Layout(shard=2).refuse(TformerDecoderConfig(vocab_size=102))
-    Layout(tensor=2).refuse(odd)
-    Layout(shard=2).refuse(TformerDecoderConfig(vocab_size=101, tie_word_embeddings=False))
+def test_what_cannot_be_cut_alike_is_refused():
+    odd = TformerDecoderConfig(vocab_size=101, tie_word_embeddings=True)
+    with pytest.raises(TrainingError, match=r"vocab_size is 101.*--vocab_multiple 4"):
+        Layout(shard=2, tensor=2).refuse(odd)
+    for layout in (Layout(shard=2), Layout(tensor=2)):
+        layout.refuse(odd)
+    Layout(shard=2, tensor=2).refuse(
+        TformerDecoderConfig(vocab_size=101, tie_word_embeddings=False)
+    )
+    heads = {"num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 60}
+    with pytest.raises(TrainingError, match="num_key_value_heads is 3, which 2 tensor parallel"):
+        Layout(tensor=2).refuse(TformerDecoderConfig(**heads))
+    Layout(tensor=2).refuse(TformerDecoderConfig(**heads, qk_norm="all"))
 
 
 def test_what_this_transformers_lacks_is_named(monkeypatch):

