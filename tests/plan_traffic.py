@@ -60,34 +60,44 @@ class SentBytes(TorchDispatchMode):
         return result
 
 
-def run(case):
-    replicate, shard, tensor, checkpointed, logits, name, tied = case.split(",")
+def save_model(case, folder):
+    """Before the processes join, for then only the first one would save."""
+    *_, name, tied = case.split(",")
+    family = next(family for family in FAMILIES if family.name == name)
+    family.build(**sizes(tied == "True")).save_pretrained(folder / case)
+
+
+def run(case, folder):
+    replicate, shard, tensor, checkpointed, logits, name, _ = case.split(",")
     layout = StagedLayout(int(replicate), int(shard), int(tensor))
     family = next(family for family in FAMILIES if family.name == name)
-    model = family.build(**sizes(tied == "True"))
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        opened = layout.open(type(model), folder, torch.device("cpu")).train()
-    called = layout.wrap(opened)
+    model = layout.open(family.auto, folder / case, torch.device("cpu")).train()
+    called = layout.wrap(model)
     if checkpointed == "True":
-        opened.activation_checkpointing_enable()
+        model.activation_checkpointing_enable()
     ids = torch.randint(3, 101, (ROWS, LENGTH))
     with SentBytes() as sent:
         called(ids, labels=ids, return_logits=logits == "True").loss.backward()
-    held = [getattr(p, "to_local", lambda p=p: p)().numel() for p in opened.parameters()]
+    held = [getattr(p, "to_local", lambda p=p: p)().numel() for p in model.parameters()]
     return {"case": case, "sent": sent.totals, "numbers": sum(held)}
+
+
+def main(cases, folder):
+    for case in cases:
+        save_model(case, folder)
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    else:
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=FAKE_PROCESSES)
+    for case in cases:
+        answer = run(case, folder)
+        if dist.get_rank() == 0:
+            print(json.dumps(answer), flush=True)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     logging.set_verbosity_error()
     warnings.simplefilter("ignore")
-    is_real = "RANK" in os.environ
-    if is_real:
-        dist.init_process_group("gloo")
-    else:
-        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=FAKE_PROCESSES)
-    for case in sys.argv[1:]:
-        answer = run(case)
-        if dist.get_rank() == 0:
-            print(json.dumps(answer), flush=True)
-    dist.destroy_process_group()
+    with tempfile.TemporaryDirectory() as place:
+        main(sys.argv[1:], Path(place))

@@ -77,7 +77,8 @@ class Planner:
             return Choice(layout, recipe, refusal=reason)
         recipe = replace(recipe, parts=rows_per_step // groups)
         try:
-            layout.refuse(self.config)
+            if self.config.model_type.startswith("tformer_"):  # its rules are those of our models
+                layout.refuse(self.config)
             plain = self.estimate(layout, recipe)
             if not plain.refusal:
                 return plain

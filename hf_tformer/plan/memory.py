@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hf_tformer.model.losses import CHUNK_TOKENS
+
 from .parameters import Unit, distinct_parameters, head_and_table, parameters_of, units_of
 from .skeleton import stacks_of
 from .stretches import BETWEEN, HEAD, Stretch, Way
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
     from .layouts import StagedLayout
 
-CHUNK_TOKENS = 512  # as in hf_tformer/model/losses.py
 MOMENTS = 2
 
 
