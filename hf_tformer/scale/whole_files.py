@@ -60,7 +60,7 @@ def read_mark(folder: Path) -> dict:
 
 
 def fault_of(folder: Path, part: int = 0, parts: int = 1) -> str | None:
-    """What is damaged; of several readers, each looks at every so-manieth file."""
+    """What is damaged; of several readers, each looks at its share of the files."""
     try:
         files = sorted(read_mark(folder)["files"].items())
     except (OSError, ValueError) as error:
