@@ -246,6 +246,7 @@ def assert_all_trained_as_one(folder, cases):
 
 
 @FORKS
+@pytest.mark.slow
 def test_two_processes_train_as_one_and_one_goes_on_where_they_stopped(tmp_path):
     write_letters(tmp_path)
     start(tmp_path, "scale_programs", "few")

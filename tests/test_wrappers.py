@@ -3,7 +3,6 @@
 import math
 import subprocess
 import sys
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -206,7 +205,7 @@ def test_dpo_trainer_starts_undecided_and_learns_to_prefer(tmp_path):
     torch.testing.assert_close(trainer.ref_model.state_dict(), start)
 
 
-# Accelerate, and several processes
+# Accelerate
 
 LOOP = """
 import sys, torch, hf_tformer
@@ -228,51 +227,6 @@ weights = accelerator.get_state_dict(model)
 torch.save({"losses": losses, "weights": weights}, folder + "/accelerate.pt")
 """
 
-# Each of two processes takes every other row; the count of labels is that of the whole batch.
-TWO_PROCESSES = """
-import sys, torch, torch.distributed as dist, hf_tformer, transformers
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.nn.parallel import DistributedDataParallel
-
-def shard(model):
-    mesh = init_device_mesh("cpu", (2,))
-    for module in model.modules():
-        if type(module).__name__ in model._no_split_modules:
-            fully_shard(module, mesh=mesh)
-    return fully_shard(model, mesh=mesh)
-
-def train(model, inputs, count):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    losses = []
-    for _ in range(3):
-        # both ways the gradients are averaged over the processes
-        loss = 2 * model(**inputs, num_items_in_batch=count).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        whole = loss.detach() / 2
-        dist.all_reduce(whole)
-        losses.append(whole.item())
-    return losses
-
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-for case in sys.argv[1:]:
-    folder, auto = case.split("=")
-    saved = torch.load(folder + "/batch.pt", weights_only=True)
-    mine = {name: value[rank::2] for name, value in saved["inputs"].items()}
-    for name, wrap in (("ddp", DistributedDataParallel), ("fsdp", shard)):
-        model = getattr(transformers, auto).from_pretrained(folder).train()
-        losses = train(wrap(model), mine, saved["count"])
-        weights = {
-            key: getattr(value, "full_tensor", lambda value=value: value)()
-            for key, value in model.state_dict().items()
-        }
-        if rank == 0:
-            torch.save({"losses": losses, "weights": weights}, f"{folder}/{name}.pt")
-"""
-
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
@@ -284,9 +238,7 @@ def trained(tmp_path_factory):
         model = family.build(mlp_type="gated", qk_norm=True)
         model.save_pretrained(folder)
         batch = family.training_batch(ROWS, TARGETS)
-        _, labels = family.shifted(batch["labels"][..., None], batch["labels"])
-        count = int((labels != -100).sum())
-        torch.save({"inputs": batch, "count": count}, folder / "batch.pt")
+        torch.save({"inputs": batch}, folder / "batch.pt")
         optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1, momentum=0.9)
         losses = []
         for _ in range(3):
@@ -325,12 +277,3 @@ def test_accelerate_launch_runs_a_loop_of_ones_own(family, trained, tmp_path):
     launch += " --mixed_precision no --dynamo_backend no --num_cpu_threads_per_process 1"
     start(tmp_path, LOOP, launch.split(), str(folder), family.auto.__name__)
     assert_same_training(folder, "accelerate")
-
-
-def test_two_processes_train_as_one(trained, tmp_path):
-    """Data parallel and fully sharded, all families: one start for all, which takes longest."""
-    command = ["torch.distributed.run", "--nproc-per-node=2", "--standalone"]
-    cases = [f"{trained[f.name]}={f.auto.__name__}" for f in FAMILIES]
-    start(tmp_path, TWO_PROCESSES, command, *cases)
-    for folder, way in product(trained.values(), ("ddp", "fsdp")):
-        assert_same_training(folder, way)

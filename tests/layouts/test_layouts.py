@@ -34,7 +34,7 @@ def test_every_class_that_learns_is_trained_in_every_layout_or_has_a_reason():
     assert used == {*WHY_NOT.values(), None}, "a reason that is no longer one"
 
 
-@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes_train_as_one(processes, tmp_path):
     cells = [
         (layout_by_name[layout], name)
