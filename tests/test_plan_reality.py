@@ -126,16 +126,27 @@ LLAMAS = {
 }
 
 
+def is_refused(sizes, config):
+    """A tied table that is cut twice, into parts that are not alike."""
+    try:
+        StagedLayout(*sizes).refuse(config)
+    except ValueError:
+        return True
+    return False
+
+
 @pytest.mark.parametrize("processes", [8, 64, 256, 1024])
 @pytest.mark.parametrize("name", LLAMAS)
 def test_large_models_are_held_as_planned(name, processes):
     fields = LLAMAS[name] | VOCABULARY
     layouts = [(1, processes, 1), (1, processes // 8, 8), (processes // 8, 4, 2)]
+    config = TformerDecoderConfig(**fields)
     layouts = [sizes for sizes in layouts if processes > 8 or sizes[1] > 1]
+    layouts = [sizes for sizes in layouts if not is_refused(sizes, config)]
     command = [sys.executable, "-c", HELD, json.dumps(fields), str(processes), json.dumps(layouts)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=600)
     found = [int(line.split()[1]) for line in run.stdout.splitlines() if line.startswith("held")]
-    parameters = distinct_parameters(skeleton_of(TformerDecoderConfig(**fields)))
+    parameters = distinct_parameters(skeleton_of(config))
     expected = [
         sum(parameter.numbers(tensor, shard) for parameter in parameters)
         for _, shard, tensor in layouts
