@@ -256,7 +256,13 @@ def t5(args):
 def translate(args, builders):
     """`builders` are by name, ours before the one that it is compared with."""
     sys.path.append(str(ROOT / "examples"))
-    from train_translation import encode, make_trainer, parse_arguments, train_tokenizer
+    from train_translation import (
+        as_dataset,
+        encode,
+        make_trainer,
+        parse_arguments,
+        train_tokenizer,
+    )
 
     recipe = dict(FULL if args.full else CPU)
     if args.steps:
@@ -269,7 +275,7 @@ def translate(args, builders):
         data, sizes, training = parse_arguments([*options, *always])
         sentences = [text for pair in pairs["train"] for text in pair[:2]]
         tokenizer = train_tokenizer(sentences, data.vocab_size)
-        rows = {split: encode(pairs[split], tokenizer) for split in pairs}
+        rows = {split: encode(as_dataset(pairs[split]), tokenizer) for split in pairs}
         rows["validation"] = rows.pop("val")
         for name, build in builders.items():
             model = build(data, sizes, training, tokenizer)

@@ -45,6 +45,7 @@ finally:
         "publish",
         "refresh",
         "view",
+        "plan",
         "convert",
     ]
 

@@ -157,7 +157,7 @@ def test_where_no_wall_keeps_large_weights_they_are_copied_and_not_linked(folder
 def test_a_dry_run_says_what_would_change_and_writes_nothing(folder, equal, capsys):
     before = content(folder)
     assert main(["refresh", str(folder), "--dry-run"]) == 0
-    assert "19 files would change; nothing was written" in capsys.readouterr().out
+    assert "20 files would change; nothing was written" in capsys.readouterr().out
     refreshed = hf_tformer.refresh(folder, dry_run=True)
     assert not refreshed.written
     changed = {change.file: change for change in refreshed.changes}
