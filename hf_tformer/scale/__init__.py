@@ -14,8 +14,8 @@ together.py            what all processes do together
 from .checkpoint_folders import CheckpointError
 from .checkpoints import CheckpointWriter, last_checkpoint, load_checkpoint, save_checkpoint
 from .errors import TrainingError
-from .launching import Launch, read_launch
-from .layout import Layout, choose_device, choose_layout, joined_processes, process_rank
+from .launching import Launch, process_rank, read_launch
+from .layout import Layout, choose_device, choose_layout, joined_processes
 from .loop import compile_layers, rows_of_each, train
 from .meter import Meter
 from .order import RowOrder

@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
 from .state import State
-from .together import TogetherError, first_alone, number_of_this_process, reason, together
+from .together import TogetherError, first_alone, joined_rank, reason, together
 from .whole_files import describe, sync_folder, write_mark
 
 PARTIAL = ".partial"
@@ -105,7 +105,7 @@ class Unfinished:
 
     def describe_own_files(self) -> dict[str, list[int]]:
         """DCP calls files by the number of the process; the first one also writes its index."""
-        number = number_of_this_process()
+        number = joined_rank()
         own = sorted(self.path.glob(f"__{number}_*"))
         return describe(own if number else [*own, self.path / ".metadata"])
 

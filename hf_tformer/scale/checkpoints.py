@@ -18,7 +18,7 @@ from torch import nn
 
 from .checkpoint_folders import CheckpointError, Unfinished, newest_first, why, without_remark
 from .state import State, copied, in_plain_shards, in_shards_of, put_state, state_of
-from .together import first_alone, number_of_processes, number_of_this_process, together
+from .together import first_alone, joined_count, joined_rank, together
 from .whole_files import fault_of, read_mark
 
 
@@ -43,7 +43,7 @@ def last_checkpoint(folder: str | Path) -> Path | None:
     """The newest checkpoint in `folder` that is whole, or None; a damaged one is warned of."""
     for path in first_alone(lambda: newest_first(Path(folder))):
         if fault := fault_found_together(path):
-            if number_of_this_process() == 0:
+            if joined_rank() == 0:
                 warnings.warn(f"{path} is damaged and left aside: {fault}", stacklevel=2)
         else:
             return path
@@ -77,7 +77,7 @@ def load_checkpoint(
 
 def fault_found_together(checkpoint: Path) -> str | None:
     """What is damaged; each process reads its part of the files."""
-    part, parts = number_of_this_process(), number_of_processes()
+    part, parts = joined_rank(), joined_count()
     return next(filter(None, together(lambda: fault_of(checkpoint, part, parts))), None)
 
 

@@ -13,6 +13,15 @@ from accelerate import ParallelismConfig
 from .errors import TrainingError
 
 
+def process_count() -> int:
+    """As the launcher says, before the processes are joined; one where there is none."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def process_rank() -> int:
+    return int(os.environ.get("RANK", "0"))
+
+
 @dataclass(frozen=True)
 class Launch:
     """The sizes are None where the launcher names no layout."""

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import DistributedConfig, PreTrainedConfig, PreTrainedModel
 
 from .errors import TrainingError
-from .launching import Launch
+from .launching import Launch, process_count, process_rank
 
 
 @dataclass(frozen=True)
@@ -117,15 +117,6 @@ def choose_layout(
             "many as the layout takes"
         )
     return layout
-
-
-def process_count() -> int:
-    """As the launcher says; one where there is none."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def process_rank() -> int:
-    return int(os.environ.get("RANK", "0"))
 
 
 def choose_device(launch: Launch) -> torch.device:

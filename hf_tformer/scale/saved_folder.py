@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from ..unfinished import unfinished_folder
 from .checkpoint_folders import CheckpointError
-from .together import TogetherError, first_alone, number_of_this_process
+from .together import TogetherError, first_alone, joined_rank
 
 GATHERED = StateDictOptions(full_state_dict=True, cpu_offload=True)
 SAVING = re.compile(r"\.saving-\w{8}")
@@ -44,7 +44,7 @@ def save_folder(model: nn.Module, folder: str | Path, *parts: Savable) -> None:
 def gathered_model(model: nn.Module) -> PreTrainedModel | None:
     """A model with all weights of a sharded one, for the first process; None for the others."""
     weights = get_model_state_dict(model, options=GATHERED)
-    if number_of_this_process() != 0:
+    if joined_rank() != 0:
         return None
     original = model.module if isinstance(model, DistributedDataParallel) else model
     config = copy.deepcopy(original.config)

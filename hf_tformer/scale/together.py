@@ -10,11 +10,12 @@ class TogetherError(Exception):
     """What failed in one process or several: the reasons, each once."""
 
 
-def number_of_processes() -> int:
+def joined_count() -> int:
+    """How many processes can speak to each other."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
-def number_of_this_process() -> int:
+def joined_rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
@@ -36,7 +37,7 @@ def together(work: Callable[[], Any], group: dist.ProcessGroup | None = None) ->
 
 def first_alone(work: Callable[[], Any], group: dist.ProcessGroup | None = None) -> Any:
     """What `work()` gives in the first process, known to all; the others wait for it."""
-    is_first = number_of_this_process() == 0
+    is_first = joined_rank() == 0
     return together(lambda: work() if is_first else None, group)[0]
 
 
