@@ -17,11 +17,12 @@ from itertools import accumulate
 from corpus import train_tokenizer
 from data import parse_json, read_pairs, read_text
 from dates import WITH_WEEKDAY, date_pairs, tagged_dates
-from folders import checkpoint_to_resume, output_folder, publish_folder, save_whole
+from folders import checkpoint_to_resume, output_folder, publish_folder
 from program import ProgramError, at_least, run, share
 from training import add_training_flags, training_arguments
 
 from hf_tformer.opening import open_pretrained
+from hf_tformer.unfinished import save_whole
 
 IGNORED = -100
 SPECIAL = {"mask_token": "<mask>", "pad_token": "<pad>", "cls_token": "<cls>"}

@@ -1,6 +1,5 @@
-"""The folder that a program of this folder writes: made, continued, filled at once and whole."""
+"""The folder that a program of this folder writes: made, continued, published."""
 
-import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,14 +8,10 @@ from typing import TYPE_CHECKING
 
 from program import ProgramError
 
-from hf_tformer.unfinished import unfinished_folder
+from hf_tformer.unfinished import MARKS
 
 if TYPE_CHECKING:
     from hf_tformer.publish import Published
-
-# What marks a folder as a model; moved into place after everything else.
-MARKS = ("config.json", "adapter_config.json")
-SAVING = re.compile(r"\.saving-\w{8}")
 
 
 @contextmanager
@@ -58,16 +53,6 @@ def checkpoint_to_resume(folder: Path) -> str:
             f"{folder} has no complete checkpoint to resume from: leave --resume away"
         )
     return str(checkpoint)
-
-
-def save_whole(folder: str | Path, *parts) -> None:
-    """Saves beside and moves at the end: the folder shows a whole model or none."""
-    folder = Path(folder)
-    with unfinished_folder(folder, ".saving-", "", SAVING) as saving:
-        for part in parts:
-            part.save_pretrained(saving)
-        for path in sorted(saving.iterdir(), key=lambda path: path.name in MARKS):
-            path.replace(folder / path.name)
 
 
 def publish_folder(folder: Path, repo_id: str) -> "Published":

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from folders import SAVING
 from program import ProgramError, at_least, positive
 
 from hf_tformer.opening import open_pretrained
-from hf_tformer.unfinished import unfinished_folder
+from hf_tformer.unfinished import folder_beside
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -166,7 +165,7 @@ def write_start(
 
     set_seed(args.seed)
     model = TformerDecoderForCausalLM(config)
-    with unfinished_folder(args.output, ".saving-", "", SAVING) as saving:
+    with folder_beside(args.output) as saving:
         model.save_pretrained(saving)
         tokenizer.save_pretrained(saving)
         shutil.rmtree(args.output / START, ignore_errors=True)

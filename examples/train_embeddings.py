@@ -18,8 +18,10 @@ from pathlib import Path
 from corpus import train_tokenizer
 from data import read_pairs
 from dates import same_dates
-from folders import output_folder, save_whole
+from folders import output_folder
 from program import ProgramError, at_least, positive, run, share
+
+from hf_tformer.unfinished import save_whole
 
 SPECIAL = {"mask_token": "<mask>", "pad_token": "<pad>", "cls_token": "<cls>"}
 

@@ -15,6 +15,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 try:
     import fcntl
@@ -23,6 +24,30 @@ except ImportError:  # Windows
 
 ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 PENDING: list[tuple[int, Callable]] = []  # process → what it would have to undo, the oldest first
+
+# What marks a folder as a model; moved into place after everything else.
+MARKS = ("config.json", "adapter_config.json")
+
+
+class Savable(Protocol):
+    """A model, a tokenizer, an adapter."""
+
+    def save_pretrained(self, folder: Path) -> object: ...
+
+
+def save_whole(folder: str | Path, *parts: Savable) -> None:
+    """Saves beside and moves at the end: the folder shows a whole model or none."""
+    folder = Path(folder)
+    with folder_beside(folder) as saving:
+        for part in parts:
+            part.save_pretrained(saving)
+        for path in sorted(saving.iterdir(), key=lambda path: path.name in MARKS):
+            path.replace(folder / path.name)
+
+
+def folder_beside(folder: Path) -> contextlib.AbstractContextManager[Path]:
+    """A new folder within this one, for what is moved into it when it is whole."""
+    return unfinished_folder(folder, ".saving-", "", re.compile(r"\.saving-\w{8}"))
 
 
 @contextlib.contextmanager

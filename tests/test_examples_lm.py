@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from folders import output_folder, save_whole
+from folders import output_folder
 from hub_server import HubServer, online
 from listening import listening
 from test_readme import commands
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_tformer
+from hf_tformer.unfinished import save_whole
 
 PROGRAMS = ("train_language_model", "finetune_lora", "generate", "attention_maps")
 EXAMPLES = Path(__file__).parent.parent / "examples"

@@ -25,7 +25,7 @@ from tasks import (
 )
 
 sys.path.append(str(Path(__file__).parents[1]))  # the programs beside this folder
-from folders import output_folder, save_whole
+from folders import output_folder
 from program import ProgramError, at_least, run
 
 from hf_tformer import (
@@ -33,6 +33,7 @@ from hf_tformer import (
     TformerSeq2SeqForConditionalGeneration,
     attention_maps,
 )
+from hf_tformer.unfinished import save_whole
 
 SIZES = {"vocab_size": SIZE, "hidden_size": 64, "intermediate_size": 128, "pad_token_id": PAD}
 SEQ2SEQ = {"encoder_layers": 1, "decoder_layers": 1, "num_attention_heads": 2, **SIZES}

@@ -1,26 +1,18 @@
 """The end of a run: its model as an ordinary folder, whatever the layout."""
 
 import copy
-import re
 from pathlib import Path
-from typing import Protocol
 
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel
 
-from ..unfinished import unfinished_folder
+from ..unfinished import Savable, save_whole
 from .checkpoint_folders import CheckpointError
 from .together import TogetherError, first_alone, joined_rank
 
 GATHERED = StateDictOptions(full_state_dict=True, cpu_offload=True)
-SAVING = re.compile(r"\.saving-\w{8}")
-MARK = "config.json"  # moved into place last: what has it is a model
-
-
-class Savable(Protocol):
-    def save_pretrained(self, folder: Path) -> object: ...
 
 
 def save_folder(model: nn.Module, folder: str | Path, *parts: Savable) -> None:
@@ -32,8 +24,13 @@ def save_folder(model: nn.Module, folder: str | Path, *parts: Savable) -> None:
     """
     folder = Path(folder)
     whole = gathered_model(model)
+
+    def write():
+        folder.mkdir(parents=True, exist_ok=True)
+        save_whole(folder, whole, *parts)
+
     try:
-        first_alone(lambda: write(folder, (whole, *parts)))
+        first_alone(write)
     except TogetherError as error:
         raise CheckpointError(
             f"the model was not saved in {folder} ({error}): make room there or choose another "
@@ -55,13 +52,3 @@ def gathered_model(model: nn.Module) -> PreTrainedModel | None:
     if original.can_generate():
         whole.generation_config = original.generation_config
     return whole
-
-
-def write(folder: Path, parts: tuple[Savable, ...]) -> None:
-    """Beside, and moved at the end: the folder shows a whole model or none."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with unfinished_folder(folder, ".saving-", "", SAVING) as saving:
-        for part in parts:
-            part.save_pretrained(saving)
-        for path in sorted(saving.iterdir(), key=lambda path: path.name == MARK):
-            path.replace(folder / path.name)
