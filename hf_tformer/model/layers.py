@@ -251,19 +251,26 @@ class TiesBeforeSharding:
 
 
 def keep_own_stage(body: nn.Module) -> None:
-    """Of a body whose other layers transformers has replaced by identities: they are asked what
-    layers are asked, and what comes from the stage before is embedded already."""
+    """Of a body whose other layers transformers has replaced by identities, which are asked what
+    layers are asked."""
     if body.config.score_bias:
         raise ValueError(
             f"score_bias is {body.config.score_bias!r}, which counts distances in the cache of the "
             "first layer, and that is in another process: leave out pp_size"
         )
     if isinstance(body.layers[0], nn.Identity):
-        body.embedding_scale, body.positions = 1.0, NoPositions()
-        body.embed_norm, body.dropout = nn.Identity(), nn.Identity()
+        take_embedded(body)
     own = [layer for layer in body.layers if not isinstance(layer, nn.Identity)]
     for layer in set(body.layers) - set(own):
         layer.attention_type, layer.own_rotation = own[0].attention_type, unchanged
+
+
+def take_embedded(body: nn.Module) -> None:
+    """What comes from the stage before is scaled, placed and normalised already."""
+    body.embedding_scale, body.positions = 1.0, NoPositions()
+    body.embed_norm, body.dropout = nn.Identity(), nn.Identity()
+    if getattr(body, "embed_types", None) is not None:
+        body.embed_types = None
 
 
 def refuse_to_cut(model, parts: int) -> None:

@@ -9,7 +9,7 @@ their names, and the parameters of all stages together are those of the model.
 import torch.distributed as dist
 from torch import nn
 
-from ..model.positions import NoPositions
+from ..model.layers import take_embedded
 
 
 class Received(nn.Module):
@@ -50,7 +50,8 @@ class Stage(nn.Module):
             delattr(body.layers, str(number))
         body.score_bias.layers = len(kept)
         if not self.is_first:
-            leave_out_embedding(body)
+            body.embed_tokens = Received()
+            take_embedded(body)
         if not self.is_last:
             body.norm = nn.Identity()
             leave_out_head(model)
@@ -98,15 +99,6 @@ def find_tied_table(model, is_first, is_last):
         return None
     table = model.get_input_embeddings() if is_first else model.get_output_embeddings()
     return table.weight
-
-
-def leave_out_embedding(body):
-    """What comes from the stage before is embedded already: scaled, placed and normalised."""
-    body.embed_tokens = Received()
-    body.embedding_scale = 1.0
-    body.positions, body.embed_norm, body.dropout = NoPositions(), nn.Identity(), nn.Identity()
-    if getattr(body, "embed_types", None) is not None:
-        body.embed_types = None
 
 
 def leave_out_head(model):
