@@ -9,9 +9,10 @@ import tempfile
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers import DistributedConfig
+
+from hf_tformer.scale.step import whole
 
 from .decoding import llama_pair
 from .measure import OURS, Run, Workload
@@ -76,7 +77,3 @@ def laid_out(model, layout):
             return DistributedDataParallel(model)
         kind = OUR_CLASSES.get(type(model).__name__, type(model))
         return kind.from_pretrained(folder, distributed_config=layout)
-
-
-def whole(tensor):
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -39,12 +39,7 @@ from .layers import (
 )
 from .linear_bias import build_linear_bias
 from .losses import Unprojected, causal_language_model_loss, loss_arguments, needs_logits
-from .masks import (
-    ignore_padding,
-    mask_unwritten_keys,
-    refuse_packed_batch,
-    unless_packed,
-)
+from .masks import ignore_padding, mask_unwritten_keys, refuse_packed_batch, unless_packed
 from .norms import optional_norm, unchanged
 from .positions import build_positions, count_positions
 from .rotations import build_rotations, own_rotation

@@ -21,7 +21,6 @@ from .layout import Layout
 from .meter import Meter
 from .order import RowOrder
 from .step import (
-    IGNORED,
     Batch,
     Settings,
     add_gradients,
@@ -32,7 +31,7 @@ from .step import (
     prepare_step,
     sum_over_data,
 )
-from .tokens import collate_rows
+from .tokens import IGNORED, collate_rows
 
 Rows = Sequence[dict[str, torch.Tensor]]
 Report = Callable[[int, dict[str, float]], None]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hf_tformer.plan import training_flops
+from ..plan import training_flops
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig

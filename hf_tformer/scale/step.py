@@ -15,8 +15,8 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from .layout import Layout
 from .order import mixed_seed
+from .tokens import IGNORED
 
-IGNORED = -100  # the label of a token that is not to be predicted
 Batch = dict[str, torch.Tensor | int]
 
 

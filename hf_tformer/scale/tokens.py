@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 ABOUT = "tokens.json"
 VALIDATION = "validation"
-IGNORED = -100
+IGNORED = -100  # the label of a token that is not to be predicted
 
 
 class TokensError(ValueError):
