@@ -9,6 +9,7 @@ from pathlib import Path
 import plan_traffic
 import pytest
 import torch
+from accelerate.utils import calculate_maximum_sizes
 from families import DECODER, ENCODER, FAMILIES, SEQ2SEQ
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig
@@ -61,6 +62,15 @@ def test_a_model_of_others_takes_what_ours_of_the_same_sizes_does():
     theirs = LlamaConfig(**sizes, **heads)
     ours = hf_tformer.TformerDecoderConfig(**sizes, **heads)
     assert training_flops(theirs, 64) == training_flops(ours, 64)
+
+
+def test_weights_are_those_that_accelerate_estimates(family):
+    for is_tied in (True, False):
+        model = skeleton_of(family.build(vocab_size=997, tie_word_embeddings=is_tied).config)
+        estimated, _ = calculate_maximum_sizes(model)
+        buffers = sum(buffer.nbytes for buffer in model.buffers())
+        planned = sum(parameter.numbers() for parameter in distinct_parameters(model))
+        assert 4 * planned == estimated - buffers
 
 
 # Memory: of one process, whose tensors are counted while a real step runs.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hf_tformer.scale.layout import Layout
+from ..scale.layout import Layout
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hf_tformer.model.losses import CHUNK_TOKENS
-
+from ..model.losses import CHUNK_TOKENS
 from .parameters import Unit, distinct_parameters, head_and_table, parameters_of, units_of
 from .skeleton import stacks_of
 from .stretches import BETWEEN, HEAD, Stretch, Way
