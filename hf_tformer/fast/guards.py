@@ -26,6 +26,7 @@ from ..model.norms import RMSNorm, unchanged
 from ..model.positions import LearnedPositions
 from ..model.relative_bias import RelativeBias, RelativeBiasPerLayer
 from .caches import own_part
+from .eight_bits import is_eight_bits
 from .layers import layers_of
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -142,9 +143,13 @@ def is_plain(module: nn.Module) -> bool:
     hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
     is_called_plainly = "forward" not in vars(module) and module._compiled_call_impl is None
     tensors = [tensor for tensor in module._parameters.values() if tensor is not None]
-    holds_its_weights = all(type(t) is nn.Parameter and not t.is_inference() for t in tensors)
+    holds_its_weights = all(is_own_weight(module, t) and not t.is_inference() for t in tensors)
     is_watched = any(map(is_watching, hooks))
     return is_called_plainly and holds_its_weights and not (is_watched or module.training)
+
+
+def is_own_weight(module, tensor) -> bool:
+    return type(tensor) is nn.Parameter or (type(module) is nn.Linear and is_eight_bits(tensor))
 
 
 def is_watching(hook) -> bool:
@@ -189,7 +194,7 @@ class Weights:
 
     def __init__(self, modules):
         self.seen = [
-            (inner._parameters, name, tensor, tensor._version, tensor.data_ptr())
+            (inner._parameters, name, tensor, tensor._version, address_of(tensor))
             for module in modules
             for inner in module.modules()
             for name, tensor in inner._parameters.items()
@@ -200,9 +205,13 @@ class Weights:
         return all(
             parameters.get(name) is tensor
             and tensor._version == version
-            and tensor.data_ptr() == address
+            and address_of(tensor) == address
             for parameters, name, tensor, version, address in self.seen
         )
+
+
+def address_of(tensor) -> int:
+    return getattr(tensor, "qdata", tensor).data_ptr()
 
 
 # Masks

@@ -10,12 +10,15 @@ call, or cannot be given to it:
     bfloat16           as torch's linear layers do, which is oneDNN
     float16            one token: as torch's linear layers do; more: in float32, for torch has no
                        fast product of narrower factors, and its own takes ten times as long
+    torchao's int8     up to 16 tokens of a model in bfloat16: as it is (eight_bits.py)
 """
 
 from functools import cache
 
 import torch
 from torch import nn
+
+from .eight_bits import MOST_TOKENS, eight_bit_function, is_eight_bits
 
 LARGE = 2**17  # numbers of a weight from which on oneDNN pays
 EXCHANGED = range(8, 64)  # numbers of tokens; with more and with fewer it is the other way round
@@ -46,6 +49,8 @@ def adding_product(linear: nn.Linear, tokens: int):
 
 def narrow_function(weight, bias, tokens):
     """linear(states) in half precision, rounded once: a bias is added before."""
+    if tokens <= MOST_TOKENS and is_eight_bits(weight):
+        return eight_bit_function(weight, bias, tokens)
     if weight.dtype == torch.float16 and tokens > 1:
         return lambda states: multiply_in_float32(states, weight, bias)
     return lambda states: nn.functional.linear(states, weight, bias)

@@ -26,6 +26,8 @@ from transformers import (
 
 import hf_tformer
 from hf_tformer import fast
+from hf_tformer.fast import products
+from hf_tformer.fast.eight_bits import eight_bit_function
 
 peft = pytest.importorskip("peft")
 pytestmark = pytest.mark.runtime
@@ -169,6 +171,74 @@ def test_a_quantised_model_answers_and_the_one_that_it_saves_gives_the_same_bits
     else:
         with pytest.raises(Exception, match=row.words):
             model.save_pretrained(tmp_path / "refused")
+
+
+# Eight bits of a model in bfloat16, which are multiplied as they are
+
+
+def in_eight_bits(family, folder):
+    settings = row_of("torchao `Int8WeightOnlyConfig`").settings()
+    options = {"dtype": torch.bfloat16, "quantization_config": settings}
+    return family.auto.from_pretrained(folder, **options).eval()
+
+
+@pytest.fixture
+def numbers_of_tokens(monkeypatch):
+    """For how many tokens at a time functions of such weights were made."""
+    made = []
+
+    def make(weight, bias, tokens):
+        made.append(tokens)
+        return eight_bit_function(weight, bias, tokens)
+
+    monkeypatch.setattr(products, "eight_bit_function", make)
+    return made
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_eight_bits_of_a_bfloat16_model_are_multiplied_as_they_are(
+    family, has_bias, numbers_of_tokens, tmp_path
+):
+    """Less than twice as far from what these weights give in float32 as torchao's own way."""
+    family.build(**SIZES, attention_bias=has_bias, mlp_bias=has_bias).save_pretrained(tmp_path)
+    model, exact = in_eight_bits(family, tmp_path), opened(family, tmp_path)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            is_plain = type(weight) is nn.Parameter
+            exact.get_parameter(name).copy_(weight if is_plain else weight.dequantize(torch.float))
+        (expected,), (found,) = (family.logits(m, TEXTS[:1]) for m in (exact, model))
+        assert numbers_of_tokens
+        with fast.disabled():
+            (plain,) = family.logits(model, TEXTS[:1])
+    assert (found - expected).norm() < 2 * (plain - expected).norm()
+
+
+@pytest.mark.parametrize("family", WRITERS, ids=lambda family: family.name)
+@pytest.mark.parametrize("texts", [1, 4])
+@pytest.mark.parametrize("beams", [1, 3])
+def test_texts_are_written_with_eight_bits(family, texts, beams, folders, numbers_of_tokens):
+    model = in_eight_bits(family, folders(family))
+    prompts = [text[:3] for text in TEXTS] if family is DECODER else TEXTS
+    options = {"max_new_tokens": 6, "do_sample": False, "num_beams": beams}
+    found = family.generate(model, prompts[:texts], **options)
+    assert texts * beams in numbers_of_tokens
+    with fast.disabled():
+        assert found == family.generate(model, prompts[:texts], **options)
+
+
+@pytest.mark.parametrize(
+    ("changes", "length"), [({"intermediate_size": 264}, 5), ({"head_dim": 26}, 5), ({}, 17)]
+)
+def test_eight_bits_are_left_to_torchao_where_the_kernel_would_err_or_be_slow(
+    changes, length, numbers_of_tokens, tmp_path
+):
+    """It reads beyond rows that are no multiple of 16 numbers."""
+    DECODER.build(**{**SIZES, **changes}).save_pretrained(tmp_path)
+    model = in_eight_bits(DECODER, tmp_path)
+    with torch.no_grad():
+        model(torch.arange(3, 3 + length)[None])
+    assert not numbers_of_tokens
 
 
 # What is theirs
