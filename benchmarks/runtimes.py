@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, TorchAoConfig
 
 from conversion.companions import own_tokenizer
 from conversion.rules import ConversionError
@@ -23,11 +23,13 @@ from conversion.runtimes.registry import RUNTIMES
 from conversion.runtimes.runtime import Source
 
 from .decoding import generation, llama_pair, prompt, varied
+from .engines import library
 from .measure import OURS, Absent, Run, Workload
 from .peers import OUR_CLASSES
 from .seq2seq import pair_of, source, translating
 
 EXACT, ROUNDED = "float32", ("int8", "q8_0")
+EIGHT_BITS = f"{OURS}, int8 by torchao"
 WAYS = [
     (runtime, dtype)
     for runtime in RUNTIMES.values()
@@ -97,7 +99,8 @@ class Files:
 
     def contestants(self, prepare):
         ways = {name_of(*way): partial(prepare, *way) for way in WAYS}
-        return {OURS: partial(prepare, None, EXACT), **ways}
+        ours = {OURS: partial(prepare, None, EXACT), EIGHT_BITS: partial(prepare, None, "int8")}
+        return {**ours, **ways}
 
     def written(self, runtime, dtype):
         return self.opened(runtime, self.files_of(runtime, dtype), dtype)
@@ -123,12 +126,11 @@ class Files:
         return files
 
     def opened(self, runtime, files, dtype):
-        library = library_of(self.folder / "ours")
+        known = library_of(self.folder / "ours")
         if runtime is None:
-            model = OUR_CLASSES[library.model_name].from_pretrained(files)
-            return self.write(self.pair.place(model))
-        config = library.load_config(self.folder / "ours")
-        origin = Source(self.folder / "ours", library, config, dtype, own_tokenizer(files)[0])
+            return self.opened_by_us(OUR_CLASSES[known.model_name], files, dtype)
+        config = known.load_config(self.folder / "ours")
+        origin = Source(self.folder / "ours", known, config, dtype, own_tokenizer(files)[0])
         running = runtime.open(origin, files)
         if len(self.inputs["input_ids"]) > 1 and not running.writes_batches:
             raise Absent("writes one text after the other")
@@ -137,6 +139,15 @@ class Files:
         else:
             run = self.by_itself(running)
         run.is_rounded = dtype in ROUNDED
+        return run
+
+    def opened_by_us(self, model_class, files, dtype):
+        if dtype == EXACT:
+            return self.write(self.pair.place(model_class.from_pretrained(files)))
+        rounded = TorchAoConfig(library("torchao.quantization").Int8WeightOnlyConfig())
+        options = {"dtype": torch.bfloat16, "quantization_config": rounded}
+        run = self.write(model_class.from_pretrained(files, **options).eval())
+        run.is_rounded = True
         return run
 
     def by_itself(self, running):
