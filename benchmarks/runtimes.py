@@ -128,27 +128,28 @@ class Files:
     def opened(self, runtime, files, dtype):
         known = library_of(self.folder / "ours")
         if runtime is None:
-            return self.opened_by_us(OUR_CLASSES[known.model_name], files, dtype)
+            run = self.opened_by_us(OUR_CLASSES[known.model_name], files, dtype)
+        else:
+            run = self.opened_by_runtime(runtime, known, files, dtype)
+        run.is_rounded = dtype in ROUNDED
+        return run
+
+    def opened_by_runtime(self, runtime, known, files, dtype):
         config = known.load_config(self.folder / "ours")
         origin = Source(self.folder / "ours", known, config, dtype, own_tokenizer(files)[0])
         running = runtime.open(origin, files)
         if len(self.inputs["input_ids"]) > 1 and not running.writes_batches:
             raise Absent("writes one text after the other")
         if isinstance(running, Graphs):
-            run = self.write(InGenerate(origin, running))
-        else:
-            run = self.by_itself(running)
-        run.is_rounded = dtype in ROUNDED
-        return run
+            return self.write(InGenerate(origin, running))
+        return self.by_itself(running)
 
     def opened_by_us(self, model_class, files, dtype):
         if dtype == EXACT:
             return self.write(self.pair.place(model_class.from_pretrained(files)))
         rounded = TorchAoConfig(library("torchao.quantization").Int8WeightOnlyConfig())
         options = {"dtype": torch.bfloat16, "quantization_config": rounded}
-        run = self.write(model_class.from_pretrained(files, **options).eval())
-        run.is_rounded = True
-        return run
+        return self.write(model_class.from_pretrained(files, **options).eval())
 
     def by_itself(self, running):
         rows = self.inputs["input_ids"].tolist()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from program import ProgramError, at_least, positive
 
 from hf_tformer.opening import open_pretrained
-from hf_tformer.unfinished import folder_beside
+from hf_tformer.unfinished import folder_within
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -165,7 +165,7 @@ def write_start(
 
     set_seed(args.seed)
     model = TformerDecoderForCausalLM(config)
-    with folder_beside(args.output) as saving:
+    with folder_within(args.output) as saving:
         model.save_pretrained(saving)
         tokenizer.save_pretrained(saving)
         shutil.rmtree(args.output / START, ignore_errors=True)

@@ -36,16 +36,16 @@ class Savable(Protocol):
 
 
 def save_whole(folder: str | Path, *parts: Savable) -> None:
-    """Saves beside and moves at the end: the folder shows a whole model or none."""
+    """Saves in a folder within and moves at the end: the folder shows a whole model or none."""
     folder = Path(folder)
-    with folder_beside(folder) as saving:
+    with folder_within(folder) as saving:
         for part in parts:
             part.save_pretrained(saving)
         for path in sorted(saving.iterdir(), key=lambda path: path.name in MARKS):
             path.replace(folder / path.name)
 
 
-def folder_beside(folder: Path) -> contextlib.AbstractContextManager[Path]:
+def folder_within(folder: Path) -> contextlib.AbstractContextManager[Path]:
     """A new folder within this one, for what is moved into it when it is whole."""
     return unfinished_folder(folder, ".saving-", "", re.compile(r"\.saving-\w{8}"))
 

@@ -196,19 +196,24 @@ GREEDY_VLLM = {"temperature": 0, "max_tokens": NEW, "ignore_eos": True, "detoken
 
 
 def continued_by_vllm(tmp_path, folder, **options):
-    (tmp_path / "server.py").write_text(SERVER)
     options = {"model": str(folder), **EXACT, **IDS_ALONE, **options}
+    run_program(tmp_path, SERVER, [ROWS, options, GREEDY_VLLM])
+    tokens = json.loads((tmp_path / "tokens.json").read_text())
+    return [until_end(row, END) for row in tokens]
+
+
+def run_program(folder, program, command):
+    """Apart from the tests: vLLM starts processes of its own, which import the program again."""
+    (folder / "program.py").write_text(program)
     run = subprocess.run(
-        [sys.executable, "server.py", json.dumps([ROWS, options, GREEDY_VLLM])],
-        cwd=tmp_path,
-        env={**os.environ, "HF_MODULES_CACHE": str(tmp_path / "modules"), **SETTINGS},
+        [sys.executable, "program.py", json.dumps(command)],
+        cwd=folder,
+        env={**os.environ, "HF_MODULES_CACHE": str(folder / "modules"), **SETTINGS},
         capture_output=True,
         text=True,
         timeout=600,
     )
     assert run.returncode == 0, faults_of(run)
-    tokens = json.loads((tmp_path / "tokens.json").read_text())
-    return [until_end(row, END) for row in tokens]
 
 
 def faults_of(run):
@@ -297,17 +302,7 @@ def pooled_by_vllm(folder, model, task):
     model.save_pretrained(folder / "ours")
     save_words(folder / "ours")
     options = {"model": str(folder / "ours"), **EXACT, "trust_remote_code": True}
-    (folder / "pool.py").write_text(POOL)
-    command = [task, ROWS, {**options, "model_impl": "transformers"}]
-    run = subprocess.run(
-        [sys.executable, "pool.py", json.dumps(command)],
-        cwd=folder,
-        env={**os.environ, "HF_MODULES_CACHE": str(folder / "modules"), **SETTINGS},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert run.returncode == 0, faults_of(run)
+    run_program(folder, POOL, [task, ROWS, {**options, "model_impl": "transformers"}])
     return json.loads((folder / "pooled.json").read_text())
 
 
