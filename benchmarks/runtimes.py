@@ -21,6 +21,7 @@ from conversion.runtimes.generating import InGenerate
 from conversion.runtimes.graphs import Graphs
 from conversion.runtimes.registry import RUNTIMES
 from conversion.runtimes.runtime import Source
+from hf_tformer import fast
 
 from .decoding import generation, llama_pair, prompt, varied
 from .engines import library
@@ -29,6 +30,7 @@ from .peers import OUR_CLASSES
 from .seq2seq import pair_of, source, translating
 
 EXACT, ROUNDED = "float32", ("int8", "q8_0")
+PLAIN = f"{OURS}, not compiled"
 EIGHT_BITS = f"{OURS}, int8 by torchao"
 WAYS = [
     (runtime, dtype)
@@ -67,7 +69,12 @@ def both_batches(what, pair, length, inputs_of, settings):
             files = Files(folder, pair, inputs, length, write)
             label = f"{what}, batch {texts}, {length} tokens"
             floors = {name_of(*way): FLOOR for way in WAYS if way[1] == EXACT}
-            yield Workload(label, files.contestants(files.written), floors, apart=True)
+            written = files.contestants(files.written)
+            steps = label
+            if texts == 1:  # where they are exported, we are compiled
+                steps, plain = f"{label}, our steps compiled", written.pop(OURS)
+                written = {OURS: files.written_by_compiled_steps, PLAIN: plain, **written}
+            yield Workload(steps, written, floors, apart=True)
             opened = files.contestants(files.opened_and_written)
             yield Workload(f"{label}, weights and all", opened, measures=("MiB",))
 
@@ -104,6 +111,14 @@ class Files:
 
     def written(self, runtime, dtype):
         return self.opened(runtime, self.files_of(runtime, dtype), dtype)
+
+    def written_by_compiled_steps(self):
+        """In a process of its own: whoever else writes there would be compiled, too."""
+        try:
+            fast.enable(compiled=True)
+        except RuntimeError as error:
+            raise Absent(str(error)) from error
+        return self.written(None, EXACT)
 
     def opened_and_written(self, runtime, dtype):
         files = self.files_of(runtime, dtype)

@@ -18,8 +18,9 @@ from benchmarks.apart import in_own_process
 from benchmarks.machine import Limits
 from benchmarks.measure import OURS, Absent, Row, Run, Settings, Unfair, Workload, race
 from benchmarks.registry import BENCHMARKS, Benchmark
-from benchmarks.runtimes import EIGHT_BITS
+from benchmarks.runtimes import EIGHT_BITS, PLAIN
 from conversion.runtimes.registry import RUNTIMES
+from hf_tformer import fast
 
 ROOT = Path(__file__).parent.parent
 LIMITS = Limits(flops=1e9, bytes=1e9)
@@ -102,8 +103,12 @@ def test_a_runtime_that_is_not_installed_is_named(monkeypatch):
         monkeypatch.setattr(type(runtime), "packages", ("not_there_at_all",))
     settings = Settings(rounds=1, quick=True)
     workloads = BENCHMARKS["engines"].workloads(settings)  # which keeps the files until it ends
-    ours, *others = race(next(workloads), settings, LIMITS)
+    try:
+        ours, plain, *others = race(next(workloads), settings, LIMITS)
+    finally:
+        fast.enable()  # not compiled
     assert ours.ours > 0
+    assert (plain.peer, plain.note) == (PLAIN, "")
     assert {row.peer for row in others} >= {"ONNX Runtime, float32", "CTranslate2, int8"}
     notes = {row.peer: row.note for row in others if "q8_0" not in row.peer}  # refuses small models
     assert find_spec("torchao") or "torchao is not installed" in notes[EIGHT_BITS]

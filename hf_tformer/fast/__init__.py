@@ -5,10 +5,11 @@ methods of our classes are replaced (patches.py lists them) as soon as one of th
 touched: texts then pass through functions instead of modules, and are decoded by loops of our own,
 wherever nothing else takes part (guards.py). The answers are the same up to rounding.
 
-    hf_tformer.fast.disable()          back to the modules, in this process
-    hf_tformer.fast.enable()           and forth again
-    with hf_tformer.fast.disabled():   for a while
-    hf_tformer.fast.status()           whether it is on, and why not
+    hf_tformer.fast.disable()               back to the modules, in this process
+    hf_tformer.fast.enable()                and forth again
+    hf_tformer.fast.enable(compiled=True)   the same, and texts that are written alone are compiled
+    with hf_tformer.fast.disabled():        for a while
+    hf_tformer.fast.status()                whether it is on, and why not
 
 Beside versions of torch or transformers that it was not tested with, nothing is replaced.
 """
@@ -30,12 +31,18 @@ FAMILIES = {
 
 is_wanted = True
 is_forced = False  # beside untested versions, too
+is_compiled = False  # steps of one text (compiled.py)
 
 
-def enable(untested: bool = False) -> None:
-    """Lets our models be fast again; if `untested`, whatever torch and transformers there are."""
-    global is_wanted, is_forced
-    is_wanted, is_forced = True, untested
+def enable(untested: bool = False, compiled: bool = False) -> None:
+    """Lets our models be fast again; if `untested`, whatever torch and transformers there are.
+
+    If `compiled`, steps of one text are compiled when the first one is written: it takes seconds.
+    """
+    global is_wanted, is_forced, is_compiled
+    if compiled:
+        refuse_without_compiler()
+    is_wanted, is_forced, is_compiled = True, untested, compiled
     for module in FAMILIES:
         patch(module)
 
@@ -57,7 +64,7 @@ def disabled() -> Iterator[None]:
         yield
     finally:
         if before:
-            enable(is_forced)
+            enable(is_forced, is_compiled)
 
 
 def status() -> str:
@@ -69,6 +76,19 @@ def status() -> str:
         if not is_forced:
             return f"off: not tested with {found}; enable(untested=True) turns it on all the same"
     return "on"
+
+
+def refuse_without_compiler() -> None:
+    """Inductor writes C++."""
+    from torch._inductor.cpp_builder import get_cpp_compiler  # seconds that nobody else needs
+
+    try:
+        get_cpp_compiler()
+    except RuntimeError as error:
+        raise RuntimeError(
+            "compiled=True needs a C++ compiler, and none was found: install g++ or clang, or name "
+            "one in the environment variable CXX"
+        ) from error
 
 
 @cache

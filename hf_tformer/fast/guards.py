@@ -194,7 +194,7 @@ class Weights:
 
     def __init__(self, modules):
         self.seen = [
-            (inner._parameters, name, tensor, tensor._version, address_of(tensor))
+            (inner._parameters, name, tensor, tensor._version, *where_it_lies(tensor))
             for module in modules
             for inner in module.modules()
             for name, tensor in inner._parameters.items()
@@ -205,13 +205,15 @@ class Weights:
         return all(
             parameters.get(name) is tensor
             and tensor._version == version
-            and address_of(tensor) == address
-            for parameters, name, tensor, version, address in self.seen
+            and ask_where() == address
+            for parameters, name, tensor, version, ask_where, address in self.seen
         )
 
 
-def address_of(tensor) -> int:
-    return getattr(tensor, "qdata", tensor).data_ptr()
+def where_it_lies(tensor) -> tuple:
+    """A function that asks for the address, and what it says now."""
+    ask = getattr(tensor, "qdata", tensor).data_ptr
+    return ask, ask()
 
 
 # Masks

@@ -64,6 +64,10 @@ class NextTokens:
 
     def attend(self, attention, queries, keys, values):
         queries, keys = (turn_heads(states, self.rotation) for states in (queries, keys))
+        return self.attend_turned(attention, queries, keys, values)
+
+    def attend_turned(self, attention, queries, keys, values):
+        """The same, of heads that are rotated."""
         layer = self.cache.layers[attention.layer_idx]
         keys = self.to_be_kept(keys.view(self.texts, -1, attention.head_dim))
         values = self.to_be_kept(values.view(self.texts, -1, attention.value_head_dim))

@@ -11,18 +11,28 @@ def rotations_of(position_embeddings, head_dim: int) -> list:
     In float32 a matrix [(texts,) head_dim, head_dim] to multiply a head by: one operation instead
     of three. A product of narrower numbers costs more than these.
     """
-    cos, sin = position_embeddings
-    half = sin.shape[-1] // 2
-    signed_sin = torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
-    if cos.dtype in (torch.float32, torch.float64):
-        return matrices(cos.squeeze(0), signed_sin.squeeze(0), head_dim).unbind(-3)
-    tables = (table.unsqueeze(-2).squeeze(0) for table in (cos, signed_sin))
+    if position_embeddings[0].dtype in (torch.float32, torch.float64):
+        return matrices(*signed(position_embeddings), head_dim).unbind(-3)
+    return tables_of(position_embeddings)
+
+
+def tables_of(position_embeddings) -> list:
+    """For each token what turn() takes, [(texts,) 1, dims] each."""
+    tables = (table.unsqueeze(-2).squeeze(0) for table in signed(position_embeddings))
     return list(zip(*(table.unbind(-3) for table in tables), strict=True))
 
 
+def signed(position_embeddings):
+    """Cosines and sines, the sines with the sign that they are added with."""
+    cos, sin = position_embeddings
+    half = sin.shape[-1] // 2
+    return cos, torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
+
+
 def matrices(cos, signed_sin, head_dim):
-    """[(texts,) tokens, dims] → [(texts,) tokens, head_dim, head_dim]"""
+    """[texts or 1, tokens, dims] → [(texts,) tokens, head_dim, head_dim]"""
     size = cos.shape[-1]
+    cos, signed_sin = cos.squeeze(0), signed_sin.squeeze(0)
     same = torch.eye(size, dtype=cos.dtype, device=cos.device)
     partner = same.roll(size // 2, dims=0)
     turned = torch.addcmul(same * cos.unsqueeze(-2), partner, signed_sin.unsqueeze(-2))

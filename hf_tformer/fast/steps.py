@@ -4,13 +4,15 @@ import torch
 from torch import nn
 from transformers.cache_utils import EncoderDecoderCache
 
+from .. import fast
 from ..model.positions import count_positions
 from . import biases, guards
 from .caches import own_part
+from .compiled import step_functions
 from .layers import norm_function, source_keys_and_values, stack_functions
 from .passes import NextOfBeams, NextTokens
 from .products import linear_function
-from .rotations import rotations_of
+from .rotations import rotations_of, tables_of
 
 STEPS_AHEAD = 16  # whose positions are prepared at once
 NUMBERS_AHEAD = 2**22  # at most, in what is prepared to rotate by
@@ -23,8 +25,8 @@ class Step:
     """
 
     def __init__(self, model, cache, model_kwargs, texts, beams=1):
-        self.stack = stack = model.get_decoder()
-        self.lm_head, self.logit_scale = model.lm_head, model.logit_scale
+        self.model, self.stack = model, model.get_decoder()
+        stack = self.stack
         self.embedding_weight, self.scale = stack.embed_tokens.weight, stack.embedding_scale
 
         mask, source_mask = model_kwargs.get("attention_mask"), None
@@ -58,11 +60,22 @@ class Step:
 
     def prepare_functions(self):
         """The fastest function of a weight depends on the number of texts."""
-        self.functions = stack_functions(self.stack, self.run.texts)
+        self.functions = self.compiled_functions()
+        self.is_compiled = self.functions is not None
+        if not self.is_compiled:
+            self.functions = self.plain_functions()
         self.embed_norm = norm_function(self.stack.embed_norm)
-        self.head = linear_function(self.lm_head, self.run.texts)
-        self.weights = guards.Weights((self.stack, self.lm_head))
+        self.weights = guards.Weights((self.stack, self.model.lm_head))
         self.offsets = self.offsets[: self.place]  # what was prepared was of other weights, too
+
+    def compiled_functions(self):
+        """None where that is not wanted, or does not pay."""
+        return step_functions(self.model) if fast.is_compiled and self.run.texts == 1 else None
+
+    def plain_functions(self):
+        head, scale = linear_function(self.model.lm_head, self.run.texts), self.model.logit_scale
+        functions = stack_functions(self.stack, self.run.texts)
+        return [*functions, lambda hidden_states, run: head(hidden_states * scale)]
 
     def prepare_positions(self):
         """What the next few steps add to embeddings and scores, and rotate their heads by."""
@@ -74,7 +87,10 @@ class Step:
         position_embeddings = self.stack.rotary_emb(blank, position_ids)
         self.rotations = [None] * self.ahead
         if position_embeddings is not None:
-            self.rotations = rotations_of(position_embeddings, self.stack.config.head_dim)
+            if self.is_compiled:
+                self.rotations = tables_of(position_embeddings)
+            else:
+                self.rotations = rotations_of(position_embeddings, self.stack.config.head_dim)
         self.bias = biases.of_next_token(self.stack, self.length + self.ahead, blank.dtype)
         self.place = 0
 
@@ -104,7 +120,7 @@ class Step:
         for function in self.functions:
             hidden_states = function(hidden_states, run)
         self.place += 1
-        return self.head(hidden_states * self.logit_scale).contiguous().view(run.texts, -1)
+        return hidden_states.contiguous().view(run.texts, -1)
 
 
 def pays_to_leave(staying, texts):

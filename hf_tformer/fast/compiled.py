@@ -1,0 +1,248 @@
+"""Steps of one text by code that torch.compile makes: `fast.enable(compiled=True)`.
+
+For a lone token, time goes into reading weights; in a small model, into calls. Inductor makes loops
+of all that stands between two looks at other tokens: they read weights nearly twice as fast as the
+products of MKL and oneDNN do, and are called once for each layer. With more tokens at a time there
+is nothing to gain: for products of matrices they call the same libraries.
+
+    piece    what a token passes between two looks: out of an attention, through an MLP, into the
+             next attention. Layers that are built alike share its code, each with its own weights.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from transformers.utils import logging
+
+from ..model.attention import turn
+from ..model.layers import GatedMLP, pre_norm
+from ..model.norms import unchanged
+from .layers import layers_of
+from .rotations import tables_of
+
+logger = logging.get_logger(__name__)
+DTYPES = (torch.float32, torch.bfloat16)  # what generated code is quick in, and was tested with
+
+
+class Leaving(NamedTuple):
+    output: nn.Linear
+    norm: Callable
+
+
+class Inner(NamedTuple):
+    """An MLP between its norms; one of them is `unchanged`."""
+
+    norm: Callable
+    gate: nn.Linear | None
+    up: nn.Linear
+    activate: Callable
+    down: nn.Linear
+    norm_after: Callable
+
+
+class Entering(NamedTuple):
+    """Without keys and values where these are of a source, and known already."""
+
+    norm: Callable
+    query: nn.Linear
+    query_norm: Callable
+    key: nn.Linear | None
+    key_norm: Callable
+    value: nn.Linear | None
+    head_dim: int
+    value_head_dim: int
+
+
+class Ending(NamedTuple):
+    norm: Callable
+    head: nn.Linear
+    scale: float
+
+
+class Piece(NamedTuple):
+    leaving: Leaving | None
+    inner: Inner | None
+    onward: Entering | Ending
+
+
+# What is compiled. It looks at what a piece has while it is traced, not while it runs.
+
+
+def pass_piece(total, seen, rotation, piece):
+    """The logits at the end of a text; else the hidden states and the heads for the next look."""
+    leaving, inner, onward = piece
+    if leaving is not None:
+        total = call(leaving.norm, total + multiply(leaving.output, seen))
+    if inner is not None:
+        states = call(inner.norm, total)
+        total = call(inner.norm_after, total + through_mlp(inner, states))
+    states = call(onward.norm, total)
+    if isinstance(onward, Ending):
+        return multiply(onward.head, states * onward.scale)
+    queries = call(onward.query_norm, multiply(onward.query, states).view(-1, onward.head_dim))
+    if onward.key is None:
+        return total, queries
+    keys = call(onward.key_norm, multiply(onward.key, states).view(-1, onward.head_dim))
+    values = multiply(onward.value, states).view(-1, onward.value_head_dim)
+    if rotation is not None:
+        queries, keys = (turn(heads, *rotation) for heads in (queries, keys))
+    return total, queries, keys, values
+
+
+def through_mlp(inner, states):
+    up = multiply(inner.up, states)
+    if inner.gate is None:
+        return multiply(inner.down, call(inner.activate, up))
+    return multiply(inner.down, call(inner.activate, multiply(inner.gate, states)) * up)
+
+
+def multiply(linear, vector):
+    """By mv() Inductor makes a loop of it, by linear() a call of MKL."""
+    product = linear.weight.mv(vector)
+    return product if linear.bias is None else product + linear.bias
+
+
+def call(part, states):
+    return part.forward(states) if isinstance(part, nn.Module) else part(states)
+
+
+# The functions of a step
+
+
+def step_functions(model) -> list[Callable] | None:
+    """Those of one text, up to its logits; None where torch cannot compile them, which it says."""
+    stack = model.get_decoder()
+    if not all(parameter.dtype in DTYPES for parameter in stack.parameters()):
+        return None
+    pieces = pieces_of(stack, Ending(stack.norm, model.lm_head, model.logit_scale))
+    rotation = rotation_of(stack)
+    try:
+        codes = [code_of(piece, rotation) for piece in pieces]
+    except RuntimeError as error:  # torch's compiler writes pages
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        logger.warning_once(f"Steps of generation are not compiled, because torch said: {reason}")
+        return None
+    looks = [look[1:] for layer in layers_of(stack) for look in looks_of(layer)]
+    first = beginning(codes[0], pieces[0])
+    return [first, *map(going_on, looks, codes[1:], pieces[1:])]
+
+
+def beginning(code, piece):
+    return lambda hidden_states, run: code(hidden_states, None, run.rotation, piece)
+
+
+def going_on(look, code, piece):
+    attention, is_at_source = look
+
+    def look_and_go_on(states, run):
+        total, *heads = states
+        attend = run.attend_source if is_at_source else run.attend_turned
+        return code(total, attend(attention, *heads).flatten(), run.rotation, piece)
+
+    return look_and_go_on
+
+
+def rotation_of(stack):
+    """That of some token, as an example."""
+    blank = next(stack.parameters()).new_zeros(1, 1, stack.config.hidden_size)
+    position_embeddings = stack.rotary_emb(blank, torch.zeros(1, 1, dtype=torch.long))
+    return None if position_embeddings is None else tables_of(position_embeddings)[0]
+
+
+# Pieces
+
+
+def pieces_of(stack, ending) -> list[Piece]:
+    """One before each look, and the last one behind all of them."""
+    pieces, behind = [], (None, None)
+    for layer in layers_of(stack):
+        for norm, attention, is_at_source in looks_of(layer):
+            before, after = sides_of(layer, norm)
+            pieces.append(Piece(*behind, entering(before, attention, is_at_source)))
+            behind = Leaving(attention.o_proj, after), None
+        behind = behind[0], inner_of(layer)
+    return [*pieces, Piece(*behind, ending)]
+
+
+def looks_of(layer) -> list[tuple]:
+    """(norm, attention, whether it looks at the source) for each of its attentions."""
+    looks = [(layer.self_attn_norm, layer.self_attn, False)]
+    if hasattr(layer, "cross_attn"):
+        looks.append((layer.cross_attn_norm, layer.cross_attn, True))
+    return looks
+
+
+def sides_of(layer, norm):
+    """What stands before a branch, and behind the sum."""
+    return (norm, unchanged) if layer.residual is pre_norm else (unchanged, norm)
+
+
+def entering(norm, attention, is_at_source) -> Entering:
+    query = norm, attention.q_proj, attention.q_norm
+    sizes = attention.head_dim, attention.value_head_dim
+    if is_at_source:
+        return Entering(*query, None, unchanged, None, *sizes)
+    return Entering(*query, attention.k_proj, attention.k_norm, attention.v_proj, *sizes)
+
+
+def inner_of(layer) -> Inner:
+    before, after = sides_of(layer, layer.mlp_norm)
+    mlp = layer.mlp
+    gate = mlp.gate_proj if isinstance(mlp, GatedMLP) else None
+    return Inner(before, gate, mlp.up_proj, mlp.act_fn, mlp.down_proj, after)
+
+
+# Code. A compiled function usually asks before each call whether its arguments are of the kind that
+# it was made for, which costs as much as the call. These are found by all that could differ.
+
+CODES: dict[tuple, Callable] = {}
+
+
+def code_of(piece, rotation) -> Callable:
+    """Compiled and run once: so a step begins with all its code, or without any."""
+    parameters = [p for part in parts_of(piece) for p in part.parameters()]
+    numbers = [id(parameter) for parameter in parameters]
+    which_are_one = tuple(map(numbers.index, numbers))
+    example = None if rotation is None else tuple((t.shape, t.dtype) for t in rotation)
+    moment = torch.get_num_threads(), torch.is_inference_mode_enabled()
+    key = described(piece), which_are_one, example, moment
+    if key not in CODES:
+        code = compiled()
+        seen = None if piece.leaving is None else zeros_for(piece.leaving.output)
+        onward = piece.onward
+        total = zeros_for(onward.head if isinstance(onward, Ending) else onward.query)
+        code(total, seen, rotation, piece)
+        CODES[key] = code
+    return CODES[key]
+
+
+def compiled() -> Callable:
+    return torch.compile(
+        pass_piece,
+        fullgraph=True,
+        dynamic=False,
+        isolate_recompiles=True,  # else more than eight kinds of pieces would run uncompiled
+        options={"guard_filter_fn": torch.compiler.skip_all_guards_unsafe},
+    )
+
+
+def zeros_for(linear):
+    return linear.weight.new_zeros(linear.in_features)
+
+
+def parts_of(piece):
+    fields = [field for part in piece if part is not None for field in part]
+    return [field for field in fields if isinstance(field, nn.Module)]
+
+
+def described(part):
+    """Equal for two parts exactly if the same code serves both."""
+    if isinstance(part, tuple):
+        return type(part), *map(described, part)
+    if not isinstance(part, nn.Module):
+        return part
+    settings = {name: repr(value) for name, value in vars(part).items() if name[0] != "_"}
+    tensors = ((name, t.shape, t.stride(), t.dtype) for name, t in part.named_parameters())
+    return type(part), tuple(sorted(settings.items())), *tensors
