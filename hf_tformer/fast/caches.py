@@ -13,10 +13,11 @@ from transformers.cache_utils import DynamicCache, DynamicLayer, EncoderDecoderC
 
 ROOM = 24  # tokens at least, and a sixteenth of the length: little memory beyond what is used
 
-# Layer of a cache → the keys and values that append() left there, [batch, kv_heads, length, dim].
-# Only behind these there is room that is ours: whatever else stands in the layer (cropped, moved,
-# or a snapshot that someone took) may share its buffer with others, and is copied.
+# Layer of a cache → the keys and values that append() left there, [batch, kv_heads, length, dim],
+# each with the buffer at whose beginning it lies. Only behind these there is room that is ours:
+# whatever else stands in the layer (cropped, moved, or a snapshot that someone took) is copied.
 LAST_WRITTEN = weakref.WeakKeyDictionary()
+NOTHING = (None, None), (None, None)
 
 
 def append(layer: DynamicLayer, keys, values, room: int = ROOM):
@@ -25,23 +26,23 @@ def append(layer: DynamicLayer, keys, values, room: int = ROOM):
         return layer.update(keys, values)
     if not layer.is_initialized:
         layer.lazy_initialization(keys, values)
-    last_keys, last_values = LAST_WRITTEN.get(layer, (None, None))
-    layer.keys = extend(layer.keys, keys, room, layer.keys is last_keys)
-    layer.values = extend(layer.values, values, room, layer.values is last_values)
-    LAST_WRITTEN[layer] = layer.keys, layer.values
+    last_keys, last_values = LAST_WRITTEN.get(layer, NOTHING)
+    last_keys = extend(layer.keys, keys, room, *last_keys)
+    last_values = extend(layer.values, values, room, *last_values)
+    LAST_WRITTEN[layer] = last_keys, last_values
+    layer.keys, layer.values = last_keys[0], last_values[0]
     return layer.keys, layer.values
 
 
-def extend(states, new, room, is_ours):
-    """`states` and `new` along the length: in the buffer of `states`, if it is long enough."""
+def extend(states, new, room, last, buffer):
+    """`states` and `new` along the length, and their buffer: that of `last`, if it is `states`."""
     length = states.shape[-2] if states.numel() else 0
     total = length + new.shape[-2]
-    if not is_ours or room_of(states) < total or is_frozen(states):
-        grown = new.new_empty(*new.shape[:2], total + max(room, total // 16), new.shape[-1])
-        grown[..., :length, :] = states if length else 0
-        states = grown
-    part(states, length, total).copy_(new)
-    return part(states, 0, total)
+    if states is not last or buffer.shape[-2] < total or is_frozen(buffer):
+        buffer = new.new_empty(*new.shape[:2], total + max(room, total // 16), new.shape[-1])
+        buffer[..., :length, :] = states if length else 0
+    buffer.narrow(-2, length, total - length).copy_(new)
+    return buffer.narrow(-2, 0, total), buffer
 
 
 def is_frozen(states):
@@ -51,31 +52,19 @@ def is_frozen(states):
 def select_texts(cache: DynamicCache, texts) -> None:
     """Keeps these texts of a batch, in this order, and the room behind what is ours."""
     for layer in cache.layers:
-        keys, values = LAST_WRITTEN.get(layer, (None, None))
-        if layer.keys is not keys or layer.values is not values:
+        keys, values = LAST_WRITTEN.get(layer, NOTHING)
+        if layer.keys is not keys[0] or layer.values is not values[0]:
             layer.batch_select_indices(texts)
             continue
-        layer.keys, layer.values = (select_with_room(x, texts) for x in (keys, values))
-        LAST_WRITTEN[layer] = layer.keys, layer.values
+        keys, values = (select_with_room(*states, texts) for states in (keys, values))
+        LAST_WRITTEN[layer] = keys, values
+        layer.keys, layer.values = keys[0], values[0]
 
 
-def select_with_room(states, texts):
-    """A text that lies in one piece is copied faster."""
-    whole = part(states, 0, room_of(states))
-    return whole.index_select(0, texts.to(states.device))[..., : states.shape[-2], :]
-
-
-def room_of(states):
-    """How long `states`, which extend() wrote, can become where it lies."""
-    return states.stride(1) // states.stride(2) if states.numel() else 0
-
-
-def part(states, start, end):
-    """Of the buffer in which `states` lies, from one token to another."""
-    batch, heads, _, size = states.shape
-    strides = states.stride()
-    offset = states.storage_offset() + start * strides[2]
-    return states.as_strided((batch, heads, end - start, size), strides, offset)
+def select_with_room(states, buffer, texts):
+    """A buffer lies in one piece, which is copied faster."""
+    buffer = buffer.index_select(0, texts.to(buffer.device))
+    return buffer.narrow(-2, 0, states.shape[-2]), buffer
 
 
 def own_part(cache):

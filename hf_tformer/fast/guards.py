@@ -203,9 +203,7 @@ class Weights:
 
     def are_unchanged(self) -> bool:
         return all(
-            parameters.get(name) is tensor
-            and tensor._version == version
-            and ask_where() == address
+            parameters.get(name) is tensor and tensor._version == version and ask_where() == address
             for parameters, name, tensor, version, ask_where, address in self.seen
         )
 
