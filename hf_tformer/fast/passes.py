@@ -188,7 +188,8 @@ def run_next_tokens(
     if bias is not None:
         run.add_bias(bias)
     if position_embeddings is not None:
-        run.rotation = rotations_of(position_embeddings, stack.config.head_dim)[0]
+        head_dim = stack.config.head_dim
+        run.rotation = rotations_of(position_embeddings, run.texts, head_dim)[0]
     shape = hidden_states.shape
     hidden_states = hidden_states.clone()  # someone may be looking at it, and layers add in place
     hidden_states = hidden_states.flatten() if run.texts == 1 else hidden_states[:, 0]

@@ -1,18 +1,19 @@
-"""How the heads of lone tokens are rotated, in as few operations as there can be."""
+"""How the heads of next tokens are rotated, in as few operations as there can be."""
 
 import torch
 
 from ..model.attention import turn
 
 
-def rotations_of(position_embeddings, head_dim: int) -> list:
+def rotations_of(position_embeddings, texts: int, head_dim: int) -> list:
     """For each token of (cos, sin) [texts or 1, tokens, dims] what turn_heads() takes.
 
-    In float32 a matrix [(texts,) head_dim, head_dim] to multiply a head by: one operation instead
-    of three. A product of narrower numbers costs more than these.
+    For one text in float32 a matrix to multiply its heads by: one operation instead of three. Of
+    more texts, or of narrower numbers, a product costs more than these.
     """
-    if position_embeddings[0].dtype in (torch.float32, torch.float64):
-        return matrices(*signed(position_embeddings), head_dim).unbind(-3)
+    cos = position_embeddings[0]
+    if texts == 1 and cos.dtype in (torch.float32, torch.float64):
+        return matrices(*signed(position_embeddings), head_dim)
     return tables_of(position_embeddings)
 
 
@@ -30,22 +31,27 @@ def signed(position_embeddings):
 
 
 def matrices(cos, signed_sin, head_dim):
-    """[texts or 1, tokens, dims] → [(texts,) tokens, head_dim, head_dim]"""
+    """[1, tokens, dims] → [head_dim, head_dim] for each token."""
     size = cos.shape[-1]
-    cos, signed_sin = cos.squeeze(0), signed_sin.squeeze(0)
+    cos, signed_sin = cos[0], signed_sin[0]
     same = torch.eye(size, dtype=cos.dtype, device=cos.device)
     partner = same.roll(size // 2, dims=0)
     turned = torch.addcmul(same * cos.unsqueeze(-2), partner, signed_sin.unsqueeze(-2))
     if size == head_dim:
-        return turned
+        return turned.unbind()
     whole = torch.eye(head_dim, dtype=cos.dtype, device=cos.device)
-    whole = whole.repeat(*cos.shape[:-1], 1, 1)
-    whole[..., :size, :size] = turned
-    return whole
+    whole = whole.repeat(len(cos), 1, 1)
+    whole[:, :size, :size] = turned
+    return whole.unbind()
 
 
 def turn_heads(states, rotation):
-    """[(texts,) heads, head_dim], each head turned; None turns nothing."""
+    """[(texts,) heads, head_dim], each head turned; None turns nothing.
+
+    Contiguous: a product of some tokens is not, and flash attention would leave it to a slower way.
+    """
     if rotation is None:
-        return states
-    return turn(states, *rotation) if isinstance(rotation, tuple) else states @ rotation
+        return states.contiguous()
+    if isinstance(rotation, tuple):
+        return turn(states.contiguous(), *rotation)
+    return states @ rotation

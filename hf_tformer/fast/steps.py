@@ -90,7 +90,8 @@ class Step:
             if self.is_compiled:
                 self.rotations = tables_of(position_embeddings)
             else:
-                self.rotations = rotations_of(position_embeddings, self.stack.config.head_dim)
+                head_dim = self.stack.config.head_dim
+                self.rotations = rotations_of(position_embeddings, self.run.texts, head_dim)
         self.bias = biases.of_next_token(self.stack, self.length + self.ahead, blank.dtype)
         self.place = 0
 
