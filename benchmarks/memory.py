@@ -82,10 +82,10 @@ def answer(task, benchmarks):
     """The other end: prepares one contestant, runs it once, and says what that took."""
     try:
         run, settings = prepare_task(task, benchmarks)
-    except Absent as reason:
+        read_code(settings)
+        return {"bytes": peak_growth(run.call, settings)}
+    except Absent as reason:  # some find out only while they run
         return {"absent": str(reason)}
-    read_code(settings)
-    return {"bytes": peak_growth(run.call, settings)}
 
 
 def read_code(settings):

@@ -24,6 +24,7 @@ from .rotations import tables_of
 
 logger = logging.get_logger(__name__)
 DTYPES = (torch.float32, torch.bfloat16)  # what generated code is quick in, and was tested with
+OF_A_MODULE = vars(nn.Module()).keys()  # and of no interest
 
 
 class Leaving(NamedTuple):
@@ -114,7 +115,7 @@ def call(part, states):
 def step_functions(model) -> list[Callable] | None:
     """Those of one text, up to its logits; None where torch cannot compile them, which it says."""
     stack = model.get_decoder()
-    if not all(parameter.dtype in DTYPES for parameter in stack.parameters()):
+    if not all(map(is_for_compiler, (*stack.parameters(), *model.lm_head.parameters()))):
         return None
     pieces = pieces_of(stack, Ending(stack.norm, model.lm_head, model.logit_scale))
     rotation = rotation_of(stack)
@@ -127,6 +128,11 @@ def step_functions(model) -> list[Callable] | None:
     looks = [look[1:] for layer in layers_of(stack) for look in looks_of(layer)]
     first = beginning(codes[0], pieces[0])
     return [first, *map(going_on, looks, codes[1:], pieces[1:])]
+
+
+def is_for_compiler(parameter) -> bool:
+    """Not what torchao has quantised, which has a kernel: see eight_bits.py."""
+    return type(parameter) is nn.Parameter and parameter.dtype in DTYPES
 
 
 def beginning(code, piece):
@@ -209,7 +215,7 @@ def code_of(piece, rotation) -> Callable:
     moment = torch.get_num_threads(), torch.is_inference_mode_enabled()
     key = described(piece), which_are_one, example, moment
     if key not in CODES:
-        code = compiled()
+        code = new_code()
         seen = None if piece.leaving is None else zeros_for(piece.leaving.output)
         onward = piece.onward
         total = zeros_for(onward.head if isinstance(onward, Ending) else onward.query)
@@ -218,7 +224,7 @@ def code_of(piece, rotation) -> Callable:
     return CODES[key]
 
 
-def compiled() -> Callable:
+def new_code() -> Callable:
     return torch.compile(
         pass_piece,
         fullgraph=True,
@@ -243,6 +249,7 @@ def described(part):
         return type(part), *map(described, part)
     if not isinstance(part, nn.Module):
         return part
-    settings = {name: repr(value) for name, value in vars(part).items() if name[0] != "_"}
-    tensors = ((name, t.shape, t.stride(), t.dtype) for name, t in part.named_parameters())
+    settings = {name: repr(value) for name, value in vars(part).items() if name not in OF_A_MODULE}
+    named = (*part.named_parameters(), *part.named_buffers())
+    tensors = ((name, tensor.shape, tensor.stride(), tensor.dtype) for name, tensor in named)
     return type(part), tuple(sorted(settings.items())), *tensors

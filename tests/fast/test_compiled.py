@@ -1,5 +1,7 @@
 """Compiled steps of one text write what the others write, and are left out where they cannot."""
 
+import gc
+import weakref
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -175,6 +177,18 @@ def test_code_is_made_anew_for_another_number_of_threads():
     assert len(set(codes)) == 6
 
 
+def test_code_outlives_the_model_that_it_was_made_for_and_does_not_keep_it():
+    first, inputs = DECODER.build(), left_padded([7])
+    with counted_codes() as codes:
+        generated(first, **inputs)
+        weights = [weakref.ref(parameter) for parameter in first.parameters()]
+        del first
+        gc.collect()
+        assert not any(weight() is not None for weight in weights)
+        assert_equal_to_plain(DECODER.build(), **inputs)
+    assert len(set(codes)) == 3
+
+
 def test_in_inference_mode_too():
     model = DECODER.build()
     with torch.inference_mode():
@@ -186,7 +200,7 @@ def test_what_torch_cannot_compile_is_written_all_the_same_and_said(family, monk
         raise RuntimeError("no space left\nand pages more")
 
     monkeypatch.setattr(compiled, "CODES", {})
-    monkeypatch.setattr(compiled, "compiled", fail)
+    monkeypatch.setattr(compiled, "new_code", fail)
     compiled.logger.warning_once.__func__.cache_clear()
     with caplog.at_level("WARNING", logger=compiled.logger.name):
         assert_equal_to_plain(family.build(), **left_padded([7]))

@@ -227,6 +227,17 @@ def test_texts_are_written_with_eight_bits(family, texts, beams, folders, number
         assert found == family.generate(model, prompts[:texts], **options)
 
 
+def test_eight_bits_keep_their_kernel_where_steps_are_compiled(folders, numbers_of_tokens):
+    model = in_eight_bits(DECODER, folders(DECODER))
+    fast.enable(compiled=True)
+    try:
+        found = DECODER.generate(model, [TEXTS[0][:3]], max_new_tokens=6, do_sample=False)
+    finally:
+        fast.enable()
+    assert 1 in numbers_of_tokens
+    assert found == DECODER.generate(model, [TEXTS[0][:3]], max_new_tokens=6, do_sample=False)
+
+
 @pytest.mark.parametrize(
     ("changes", "length"), [({"intermediate_size": 264}, 5), ({"head_dim": 26}, 5), ({}, 17)]
 )
