@@ -16,7 +16,17 @@ from benchmarks import memory, page, report, viewers
 from benchmarks.__main__ import main
 from benchmarks.apart import in_own_process
 from benchmarks.machine import Limits
-from benchmarks.measure import OURS, Absent, Row, Run, Settings, Unfair, Workload, race
+from benchmarks.measure import (
+    OURS,
+    Absent,
+    Row,
+    Run,
+    Settings,
+    Unfair,
+    Workload,
+    race,
+    task_of,
+)
 from benchmarks.registry import BENCHMARKS, Benchmark
 from benchmarks.runtimes import EIGHT_BITS, PLAIN
 from conversion.runtimes.registry import RUNTIMES
@@ -144,6 +154,19 @@ def test_a_known_allocation_is_seen_in_a_fresh_process():
     )
     run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert 63 < float(run.stdout) < 72, run.stderr
+
+
+@pytest.mark.skipif(not memory.CLEAR_REFS.exists(), reason="needs Linux")
+def test_who_finds_out_while_it_is_weighed_that_it_cannot_is_absent():
+    """As a runtime that is opened then, and writes no batches: the others are weighed."""
+
+    def refuse():
+        raise Absent("writes one text after the other")
+
+    settings, workload = Settings(), Workload("texts", {OURS: lambda: Run(refuse)})
+    benchmarks = {"writing": Benchmark("writing", "Writing", lambda settings: [workload])}
+    task = task_of("writing", "texts", OURS, settings)
+    assert memory.answer(task, benchmarks) == {"absent": "writes one text after the other"}
 
 
 @pytest.mark.slow
