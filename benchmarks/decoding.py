@@ -5,10 +5,13 @@ from functools import partial
 
 import torch
 
+from hf_tformer import fast
+
 from . import engines
 from .measure import OURS, Run, Unfair, Workload
-from .peers import END, PAD, Pair, random_ids
+from .peers import END, PAD, Pair, random_ids, refuse_to_compile
 
+COMPILED = f"{OURS}, compiled"
 SPECIAL = {"pad_token_id": PAD, "bos_token_id": 1, "eos_token_id": END}
 TOY = {
     "vocab_size": 997,
@@ -85,7 +88,29 @@ def contestants(pair, inputs, length, beams=1):
         OURS: lambda: generation(pair.ours, inputs, length, beams),
         name: lambda: generation(pair.theirs, inputs, length, beams),
         f"{name}, static cache, compiled": tuned,
+        **compiled_steps(pair, inputs, beams, lambda: generation(pair.ours, inputs, length)),
     }
+
+
+def compiled_steps(pair, inputs, beams, write):
+    """Of one text that is written alone: there are no others."""
+    if beams > 1 or len(inputs["input_ids"]) > 1:
+        return {}
+
+    def prepared():
+        refuse_to_compile(pair.settings)
+        run = write()
+
+        def call(*arguments):
+            fast.enable(compiled=True)
+            try:
+                return run.call(*arguments)
+            finally:
+                fast.enable()
+
+        return replace(run, call=call)
+
+    return {COMPILED: prepared}
 
 
 def greedy(settings):

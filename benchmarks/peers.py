@@ -13,6 +13,7 @@ from hf_tformer import (
     TformerDecoderForCausalLM,
     TformerEncoderModel,
     TformerSeq2SeqForConditionalGeneration,
+    fast,
 )
 
 from .measure import Absent
@@ -81,12 +82,10 @@ def refuse_to_compile(settings):
         raise Absent("left out, compiling takes minutes")
     if settings.device != "cpu":
         return
-    from torch._inductor.cpp_builder import get_cpp_compiler  # seconds that the others do without
-
     try:
-        get_cpp_compiler()
-    except Exception as error:
-        raise Absent("torch.compile needs a C++ compiler, and none is installed") from error
+        fast.refuse_without_compiler()
+    except RuntimeError as error:
+        raise Absent(str(error)) from error
 
 
 @torch.no_grad()

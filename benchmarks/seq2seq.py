@@ -3,7 +3,7 @@
 import torch
 
 from . import engines
-from .decoding import varied
+from .decoding import compiled_steps, varied
 from .measure import OURS, Run, Unfair, Workload
 from .peers import END, PAD, Pair, random_ids
 
@@ -76,6 +76,7 @@ def contestants(pair, inputs, length, beams, settings):
         OURS: lambda: translating(pair.ours, inputs, length, beams),
         name: lambda: translating(pair.theirs, inputs, length, beams),
         f"{name}, static cache, compiled": tuned,
+        **compiled_steps(pair, inputs, beams, lambda: translating(pair.ours, inputs, length, 1)),
     }
 
 
