@@ -230,7 +230,10 @@ def new_code() -> Callable:
         fullgraph=True,
         dynamic=False,
         isolate_recompiles=True,  # else more than eight kinds of pieces would run uncompiled
-        options={"guard_filter_fn": torch.compiler.skip_all_guards_unsafe},
+        options={
+            "guard_filter_fn": torch.compiler.skip_all_guards_unsafe,
+            "compile_threads": 1,  # a piece is one kernel; and in a forked server a pool can hang
+        },
     )
 
 
