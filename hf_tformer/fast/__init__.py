@@ -86,7 +86,7 @@ def refuse_without_compiler() -> None:
         get_cpp_compiler()
     except RuntimeError as error:
         raise RuntimeError(
-            "torch.compile needs a C++ compiler, and none was found: install g++ or clang, or name "
+            "compiled=True needs a C++ compiler, and none was found: install g++ or clang, or name "
             "one in the environment variable CXX"
         ) from error
 

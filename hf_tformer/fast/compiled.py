@@ -1,4 +1,4 @@
-"""Steps of one text by code that torch.compile makes: `fast.enable(compiled=True)`.
+"""Steps of one text by code that torch's compiler makes: `fast.enable(compiled=True)`.
 
 For a lone token, time goes into reading weights; in a small model, into calls. Inductor makes loops
 of all that stands between two looks at other tokens: they read weights nearly twice as fast as the
@@ -10,10 +10,12 @@ is nothing to gain: for products of matrices they call the same libraries.
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import NamedTuple
 
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from transformers.utils import logging
 
 from ..model.attention import turn
@@ -87,7 +89,7 @@ def pass_piece(total, seen, rotation, piece):
         return total, queries
     keys = call(onward.key_norm, multiply(onward.key, states).view(-1, onward.head_dim))
     values = multiply(onward.value, states).view(-1, onward.value_head_dim)
-    if rotation is not None:
+    if rotation:
         queries, keys = (turn(heads, *rotation) for heads in (queries, keys))
     return total, queries, keys, values
 
@@ -120,14 +122,13 @@ def step_functions(model) -> list[Callable] | None:
     pieces = pieces_of(stack, Ending(stack.norm, model.lm_head, model.logit_scale))
     rotation = rotation_of(stack)
     try:
-        codes = [code_of(piece, rotation) for piece in pieces]
+        codes = [(code_of(piece, rotation), weights_of(piece)) for piece in pieces]
     except RuntimeError as error:  # torch's compiler writes pages
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         logger.warning_once(f"Steps of generation are not compiled, because torch said: {reason}")
         return None
     looks = [look[1:] for layer in layers_of(stack) for look in looks_of(layer)]
-    first = beginning(codes[0], pieces[0])
-    return [first, *map(going_on, looks, codes[1:], pieces[1:])]
+    return [beginning(*codes[0]), *map(going_on, looks, codes[1:])]
 
 
 def is_for_compiler(parameter) -> bool:
@@ -135,26 +136,27 @@ def is_for_compiler(parameter) -> bool:
     return type(parameter) is nn.Parameter and parameter.dtype in DTYPES
 
 
-def beginning(code, piece):
-    return lambda hidden_states, run: code(hidden_states, None, run.rotation, piece)
+def beginning(code, weights):
+    return lambda hidden_states, run: code(hidden_states, *run.rotation, *weights)
 
 
-def going_on(look, code, piece):
-    attention, is_at_source = look
+def going_on(look, code_and_weights):
+    (attention, is_at_source), (code, weights) = look, code_and_weights
 
     def look_and_go_on(states, run):
         total, *heads = states
         attend = run.attend_source if is_at_source else run.attend_turned
-        return code(total, attend(attention, *heads).flatten(), run.rotation, piece)
+        seen = attend(attention, *heads).flatten()
+        return code(total, seen, *run.rotation, *weights)
 
     return look_and_go_on
 
 
-def rotation_of(stack):
-    """That of some token, as an example."""
+def rotation_of(stack) -> tuple:
+    """That of some token, as an example; nothing where no heads are turned."""
     blank = next(stack.parameters()).new_zeros(1, 1, stack.config.hidden_size)
     position_embeddings = stack.rotary_emb(blank, torch.zeros(1, 1, dtype=torch.long))
-    return None if position_embeddings is None else tables_of(position_embeddings)[0]
+    return () if position_embeddings is None else tables_of(position_embeddings)[0]
 
 
 # Pieces
@@ -200,50 +202,67 @@ def inner_of(layer) -> Inner:
     return Inner(before, gate, mlp.up_proj, mlp.act_fn, mlp.down_proj, after)
 
 
-# Code. A compiled function usually asks before each call whether its arguments are of the kind that
-# it was made for, which costs as much as the call. These are found by all that could differ.
+# Code. A function of torch.compile() takes 25 us to find out that it is called as it was before.
+# What Inductor makes of a graph takes 6, and asks nothing: it is found by all that could differ.
 
 CODES: dict[tuple, Callable] = {}
 
 
 def code_of(piece, rotation) -> Callable:
     """Compiled and run once: so a step begins with all its code, or without any."""
-    parameters = [p for part in parts_of(piece) for p in part.parameters()]
-    numbers = [id(parameter) for parameter in parameters]
+    numbers = [id(weight) for weight in weights_of(piece)]
     which_are_one = tuple(map(numbers.index, numbers))
-    example = None if rotation is None else tuple((t.shape, t.dtype) for t in rotation)
+    turns = tuple((table.shape, table.dtype) for table in rotation)
     moment = torch.get_num_threads(), torch.is_inference_mode_enabled()
-    key = described(piece), which_are_one, example, moment
+    key = described(piece), which_are_one, turns, moment
     if key not in CODES:
-        code = new_code()
-        seen = None if piece.leaving is None else zeros_for(piece.leaving.output)
-        onward = piece.onward
+        onward, leaving = piece.onward, piece.leaving
         total = zeros_for(onward.head if isinstance(onward, Ending) else onward.query)
-        code(total, seen, rotation, piece)
+        seen = () if leaving is None else (zeros_for(leaving.output),)
+        inputs = total, *seen, *rotation, *weights_of(piece)
+        code = new_code(piece, inputs)
+        code(*inputs)
         CODES[key] = code
     return CODES[key]
 
 
-def new_code() -> Callable:
-    return torch.compile(
-        pass_piece,
-        fullgraph=True,
-        dynamic=False,
-        isolate_recompiles=True,  # else more than eight kinds of pieces would run uncompiled
-        options={
-            "guard_filter_fn": torch.compiler.skip_all_guards_unsafe,
-            "compile_threads": 1,  # a piece is one kernel; and in a forked server a pool can hang
-        },
-    )
+def new_code(piece, inputs) -> Callable:
+    # It is traced with a copy of its modules, whose weights are the inputs: others may be using it.
+    piece = deepcopy(piece, {id(weight): weight for weight in weights_of(piece)})
+    places = places_of(piece)
+
+    def pass_flat(total, *rest):
+        others, weights = rest[: -len(places)], rest[-len(places) :]
+        for (tensors, name), weight in zip(places, weights, strict=True):
+            tensors[name] = weight
+        seen, rotation = (None, others) if piece.leaving is None else (others[0], others[1:])
+        return pass_piece(total, seen, rotation, piece)
+
+    graph = make_fx(pass_flat)(*inputs)
+    # A piece is one kernel, for which threads do not pay; and in a forked server they can hang.
+    return torch._inductor.compile(graph, list(inputs), options={"compile_threads": 1})
 
 
 def zeros_for(linear):
     return linear.weight.new_zeros(linear.in_features)
 
 
-def parts_of(piece):
+def weights_of(piece) -> list[torch.Tensor]:
+    return [tensors[name] for tensors, name in places_of(piece)]
+
+
+def places_of(piece) -> list[tuple[dict, str]]:
+    """Where each weight of its modules stands, buffers included."""
     fields = [field for part in piece if part is not None for field in part]
-    return [field for field in fields if isinstance(field, nn.Module)]
+    return [
+        (tensors, name)
+        for part in fields
+        if isinstance(part, nn.Module)
+        for module in part.modules()
+        for tensors in (module._parameters, module._buffers)
+        for name, tensor in tensors.items()
+        if tensor is not None
+    ]
 
 
 def described(part):

@@ -32,7 +32,7 @@ class NextTokens:
 
     def __init__(self, texts, cache, masks=(None, None), source_cache=None, source_mask=None):
         self.texts = texts
-        self.rotation = None  # of one token, or of each: see rotations.py
+        self.rotation = ()  # of one token, or of each: see rotations.py
         self.cache, self.masks, self.biased = cache, masks, None
         self.source_cache, self.source_mask = source_cache, source_mask
 

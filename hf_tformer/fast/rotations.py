@@ -46,12 +46,11 @@ def matrices(cos, signed_sin, head_dim):
 
 
 def turn_heads(states, rotation):
-    """[(texts,) heads, head_dim], each head turned; None turns nothing.
+    """[(texts,) heads, head_dim], each head turned; () turns nothing.
 
     Contiguous: a product of some tokens is not, and flash attention would leave it to a slower way.
     """
-    if rotation is None:
-        return states.contiguous()
-    if isinstance(rotation, tuple):
-        return turn(states.contiguous(), *rotation)
-    return states @ rotation
+    if not isinstance(rotation, tuple):
+        return states @ rotation
+    states = states.contiguous()
+    return turn(states, *rotation) if rotation else states

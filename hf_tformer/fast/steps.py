@@ -85,7 +85,7 @@ class Step:
         blank = self.embedding_weight.new_zeros(1, self.ahead, hidden_size)
         self.offsets = self.stack.positions(blank, position_ids).unbind(1)
         position_embeddings = self.stack.rotary_emb(blank, position_ids)
-        self.rotations = [None] * self.ahead
+        self.rotations = [()] * self.ahead
         if position_embeddings is not None:
             if self.is_compiled:
                 self.rotations = tables_of(position_embeddings)

@@ -189,6 +189,24 @@ def test_code_outlives_the_model_that_it_was_made_for_and_does_not_keep_it():
     assert len(set(codes)) == 3
 
 
+def test_while_code_is_made_the_model_keeps_its_weights(monkeypatch):
+    """Other threads may be writing with it."""
+    model, during, make_fx = DECODER.build(), [], compiled.make_fx
+
+    def watched(trace):
+        def traced(*inputs):
+            done = trace(*inputs)
+            during.append([id(parameter) for parameter in model.parameters()])
+            return done
+
+        return make_fx(traced)
+
+    monkeypatch.setattr(compiled, "CODES", {})
+    monkeypatch.setattr(compiled, "make_fx", watched)
+    assert_equal_to_plain(model, **left_padded([7]))
+    assert during == [[id(parameter) for parameter in model.parameters()]] * 3
+
+
 def test_in_inference_mode_too():
     model = DECODER.build()
     with torch.inference_mode():
@@ -196,7 +214,7 @@ def test_in_inference_mode_too():
 
 
 def test_what_torch_cannot_compile_is_written_all_the_same_and_said(family, monkeypatch, caplog):
-    def fail():
+    def fail(*_):
         raise RuntimeError("no space left\nand pages more")
 
     monkeypatch.setattr(compiled, "CODES", {})
