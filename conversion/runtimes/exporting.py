@@ -1,6 +1,7 @@
 """From a folder of ours to files of a runtime, proven there, whole or not at all."""
 
 import contextlib
+import ctypes
 import gc
 import json
 import os
@@ -76,10 +77,10 @@ def export_to_runtime(
         save_config(config, folder)
         disagreements = tuple(companions.save(folder))
         answers = ask(source, runtime) if verify else None
-        gc.collect()
+        give_back_memory()
         with in_a_sentence("cannot be made from this model", runtime):
             runtime.write(source, folder)
-        gc.collect()  # graphs and their models hold each other
+        give_back_memory()
         proof = None
         if answers is not None:
             with in_a_sentence("were made, but do not run", runtime):
@@ -91,6 +92,13 @@ def export_to_runtime(
         done = Export(Path(dst), runtime, dtype, size, seconds, proof, disagreements)
         write_card(folder, source, done)
     return done
+
+
+def give_back_memory() -> None:
+    """Graphs and their models hold each other; glibc keeps the memory that both leave."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # another system, or another libc
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 @contextlib.contextmanager

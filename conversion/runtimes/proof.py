@@ -4,6 +4,7 @@ Our model is asked first and let go; then the files are opened and asked the sam
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from transformers import GenerationConfig, PreTrainedModel
@@ -56,15 +57,33 @@ def ask(source: Source, runtime: Runtime) -> Answers:
     prompts = prompts_for(reader) if source.generates else []
     new_tokens = min(NEW, reader.longest - max(map(len, prompts), default=0))
     written = {n: write(reader.model, prompts, new_tokens, n) for n in runtime.beams if prompts}
-    rounding = own_rounding(reader, batches, logits)  # which leaves the reader in float64
+    rounding = own_rounding(reader, batches, logits)  # last: it hooks into the model
     return Answers(batches, logits, rounding, prompts, written, new_tokens)
 
 
 def own_rounding(reader: Reader, batches: list[Batch], logits: list[torch.Tensor]) -> float:
     """Weights that no training has tamed can make much of every rounding, ours and theirs."""
-    reader.model.double()
+    widen_while_called(reader.model)
     exact = (real_logits(reader, batch) for batch in batches)
     return max((x - y).abs().max().item() for x, y in zip(exact, logits, strict=True))
+
+
+def widen_while_called(model: PreTrainedModel) -> None:
+    """To float64, one module at a time: all at once would take twice the weights once more."""
+    for module in model.modules():
+        own = [
+            (tensors, name, tensor)
+            for tensors in (module._parameters, module._buffers)
+            for name, tensor in tensors.items()
+            if tensor is not None and tensor.is_floating_point()
+        ]
+        module.register_forward_pre_hook(partial(put_back, own, torch.float64))
+        module.register_forward_hook(partial(put_back, own, torch.float32))
+
+
+def put_back(own: list[tuple], dtype: torch.dtype, *_: object) -> None:
+    for tensors, name, tensor in own:
+        tensors[name] = tensor.to(dtype)
 
 
 def begun(batch: Batch, model: PreTrainedModel) -> Batch:

@@ -10,8 +10,9 @@ Written by `make exports`, never by hand: each row is one run of its command in 
 own, whose proof compares the answers of the runtime with those of the model before anything is
 kept. "Difference" is the largest one of logits (of hidden states, where there is no head), beside
 the largest number; "greedy" and "4 beams" are texts with the tokens of `generate()`. Memory is the
-peak of the process beyond what it needs for its imports, as a multiple of the weights in float32;
-it says something where the weights are large. Times are those of {machine}.
+peak of the process beyond what it needs for its imports, as a multiple of the weights in float32,
+and then the same with the files that are mapped into it, whose pages the system takes back when it
+needs them; it says something where the weights are large. Times are those of {machine}.
 
 {versions}
 
@@ -38,7 +39,7 @@ class Row(NamedTuple):
             texts(found, "4"),
             f"{found['size'] / 1e6:.1f} MB",
             f"{found['seconds']:.0f} s",
-            f"{found['memory']:.1f}",
+            "{:.1f}, {:.1f}".format(*found["memory"]),
         ]
 
 
