@@ -77,7 +77,7 @@ import json, sys, threading, time
 from conversion import ConversionError, export_checkpoint
 from conversion.runtimes.registry import RUNTIMES
 from transformers import AutoModelForCausalLM
-import psutil, torch
+import psutil
 
 source, target, name, dtype, weights = sys.argv[1:]
 for package in RUNTIMES[name].packages:
@@ -85,32 +85,38 @@ for package in RUNTIMES[name].packages:
 me = psutil.Process()
 
 
+finished = threading.Event()
+
+
 def taken():
     memory = me.memory_info()
-    return torch.tensor([memory.rss - memory.shared, memory.rss])
+    return memory.rss - memory.shared, memory.rss
 
 
 def watch():
     global most
-    while True:
-        most = most.maximum(taken())
-        time.sleep(0.005)
+    while not finished.wait(0.005):
+        most = tuple(map(max, most, taken()))
 
 
 before = most = taken()
-threading.Thread(target=watch, daemon=True).start()
+watcher = threading.Thread(target=watch)
+watcher.start()
 try:
     done = export_checkpoint(source, target, to=name, dtype=dtype)
 except ConversionError as error:
     print(json.dumps({"refused": str(error)}))
     sys.exit()
+finally:
+    finished.set()
+    watcher.join()
 print(json.dumps({
     "difference": done.proof.difference,
     "largest": done.proof.largest,
     "texts": done.proof.equal_texts,
     "size": done.size,
     "seconds": done.seconds,
-    "memory": ((most - before) / int(weights)).tolist(),
+    "memory": [(x - y) / int(weights) for x, y in zip(most, before)],
 }))
 """
 
