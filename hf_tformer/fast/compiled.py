@@ -271,7 +271,12 @@ def described(part):
         return type(part), *map(described, part)
     if not isinstance(part, nn.Module):
         return part
-    settings = {name: repr(value) for name, value in vars(part).items() if name not in OF_A_MODULE}
+    modules = [(name, type(inner), settings_of(inner)) for name, inner in part.named_modules()]
     named = (*part.named_parameters(), *part.named_buffers())
     tensors = ((name, tensor.shape, tensor.stride(), tensor.dtype) for name, tensor in named)
-    return type(part), tuple(sorted(settings.items())), *tensors
+    return *modules, *tensors
+
+
+def settings_of(module) -> tuple:
+    found = {name: repr(value) for name, value in vars(module).items() if name not in OF_A_MODULE}
+    return tuple(sorted(found.items()))

@@ -101,6 +101,27 @@ def test_layers_that_are_built_alike_share_code_with_weights_of_their_own():
     assert len(set(codes)) == 3  # before the first look, between two, behind the last
 
 
+class Activation(nn.Module):
+    """One of a user's own, whose part has a setting."""
+
+    def __init__(self, size, eps):
+        super().__init__()
+        self.norm = nn.LayerNorm(size, eps)
+
+    def forward(self, states):
+        return self.norm(states)
+
+
+@pytest.mark.parametrize("eps", [1e-5, 5.0])
+def test_parts_of_an_activation_may_be_set_otherwise(eps):
+    model = DECODER.build()
+    for layer in model.model.layers:
+        layer.mlp.act_fn = Activation(layer.mlp.down_proj.in_features, eps).eval()
+    with counted_codes() as codes:
+        assert_equal_to_plain(model, **left_padded([7]))
+    assert codes
+
+
 def test_the_last_text_of_a_batch_goes_on_compiled():
     model, inputs = DECODER.build(), left_padded([7, 5])
     end = end_of_a_row(model, inputs)
