@@ -40,7 +40,7 @@ def enable(untested: bool = False, compiled: bool = False) -> None:
     If `compiled`, steps of one text are compiled when the first one is written: it takes seconds.
     """
     global is_wanted, is_forced, is_compiled
-    if compiled:
+    if compiled and not is_compiled:
         refuse_without_compiler()
     is_wanted, is_forced, is_compiled = True, untested, compiled
     for module in FAMILIES:

@@ -9,6 +9,7 @@ is nothing to gain: for products of matrices they call the same libraries.
              next attention. Layers that are built alike share its code, each with its own weights.
 """
 
+import threading
 from collections.abc import Callable
 from copy import deepcopy
 from typing import NamedTuple
@@ -114,16 +115,20 @@ def call(part, states):
 # The functions of a step
 
 
-def step_functions(model) -> list[Callable] | None:
-    """Those of one text, up to its logits; None where torch cannot compile them, which it says."""
+def step_functions(model, position_ids) -> list[Callable] | None:
+    """Those of one text, up to its logits; None where torch cannot compile them, which it says.
+
+    `position_ids` are of the next token.
+    """
     stack = model.get_decoder()
-    if not all(map(is_for_compiler, (*stack.parameters(), *model.lm_head.parameters()))):
+    if not is_for_compiler(stack, model.lm_head):
         return None
     pieces = pieces_of(stack, Ending(stack.norm, model.lm_head, model.logit_scale))
-    rotation = rotation_of(stack)
+    rotation = rotation_of(stack, position_ids)
     try:
-        codes = [(code_of(piece, rotation), weights_of(piece)) for piece in pieces]
-    except RuntimeError as error:  # torch's compiler writes pages
+        with COMPILING:
+            codes = [(code_of(piece, rotation), weights_of(piece)) for piece in pieces]
+    except Exception as error:  # of any kind; and torch's compiler writes pages
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         logger.warning_once(f"Steps of generation are not compiled, because torch said: {reason}")
         return None
@@ -131,9 +136,20 @@ def step_functions(model) -> list[Callable] | None:
     return [beginning(*codes[0]), *map(going_on, looks, codes[1:])]
 
 
-def is_for_compiler(parameter) -> bool:
+def is_for_compiler(stack, head) -> bool:
+    parameters = (*stack.parameters(), *head.parameters())
+    activations = (layer.mlp.act_fn for layer in layers_of(stack))
+    return all(map(is_compiled_number, parameters)) and all(map(is_library_s_own, activations))
+
+
+def is_compiled_number(parameter) -> bool:
     """Not what torchao has quantised, which has a kernel: see eight_bits.py."""
     return type(parameter) is nn.Parameter and parameter.dtype in DTYPES
+
+
+def is_library_s_own(activation) -> bool:
+    """Others may do what a graph does not keep, or differ in what described() does not see."""
+    return type(activation).__module__.startswith(("torch.nn.", "transformers.activations"))
 
 
 def beginning(code, weights):
@@ -152,10 +168,11 @@ def going_on(look, code_and_weights):
     return look_and_go_on
 
 
-def rotation_of(stack) -> tuple:
-    """That of some token, as an example; nothing where no heads are turned."""
-    blank = next(stack.parameters()).new_zeros(1, 1, stack.config.hidden_size)
-    position_embeddings = stack.rotary_emb(blank, torch.zeros(1, 1, dtype=torch.long))
+def rotation_of(stack, position_ids) -> tuple:
+    """Of the next token, as an example: of no other, since some rotations remember how far a text
+    has come. Nothing where no heads are turned."""
+    blank = stack.embed_tokens.weight.new_zeros(1, 1, stack.config.hidden_size)
+    position_embeddings = stack.rotary_emb(blank, position_ids)
     return () if position_embeddings is None else tables_of(position_embeddings)[0]
 
 
@@ -205,7 +222,8 @@ def inner_of(layer) -> Inner:
 # Code. A function of torch.compile() takes 25 us to find out that it is called as it was before.
 # What Inductor makes of a graph takes 6, and asks nothing: it is found by all that could differ.
 
-CODES: dict[tuple, Callable] = {}
+CODES: dict[tuple, Callable] = {}  # for as long as the process lives: a few for each architecture
+COMPILING = threading.Lock()  # torch is changed while a graph is traced, for all threads
 
 
 def code_of(piece, rotation) -> Callable:
@@ -240,7 +258,8 @@ def new_code(piece, inputs) -> Callable:
 
     graph = make_fx(pass_flat)(*inputs)
     # A piece is one kernel, for which threads do not pay; and in a forked server they can hang.
-    return torch._inductor.compile(graph, list(inputs), options={"compile_threads": 1})
+    options = {"compile_threads": 1, "cpp_wrapper": False}
+    return torch._inductor.compile(graph, list(inputs), options=options)
 
 
 def zeros_for(linear):
@@ -252,7 +271,7 @@ def weights_of(piece) -> list[torch.Tensor]:
 
 
 def places_of(piece) -> list[tuple[dict, str]]:
-    """Where each weight of its modules stands, buffers included."""
+    """Where each weight of its modules stands, buffers included; twice, if it is of two."""
     fields = [field for part in piece if part is not None for field in part]
     return [
         (tensors, name)
@@ -266,17 +285,12 @@ def places_of(piece) -> list[tuple[dict, str]]:
 
 
 def described(part):
-    """Equal for two parts exactly if the same code serves both."""
+    """Equal for two parts if the same code serves both."""
     if isinstance(part, tuple):
         return type(part), *map(described, part)
     if not isinstance(part, nn.Module):
         return part
-    modules = [(name, type(inner), settings_of(inner)) for name, inner in part.named_modules()]
+    settings = {name: repr(value) for name, value in vars(part).items() if name not in OF_A_MODULE}
     named = (*part.named_parameters(), *part.named_buffers())
     tensors = ((name, tensor.shape, tensor.stride(), tensor.dtype) for name, tensor in named)
-    return *modules, *tensors
-
-
-def settings_of(module) -> tuple:
-    found = {name: repr(value) for name, value in vars(module).items() if name not in OF_A_MODULE}
-    return tuple(sorted(found.items()))
+    return type(part), tuple(sorted(settings.items())), *tensors

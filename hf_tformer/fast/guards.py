@@ -189,19 +189,26 @@ class Weights:
     """The parameters of some modules at one moment; what was derived of them holds while they do.
 
     `load_state_dict` and optimisers write into a parameter, which counts its version up; others
-    replace it, or the memory that it names.
+    replace it, the memory that it names, or the module that it is of.
     """
 
     def __init__(self, modules):
-        self.seen = [
-            (inner._parameters, name, tensor, tensor._version, *where_it_lies(tensor))
+        modules = [inner for module in modules for inner in module.modules()]
+        self.parts = [
+            (module._modules, name, part)
             for module in modules
-            for inner in module.modules()
-            for name, tensor in inner._parameters.items()
+            for name, part in module._modules.items()
+        ]
+        self.seen = [
+            (module._parameters, name, tensor, tensor._version, *where_it_lies(tensor))
+            for module in modules
+            for name, tensor in module._parameters.items()
             if tensor is not None
         ]
 
     def are_unchanged(self) -> bool:
+        if not all(parts.get(name) is part for parts, name, part in self.parts):
+            return False
         return all(
             parameters.get(name) is tensor and tensor._version == version and ask_where() == address
             for parameters, name, tensor, version, ask_where, address in self.seen

@@ -70,7 +70,9 @@ class Step:
 
     def compiled_functions(self):
         """None where that is not wanted, or does not pay."""
-        return step_functions(self.model) if fast.is_compiled and self.run.texts == 1 else None
+        if not fast.is_compiled or self.run.texts > 1:
+            return None
+        return step_functions(self.model, self.last + self.place + 1)
 
     def plain_functions(self):
         head, scale = linear_function(self.model.lm_head, self.run.texts), self.model.logit_scale

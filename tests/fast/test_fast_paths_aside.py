@@ -1,6 +1,7 @@
 """Where anything else takes part, what is fast steps aside, and what others hold stays theirs."""
 
 from contextlib import nullcontext
+from copy import deepcopy
 
 import pytest
 import torch
@@ -297,7 +298,7 @@ def test_a_cache_that_was_written_in_place_holds_nothing_but_what_transformers_p
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("change", ["loaded", "assigned", "in place", "memory"])
+@pytest.mark.parametrize("change", ["loaded", "assigned", "in place", "memory", "modules"])
 def test_weights_that_change_between_two_steps_count_from_then_on(change, family):
     model, ids = family.build(), torch.tensor(random_rows([8, 8]))
     other = {name: tensor * -1.3 + 0.1 for name, tensor in model.state_dict().items()}
@@ -309,6 +310,8 @@ def test_weights_that_change_between_two_steps_count_from_then_on(change, family
             family.steps(model, ids[:, :4], 1, cache)
             if change in ("loaded", "assigned"):
                 model.load_state_dict(other, assign=change == "assigned")
+            elif change == "modules":
+                replace_linears(model)
             for name, parameter in model.named_parameters():
                 if change == "in place":
                     parameter.copy_(other[name])
@@ -317,6 +320,14 @@ def test_weights_that_change_between_two_steps_count_from_then_on(change, family
             return family.steps(model, ids[:, 4:], 1, cache)
 
     torch.testing.assert_close(steps(plain=False), steps(plain=True), **CLOSE)
+
+
+def replace_linears(model):
+    for module in list(model.modules()):
+        for name, part in list(module.named_children()):
+            if isinstance(part, nn.Linear):
+                setattr(module, name, deepcopy(part))
+                getattr(module, name).weight.mul_(-1.3)
 
 
 class CountingCache(DynamicCache):
