@@ -75,7 +75,7 @@ def test_both_readmes_say_how_much_code_travels():
 
 @pytest.mark.parametrize(
     ("family", "most"),
-    zip((DECODER, SEQ2SEQ, ENCODER), PROMISED, strict=True),
+    list(zip((DECODER, SEQ2SEQ, ENCODER), PROMISED, strict=True)),
     ids=["decoder", "seq2seq", "encoder"],
 )
 def test_a_saved_folder_can_be_read_in_an_hour(family, most, tmp_path):
