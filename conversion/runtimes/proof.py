@@ -77,11 +77,12 @@ def widen_while_called(model: PreTrainedModel) -> None:
             for name, tensor in tensors.items()
             if tensor is not None and tensor.is_floating_point()
         ]
-        module.register_forward_pre_hook(partial(put_back, own, torch.float64))
-        module.register_forward_hook(partial(put_back, own, torch.float32))
+        module.register_forward_pre_hook(partial(hold_as, torch.float64, own))
+        module.register_forward_hook(partial(hold_as, torch.float32, own))
 
 
-def put_back(own: list[tuple], dtype: torch.dtype, *_: object) -> None:
+def hold_as(dtype: torch.dtype, own: list[tuple], *_: object) -> None:
+    """In float32 they are themselves again, ties and all: to() gives back what needs no change."""
     for tensors, name, tensor in own:
         tensors[name] = tensor.to(dtype)
 

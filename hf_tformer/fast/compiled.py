@@ -125,21 +125,23 @@ def step_functions(model, position_ids) -> list[Callable] | None:
         return None
     pieces = pieces_of(stack, Ending(stack.norm, model.lm_head, model.logit_scale))
     rotation = rotation_of(stack, position_ids)
+    weights = list(map(weights_of, pieces))
     try:
         with COMPILING:
-            codes = [(code_of(piece, rotation), weights_of(piece)) for piece in pieces]
+            codes = [code_of(*of_piece, rotation) for of_piece in zip(pieces, weights, strict=True)]
     except Exception as error:  # of any kind; and torch's compiler writes pages
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         logger.warning_once(f"Steps of generation are not compiled, because torch said: {reason}")
         return None
     looks = [look[1:] for layer in layers_of(stack) for look in looks_of(layer)]
-    return [beginning(*codes[0]), *map(going_on, looks, codes[1:])]
+    first = beginning(codes[0], weights[0])
+    return [first, *map(going_on, looks, codes[1:], weights[1:])]
 
 
 def is_for_compiler(stack, head) -> bool:
     parameters = (*stack.parameters(), *head.parameters())
     activations = (layer.mlp.act_fn for layer in layers_of(stack))
-    return all(map(is_compiled_number, parameters)) and all(map(is_library_s_own, activations))
+    return all(map(is_compiled_number, parameters)) and all(map(is_known_activation, activations))
 
 
 def is_compiled_number(parameter) -> bool:
@@ -147,7 +149,7 @@ def is_compiled_number(parameter) -> bool:
     return type(parameter) is nn.Parameter and parameter.dtype in DTYPES
 
 
-def is_library_s_own(activation) -> bool:
+def is_known_activation(activation) -> bool:
     """Others may do what a graph does not keep, or differ in what described() does not see."""
     return type(activation).__module__.startswith(("torch.nn.", "transformers.activations"))
 
@@ -156,8 +158,8 @@ def beginning(code, weights):
     return lambda hidden_states, run: code(hidden_states, *run.rotation, *weights)
 
 
-def going_on(look, code_and_weights):
-    (attention, is_at_source), (code, weights) = look, code_and_weights
+def going_on(look, code, weights):
+    attention, is_at_source = look
 
     def look_and_go_on(states, run):
         total, *heads = states
@@ -226,9 +228,9 @@ CODES: dict[tuple, Callable] = {}  # for as long as the process lives: a few for
 COMPILING = threading.Lock()  # torch is changed while a graph is traced, for all threads
 
 
-def code_of(piece, rotation) -> Callable:
+def code_of(piece, weights, rotation) -> Callable:
     """Compiled and run once: so a step begins with all its code, or without any."""
-    numbers = [id(weight) for weight in weights_of(piece)]
+    numbers = list(map(id, weights))
     which_are_one = tuple(map(numbers.index, numbers))
     turns = tuple((table.shape, table.dtype) for table in rotation)
     moment = torch.get_num_threads(), torch.is_inference_mode_enabled()
@@ -237,7 +239,7 @@ def code_of(piece, rotation) -> Callable:
         onward, leaving = piece.onward, piece.leaving
         total = zeros_for(onward.head if isinstance(onward, Ending) else onward.query)
         seen = () if leaving is None else (zeros_for(leaving.output),)
-        inputs = total, *seen, *rotation, *weights_of(piece)
+        inputs = total, *seen, *rotation, *weights
         code = new_code(piece, inputs)
         code(*inputs)
         CODES[key] = code

@@ -83,8 +83,6 @@ source, target, name, dtype, weights = sys.argv[1:]
 for package in RUNTIMES[name].packages:
     __import__(package)
 me = psutil.Process()
-
-
 finished = threading.Event()
 
 
