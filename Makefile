@@ -125,11 +125,12 @@ clean: ## remove the environments, the caches and what the demo wrote
 		--no-deps --requirement $<
 	@touch $@
 
+# babel: the tests train a tokenizer of examples/train_translation.py, on dates.
 .venv-runtimes/ready: constraints-runtimes.txt pyproject.toml
 	@echo "setting up $(@D) (minutes, the first time)"
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
-		--constraint $< --editable '.[test,runtimes,tools]'
+		--constraint $< --editable '.[test,runtimes,tools]' babel
 	@touch $@
 
 # Without their dependencies: constraints-quantisers.txt says why.
