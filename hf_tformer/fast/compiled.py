@@ -109,7 +109,7 @@ def multiply(linear, vector):
 
 
 def computed(vector):
-    """Inductor would compute it anew for each row of a matrix, but reads what is strided."""
+    """The same vector. Inductor stores it here, and does not compute it anew for each row."""
     return vector.as_strided(vector.shape, vector.stride())
 
 
