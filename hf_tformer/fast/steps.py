@@ -39,16 +39,16 @@ class Step:
         else:
             self.run = NextOfBeams(texts, beams, own, added, source, source_added)
 
+        self.length = own.get_seq_length()  # of the text before them
         last = model_kwargs.get("position_ids") if source is None else None
         if last is None:
-            device = self.embedding_weight.device
-            last = count_positions(mask, 1, own.get_seq_length() - 1, device)
+            counted = mask if self.length > 0 else None  # the place before the first token
+            last = count_positions(counted, 1, self.length - 1, self.embedding_weight.device)
         last = last[:, -1:]
         self.last = last[:1] if (last == last[0]).all() else last.repeat_interleave(beams, 0)
         most = NUMBERS_AHEAD // (len(self.last) * stack.config.head_dim**2)
         self.ahead = max(min(STEPS_AHEAD, most), 1) if guards.can_look_ahead(stack) else 1
         self.place, self.offsets = 0, ()  # among the steps whose positions are prepared
-        self.length = own.get_seq_length()  # of the text before them
         self.weights = None
 
     def to_be_added(self, padding_mask):
@@ -134,9 +134,19 @@ def pays_to_leave(staying, texts):
 def read_prompt(model, input_ids, generation_config, model_kwargs, beams=1):
     """The step that comes after it, and the logits of its last token, [texts, vocab]."""
     read_source(model, model_kwargs)
+    if beams == 1 and begins_with_one_token(input_ids, model_kwargs["past_key_values"]):
+        step = Step(model, model_kwargs["past_key_values"], model_kwargs, len(input_ids))
+        return step, step(input_ids[:, 0])
     outputs = model._prefill(input_ids, generation_config, model_kwargs)
     step = Step(model, outputs.past_key_values, model_kwargs, len(input_ids), beams)
     return step, outputs.logits[:, -1].clone()  # the others, if there are any, are let go
+
+
+def begins_with_one_token(input_ids, cache):
+    """Whether a translation begins: then its prompt, which says so, is read as its tokens are."""
+    own = own_part(cache)
+    is_new = bool(own.layers) and own.get_seq_length() == 0
+    return isinstance(cache, EncoderDecoderCache) and is_new and input_ids.shape[1] == 1
 
 
 def read_source(model, model_kwargs):

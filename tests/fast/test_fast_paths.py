@@ -8,7 +8,7 @@ from counting import counted_passes, generated, left_padded, steps_taken, writte
 from families import DECODER, SEQ2SEQ, random_rows
 from torch import nn
 from transformers import DynamicCache, StoppingCriteriaList
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicLayer, EncoderDecoderCache
 
 from hf_tformer import TformerDecoderForCausalLM
 from hf_tformer.fast.caches import append
@@ -267,9 +267,39 @@ def test_steps_of_our_own_write_what_transformers_loop_writes(family, text, leng
     ours, taken = written(model, **inputs, **TEXTS[text])
     theirs, none = written(model, plain=True, **inputs, **TEXTS[text])
     assert ours.tolist() == theirs.tolist()
-    prompt = inputs["input_ids"].shape[1] if family is DECODER else 1
-    assert taken == ours.shape[1] - prompt - 1  # the first token comes with the prompt
+    # The first token comes with the prompt; that of a translation is a token like the others.
+    prompt = inputs["input_ids"].shape[1] + 1 if family is DECODER else 1
+    assert taken == ours.shape[1] - prompt
     assert none == 0
+
+
+BEGINNINGS = {
+    "as it is": lambda config: {},
+    "each its own": lambda config: {"decoder_input_ids": torch.tensor([[1], [5], [9]])},
+    "some tokens": lambda config: {"decoder_input_ids": torch.tensor(random_rows([4, 4, 4]))},
+    "a mask": lambda config: {
+        "decoder_input_ids": torch.ones(3, 1, dtype=torch.long),
+        "decoder_attention_mask": torch.ones(3, 1, dtype=torch.long),
+    },
+    "an empty cache": lambda config: {
+        "past_key_values": EncoderDecoderCache(
+            DynamicCache(config=config), DynamicCache(config=config)
+        )
+    },
+    "a cache without layers": lambda config: {
+        "past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache())
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ["learned", "sinusoidal", "rotary"])
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_a_translation_may_begin_in_any_way(beginning, kind):
+    model, inputs = SEQ2SEQ.build(position_embedding_type=kind), left_padded([7, 3, 5])
+    ours, taken = written(model, **inputs, **BEGINNINGS[beginning](model.config))
+    theirs, _ = written(model, plain=True, **inputs, **BEGINNINGS[beginning](model.config))
+    assert ours.tolist() == theirs.tolist()
+    assert taken > 0
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
