@@ -150,9 +150,9 @@ def rms_norm_function(norm):
 
     def normalise(states):
         length = torch.linalg.vector_norm(states, dim=-1, keepdim=True, dtype=exact)
-        return (states / torch.hypot(length, least)).mul_(weight).to(stored)
+        return (states / torch.hypot(length, least)).mul_(weight)
 
-    return normalise
+    return normalise if stored == exact else lambda states: normalise(states).to(stored)
 
 
 def source_keys_and_values(attention, states):
