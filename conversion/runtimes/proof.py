@@ -35,6 +35,7 @@ class Answers:
     batches: list[Batch]
     logits: list[torch.Tensor]
     rounding: float  # how far our own float32 is from float64
+    imitation: float  # and from ours where it rounds like the runtime
     prompts: Texts
     written: dict[int, Written]  # by the number of beams
     new_tokens: int
@@ -57,15 +58,20 @@ def ask(source: Source, runtime: Runtime) -> Answers:
     prompts = prompts_for(reader) if source.generates else []
     new_tokens = min(NEW, reader.longest - max(map(len, prompts), default=0))
     written = {n: write(reader.model, prompts, new_tokens, n) for n in runtime.beams if prompts}
-    rounding = own_rounding(reader, batches, logits)  # last: it hooks into the model
-    return Answers(batches, logits, rounding, prompts, written, new_tokens)
-
-
-def own_rounding(reader: Reader, batches: list[Batch], logits: list[torch.Tensor]) -> float:
-    """Weights that no training has tamed can make much of every rounding, ours and theirs."""
+    # Weights that no training has tamed can make much of every rounding, ours and theirs.
+    hooks = runtime.imitate(reader.model)
+    imitation = farthest(reader, batches, logits) if hooks else 0.0
+    for hook in hooks:
+        hook.remove()
     widen_while_called(reader.model)
-    exact = (real_logits(reader, batch) for batch in batches)
-    return max((x - y).abs().max().item() for x, y in zip(exact, logits, strict=True))
+    rounding = farthest(reader, batches, logits)
+    return Answers(batches, logits, rounding, imitation, prompts, written, new_tokens)
+
+
+def farthest(reader: Reader, batches: list[Batch], logits: list[torch.Tensor]) -> float:
+    """How far the model's answers are from what they were."""
+    now = (real_logits(reader, batch) for batch in batches)
+    return max((x - y).abs().max().item() for x, y in zip(now, logits, strict=True))
 
 
 def widen_while_called(model: PreTrainedModel) -> None:
@@ -152,14 +158,17 @@ def prove(answers: Answers, running: Running, title: str, tolerance: float) -> P
     for batch, expected in zip(answers.batches, answers.logits, strict=True):
         actual = running.logits(batch)
         if actual is not None:
-            one = largest_difference(actual, expected, title, tolerance, OWN * answers.rounding)
+            size = max(1.0, expected.abs().max().item())
+            limit = max(OWN * answers.rounding, tolerance * size) + answers.imitation
+            one = largest_difference(actual, expected, title, limit)
             difference = max(difference or 0.0, one)
             largest = max(largest or 0.0, expected.abs().max().item())
     equal = {}
     for num_beams, written in answers.written.items():
         texts = running.continue_texts(answers.prompts, answers.new_tokens, num_beams)
         if texts is not None:
-            margin = 2 * max(EXACT * max(1.0, largest or 0.0), OWN * answers.rounding)
+            rounding = max(EXACT * max(1.0, largest or 0.0), OWN * answers.rounding)
+            margin = 2 * (rounding + answers.imitation)
             same = count_equal(texts, written, margin)
             if tolerance <= EXACT and same < len(texts):
                 refuse_texts(texts, written.texts, title, num_beams)
@@ -168,7 +177,7 @@ def prove(answers: Answers, running: Running, title: str, tolerance: float) -> P
 
 
 def largest_difference(
-    actual: torch.Tensor, expected: torch.Tensor, title: str, tolerance: float, least: float
+    actual: torch.Tensor, expected: torch.Tensor, title: str, limit: float
 ) -> float:
     if actual.shape != expected.shape:
         raise ConversionError(
@@ -176,7 +185,6 @@ def largest_difference(
             f"{list(expected.shape)}: please report this configuration"
         )
     difference = (actual.float() - expected).abs().max().item()
-    limit = max(least, tolerance * max(1.0, expected.abs().max().item()))
     if not difference <= limit:  # said so that it catches what is not a number, too
         raise ConversionError(
             f"the answers of {title} differ by {difference:.1e}, more than this dtype explains "

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..models import Library, Reader
@@ -91,6 +92,10 @@ class Runtime(ABC):
     def tolerance_for(self, source: Source) -> float:
         """That of its dtype, where the runtime computes all models alike."""
         return self.tolerance[source.dtype]
+
+    def imitate(self, model: PreTrainedModel) -> list[RemovableHandle]:
+        """Hooks by which our model rounds where this runtime does and torch does not."""
+        return []
 
     @abstractmethod
     def refuse(self, source: Source) -> None:

@@ -13,6 +13,7 @@ from conversion.__main__ import main
 from conversion.formats import DECODER
 from conversion.registry import FORMATS
 from conversion.runtimes.exporting import export_to_runtime
+from conversion.runtimes.gguf import tensors
 from conversion.runtimes.gguf.architectures import ARCHITECTURES
 from conversion.runtimes.gguf.running import LlamaCpp
 
@@ -53,7 +54,7 @@ def save_decoder(folder, tokenizer, learns=True, **fields):
 
 
 def assert_proven(done, texts=3):
-    assert done.proof.difference <= 5e-3 * max(1, done.proof.largest)
+    assert done.proof.difference <= 2e-2 * max(1, done.proof.largest)
     assert done.proof.equal_texts == {1: (texts, texts)}
 
 
@@ -91,16 +92,36 @@ def test_rotations_are_scaled_as_ours(rope_type, tokenizer, tmp_path):
     assert_proven(export_to_runtime(tmp_path / "ours", tmp_path / "theirs", "gguf"))
 
 
-@pytest.mark.parametrize("name", ["t5", "t5 flan", "t5 tied unscaled", "umt5"])
-def test_encoder_decoders_answer_as_ours(name, tokenizer, tmp_path):
+def save_encoder_decoder(name, folder, tokenizer, seed=0):
     case = DECODERS_AND_PAIRS[name]
     options = {**case.theirs, "vocab_size": len(tokenizer) + 2, "eos_token_id": 0}
     options |= {"num_layers": 3, "num_decoder_layers": 2}
-    theirs = randomise(case.build_one(case.their_classes, options)).eval()
-    theirs.save_pretrained(tmp_path / "theirs")
-    import_checkpoint(tmp_path / "theirs", tmp_path / "ours", tokenizer=tokenizer)
+    theirs = randomise(case.build_one(case.their_classes, options), seed).eval()
+    theirs.save_pretrained(folder / "theirs")
+    import_checkpoint(folder / "theirs", folder / "ours", tokenizer=tokenizer)
+
+
+@pytest.mark.parametrize("seed", range(3))  # some make more of a table in float16 than others
+@pytest.mark.parametrize("name", ["t5", "t5 flan", "t5 tied unscaled", "umt5"])
+def test_encoder_decoders_answer_as_ours(name, seed, tokenizer, tmp_path):
+    save_encoder_decoder(name, tmp_path, tokenizer, seed)
     assert_proven(export_to_runtime(tmp_path / "ours", tmp_path / "out", "gguf"))
     assert not (tmp_path / "out/Modelfile").exists()  # which Ollama could not run
+
+
+def test_a_table_in_float16_excuses_no_more_than_it_explains(tokenizer, tmp_path, monkeypatch):
+    """One gain is a tenth too large."""
+    save_encoder_decoder("umt5", tmp_path, tokenizer)
+    lay_out = tensors.laid_out
+
+    def off(*args):
+        for name, tensor in lay_out(*args):
+            yield name, tensor * 1.1 if name == "dec.blk.0.ffn_norm.weight" else tensor
+
+    monkeypatch.setattr(tensors, "laid_out", off)
+    with pytest.raises(ConversionError, match="more than this dtype explains"):
+        export_to_runtime(tmp_path / "ours", tmp_path / "out", "gguf")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", ["bert Model", "roberta Model", "distilbert Model"])
@@ -110,7 +131,7 @@ def test_encoders_give_the_same_hidden_states(name, tmp_path):
     randomise(theirs).eval().save_pretrained(tmp_path / "theirs")
     import_checkpoint(tmp_path / "theirs", tmp_path / "ours", tokenizer=words)
     done = export_to_runtime(tmp_path / "ours", tmp_path / "out", "gguf")
-    assert done.proof.difference < 5e-3 * done.proof.largest
+    assert done.proof.difference < 2e-2 * done.proof.largest
 
 
 @pytest.mark.parametrize("name", KNOWN)

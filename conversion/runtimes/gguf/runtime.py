@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from transformers import GenerationConfig
+import torch
+from torch.utils.hooks import RemovableHandle
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from ...errors import ConversionError
 from ...models import Fields, Reader
@@ -25,7 +27,7 @@ from .tokenizer import tokenizer_fields
 FILE = "model.gguf"
 FILE_TYPES = {"float32": 0, "float16": 1, "q8_0": 7, "bfloat16": 32}  # llama.cpp's numbers
 EXACT_ACTS = ("silu", "swish", "relu", "relu2")
-TABLE = 5e-3  # of the largest logit: what a table in float16 explains
+TABLE = 5e-3  # of the largest logit: what remains where ours rounds like its table, too
 
 PROGRAM = """\
 from cyllama import LLM  # or: llama-cli -m {path}; ollama create {name} -f {name}/Modelfile
@@ -37,6 +39,23 @@ from cyllama.rag import Embedder  # or: llama-embedding -m {path} -p "some text"
 
 embedder = Embedder("{path}")
 print(embedder.embed("some text"))"""
+
+
+def has_a_table(config: PreTrainedConfig) -> bool:
+    return config.hidden_act not in EXACT_ACTS
+
+
+def round_input(_: torch.nn.Module, inputs: tuple[torch.Tensor]) -> torch.Tensor:
+    return rounded(inputs[0])
+
+
+def round_output(_: torch.nn.Module, inputs: tuple, output: torch.Tensor) -> torch.Tensor:
+    return rounded(output)
+
+
+def rounded(states: torch.Tensor) -> torch.Tensor:
+    """As in a table that ends at ten."""
+    return states.half().to(states.dtype).where(states.abs() < 10, states)
 
 
 class Gguf(Runtime):
@@ -55,9 +74,18 @@ class Gguf(Runtime):
         return replace(source.reader(), types=0)
 
     def tolerance_for(self, source: Source) -> float:
+        """A number near the middle of two of a table's may be rounded to the other one."""
+        return max(super().tolerance_for(source), TABLE if has_a_table(source.config) else 0)
+
+    def imitate(self, model: PreTrainedModel) -> list[RemovableHandle]:
         """It has activations like GELU in a table of float16."""
-        is_exact = source.config.hidden_act in EXACT_ACTS
-        return max(super().tolerance_for(source), 0 if is_exact else TABLE)
+        if not has_a_table(model.config):
+            return []
+        activations = [part for name, part in model.named_modules() if name.endswith("mlp.act_fn")]
+        return [
+            *(part.register_forward_pre_hook(round_input) for part in activations),
+            *(part.register_forward_hook(round_output) for part in activations),
+        ]
 
     def refuse(self, source: Source) -> None:
         express(source)
