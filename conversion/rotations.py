@@ -10,14 +10,14 @@ from .rules import ConversionError
 
 def one_rotation(config: Config, reader: str) -> Fields:
     """A copy of the rotary parameters, for a format whose layers all turn alike."""
-    rope = config.rope_parameters
-    ropes = list(rope.values()) if is_by_kind(rope) else [rope]
-    if any(other != ropes[0] for other in ropes):
+    ropes = by_kind(config.rope_parameters)
+    first = next(iter(ropes.values()))
+    if any(other != first for other in ropes.values()):
         raise ConversionError(
-            f"rope_parameters differ between {' and '.join(rope)}, but {reader} turns all layers "
+            f"rope_parameters differ between {' and '.join(ropes)}, but {reader} turns all layers "
             "alike: export to olmo3 or gemma3_text, whose layers may differ"
         )
-    return deepcopy(ropes[0])
+    return deepcopy(first)
 
 
 def full_rotation(config: Config, reader: str) -> Fields:
@@ -30,12 +30,18 @@ def full_rotation(config: Config, reader: str) -> Fields:
 
 def full_rotations(config: Config, reader: str) -> dict[str, Fields]:
     """The same for a format that names each kind of layer, whether they differ or not."""
-    rope = config.rope_parameters
-    ropes = rope if is_by_kind(rope) else dict.fromkeys(LAYER_TYPES, rope)
+    ropes = by_kind(config.rope_parameters)
     for one in ropes.values():
         refuse_part_of_heads(one, reader)
     unused = next(iter(ropes.values()))  # in place of a kind that no layer is of
     return {kind: deepcopy(ropes.get(kind, unused)) for kind in LAYER_TYPES}
+
+
+def by_kind(rope: Fields) -> dict[str, Fields]:
+    """Those of each kind of layer, without what transformers 5.16 writes beside the kinds."""
+    if not is_by_kind(rope):
+        return dict.fromkeys(LAYER_TYPES, rope)
+    return {kind: rope[kind] for kind in rope if kind in LAYER_TYPES}
 
 
 def refuse_part_of_heads(rope: Fields, reader: str) -> None:

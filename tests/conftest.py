@@ -12,6 +12,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 import pytest
 import torch
 from families import BACKENDS, FAMILIES
+from older_transformers import expect_differences
 from warm_python import WarmPython
 
 from hf_tformer import fast
@@ -25,6 +26,10 @@ def pytest_addoption(parser):
     parser.addoption(
         "--plain-paths", action="store_true", help="with what is there for speed alone switched off"
     )
+
+
+def pytest_collection_modifyitems(items):
+    expect_differences(items)
 
 
 @pytest.fixture(autouse=True)
