@@ -69,8 +69,8 @@ class NextTokens:
     def attend_turned(self, attention, queries, keys, values):
         """The same, of heads that are rotated."""
         layer = self.cache.layers[attention.layer_idx]
-        keys = self.to_be_kept(keys.view(self.texts, -1, attention.head_dim))
-        values = self.to_be_kept(values.view(self.texts, -1, attention.value_head_dim))
+        keys = self.to_be_kept(keys, attention.head_dim)
+        values = self.to_be_kept(values, attention.value_head_dim)
         keys, values = self.append(layer, keys, values)
         mask = self.mask_for(attention)
         if mask is not None:
@@ -85,9 +85,9 @@ class NextTokens:
     def append(self, layer, keys, values):
         return append(layer, keys, values)
 
-    def to_be_kept(self, states):
-        """[texts, kv_heads, …] → [texts, kv_heads, new, …]"""
-        return states.unsqueeze(2)
+    def to_be_kept(self, states, size):
+        """[texts, kv_heads, new, size], of one token each."""
+        return states.view(self.texts, -1, 1, size)
 
     def attend_source(self, attention, queries):
         source = self.source_cache.layers[attention.layer_idx]
@@ -145,8 +145,8 @@ class NextOfBeams(NextTokens):
     def append(self, layer, keys, values):
         return append(layer, keys, values, ROOM * self.beams)
 
-    def to_be_kept(self, states):
-        return states.unflatten(0, (-1, self.beams)).transpose(1, 2)
+    def to_be_kept(self, states, size):
+        return states.view(self.texts // self.beams, self.beams, -1, size).transpose(1, 2)
 
     def attend_to(self, attention, queries, keys, values, mask):
         output = nn.functional.scaled_dot_product_attention(

@@ -25,11 +25,12 @@ def write_texts(
         and not guards.is_users_own(model_kwargs["past_key_values"])
         and guards.texts_may_leave(model, processors, criteria)
     )
-    unfinished = torch.ones(len(input_ids), dtype=torch.bool, device=input_ids.device)
+    left = len(input_ids)
+    unfinished = torch.ones(left, dtype=torch.bool, device=input_ids.device)
     computed = unfinished.nonzero().flatten()  # the texts whose next token is computed
     while True:
         tokens = choose(processors(input_ids, logits.float()))
-        if padding is not None:
+        if padding is not None and left < len(tokens):
             tokens = tokens.where(unfinished, padding)
         input_ids = torch.cat((input_ids, tokens[:, None]), dim=-1)
         if streamer is not None:
