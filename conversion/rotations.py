@@ -38,7 +38,7 @@ def full_rotations(config: Config, reader: str) -> dict[str, Fields]:
 
 
 def by_kind(rope: Fields) -> dict[str, Fields]:
-    """Those of each kind of layer, without what transformers 5.16 writes beside the kinds."""
+    """The parameters of each kind of layer, without what transformers 5.16 writes beside them."""
     if not is_by_kind(rope):
         return dict.fromkeys(LAYER_TYPES, rope)
     return {kind: rope[kind] for kind in rope if kind in LAYER_TYPES}

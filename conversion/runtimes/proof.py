@@ -35,7 +35,7 @@ class Answers:
     batches: list[Batch]
     logits: list[torch.Tensor]
     rounding: float  # how far our own float32 is from float64
-    imitation: float  # and from ours where it rounds like the runtime
+    imitated: list[torch.Tensor]  # the same logits where our model rounds like the runtime
     prompts: Texts
     written: dict[int, Written]  # by the number of beams
     new_tokens: int
@@ -58,20 +58,29 @@ def ask(source: Source, runtime: Runtime) -> Answers:
     prompts = prompts_for(reader) if source.generates else []
     new_tokens = min(NEW, reader.longest - max(map(len, prompts), default=0))
     written = {n: write(reader.model, prompts, new_tokens, n) for n in runtime.beams if prompts}
-    # Weights that no training has tamed can make much of every rounding, ours and theirs.
+    imitated = imitated_logits(reader, runtime, batches, logits)
+    rounding = own_rounding(reader, batches, logits)  # last: it hooks into the model
+    return Answers(batches, logits, rounding, imitated, prompts, written, new_tokens)
+
+
+def imitated_logits(
+    reader: Reader, runtime: Runtime, batches: list[Batch], logits: list[torch.Tensor]
+) -> list[torch.Tensor]:
+    """What our model says while it rounds like the runtime; `logits`, if it always does."""
     hooks = runtime.imitate(reader.model)
-    imitation = farthest(reader, batches, logits) if hooks else 0.0
+    if not hooks:
+        return logits
+    imitated = [real_logits(reader, batch) for batch in batches]
     for hook in hooks:
         hook.remove()
+    return imitated
+
+
+def own_rounding(reader: Reader, batches: list[Batch], logits: list[torch.Tensor]) -> float:
+    """Weights that no training has tamed can make much of every rounding, ours and theirs."""
     widen_while_called(reader.model)
-    rounding = farthest(reader, batches, logits)
-    return Answers(batches, logits, rounding, imitation, prompts, written, new_tokens)
-
-
-def farthest(reader: Reader, batches: list[Batch], logits: list[torch.Tensor]) -> float:
-    """How far the model's answers are from what they were."""
-    now = (real_logits(reader, batch) for batch in batches)
-    return max((x - y).abs().max().item() for x, y in zip(now, logits, strict=True))
+    exact = (real_logits(reader, batch) for batch in batches)
+    return max((x - y).abs().max().item() for x, y in zip(exact, logits, strict=True))
 
 
 def widen_while_called(model: PreTrainedModel) -> None:
@@ -155,20 +164,20 @@ def plain_habits(model: PreTrainedModel, new_tokens: int, num_beams: int, **more
 def prove(answers: Answers, running: Running, title: str, tolerance: float) -> Proof:
     """Asks the runtime the same; raises where its answers are not ours."""
     difference = largest = None
-    for batch, expected in zip(answers.batches, answers.logits, strict=True):
+    ours = zip(answers.batches, answers.logits, answers.imitated, strict=True)
+    for batch, expected, imitated in ours:
         actual = running.logits(batch)
         if actual is not None:
-            size = max(1.0, expected.abs().max().item())
-            limit = max(OWN * answers.rounding, tolerance * size) + answers.imitation
-            one = largest_difference(actual, expected, title, limit)
-            difference = max(difference or 0.0, one)
-            largest = max(largest or 0.0, expected.abs().max().item())
+            size = expected.abs().max().item()
+            limit = max(OWN * answers.rounding, tolerance * max(1.0, size))
+            refuse_difference(actual, (expected, imitated), title, limit)
+            difference = max(difference or 0.0, distance(actual, expected))
+            largest = max(largest or 0.0, size)
     equal = {}
     for num_beams, written in answers.written.items():
         texts = running.continue_texts(answers.prompts, answers.new_tokens, num_beams)
         if texts is not None:
-            rounding = max(EXACT * max(1.0, largest or 0.0), OWN * answers.rounding)
-            margin = 2 * (rounding + answers.imitation)
+            margin = 2 * max(EXACT * max(1.0, largest or 0.0), OWN * answers.rounding)
             same = count_equal(texts, written, margin)
             if tolerance <= EXACT and same < len(texts):
                 refuse_texts(texts, written.texts, title, num_beams)
@@ -176,21 +185,25 @@ def prove(answers: Answers, running: Running, title: str, tolerance: float) -> P
     return Proof(difference, largest, equal)
 
 
-def largest_difference(
-    actual: torch.Tensor, expected: torch.Tensor, title: str, limit: float
-) -> float:
-    if actual.shape != expected.shape:
+def refuse_difference(
+    actual: torch.Tensor, ours: tuple[torch.Tensor, ...], title: str, limit: float
+) -> None:
+    """Raises where the answers are near none of ours."""
+    if actual.shape != ours[0].shape:
         raise ConversionError(
             f"{title} answers with {list(actual.shape)} numbers where the model has "
-            f"{list(expected.shape)}: please report this configuration"
+            f"{list(ours[0].shape)}: please report this configuration"
         )
-    difference = (actual.float() - expected).abs().max().item()
-    if not difference <= limit:  # said so that it catches what is not a number, too
+    differences = [distance(actual, expected) for expected in ours]
+    if not any(difference <= limit for difference in differences):  # nor is what is not a number
         raise ConversionError(
-            f"the answers of {title} differ by {difference:.1e}, more than this dtype explains "
+            f"the answers of {title} differ by {min(differences):.1e}, more than rounding explains "
             f"({limit:.1e}): nothing is kept; please report this configuration"
         )
-    return difference
+
+
+def distance(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    return (actual.float() - expected).abs().max().item()
 
 
 def count_equal(texts: Texts, written: Written, margin: float) -> int:

@@ -53,8 +53,8 @@ def save_decoder(folder, tokenizer, learns=True, **fields):
     tokenizer.save_pretrained(folder)
 
 
-def assert_proven(done, texts=3):
-    assert done.proof.difference <= 2e-2 * max(1, done.proof.largest)
+def assert_proven(done, texts=3, most=5e-3):
+    assert done.proof.difference <= most * max(1, done.proof.largest)
     assert done.proof.equal_texts == {1: (texts, texts)}
 
 
@@ -105,7 +105,7 @@ def save_encoder_decoder(name, folder, tokenizer, seed=0):
 @pytest.mark.parametrize("name", ["t5", "t5 flan", "t5 tied unscaled", "umt5"])
 def test_encoder_decoders_answer_as_ours(name, seed, tokenizer, tmp_path):
     save_encoder_decoder(name, tmp_path, tokenizer, seed)
-    assert_proven(export_to_runtime(tmp_path / "ours", tmp_path / "out", "gguf"))
+    assert_proven(export_to_runtime(tmp_path / "ours", tmp_path / "out", "gguf"), most=2e-2)
     assert not (tmp_path / "out/Modelfile").exists()  # which Ollama could not run
 
 
@@ -119,7 +119,7 @@ def test_a_table_in_float16_excuses_no_more_than_it_explains(tokenizer, tmp_path
             yield name, tensor * 1.1 if name == "dec.blk.0.ffn_norm.weight" else tensor
 
     monkeypatch.setattr(tensors, "laid_out", off)
-    with pytest.raises(ConversionError, match="more than this dtype explains"):
+    with pytest.raises(ConversionError, match="more than rounding explains"):
         export_to_runtime(tmp_path / "ours", tmp_path / "out", "gguf")
     assert not (tmp_path / "out").exists()
 
@@ -131,7 +131,7 @@ def test_encoders_give_the_same_hidden_states(name, tmp_path):
     randomise(theirs).eval().save_pretrained(tmp_path / "theirs")
     import_checkpoint(tmp_path / "theirs", tmp_path / "ours", tokenizer=words)
     done = export_to_runtime(tmp_path / "ours", tmp_path / "out", "gguf")
-    assert done.proof.difference < 2e-2 * done.proof.largest
+    assert done.proof.difference < 5e-3 * done.proof.largest
 
 
 @pytest.mark.parametrize("name", KNOWN)

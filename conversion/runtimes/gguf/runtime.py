@@ -27,7 +27,7 @@ from .tokenizer import tokenizer_fields
 FILE = "model.gguf"
 FILE_TYPES = {"float32": 0, "float16": 1, "q8_0": 7, "bfloat16": 32}  # llama.cpp's numbers
 EXACT_ACTS = ("silu", "swish", "relu", "relu2")
-TABLE = 5e-3  # of the largest logit: what remains where ours rounds like its table, too
+TABLE = 5e-3  # of the largest logit: how far apart ours and its table's may be
 
 PROGRAM = """\
 from cyllama import LLM  # or: llama-cli -m {path}; ollama create {name} -f {name}/Modelfile
@@ -53,6 +53,11 @@ def round_output(_: torch.nn.Module, inputs: tuple, output: torch.Tensor) -> tor
     return rounded(output)
 
 
+def approximate(_: torch.nn.Module, inputs: tuple[torch.Tensor], output: torch.Tensor):
+    """By tanh, which all its tables of GELU are made with."""
+    return rounded(torch.nn.functional.gelu(inputs[0], approximate="tanh"))
+
+
 def rounded(states: torch.Tensor) -> torch.Tensor:
     """As in a table that ends at ten."""
     return states.half().to(states.dtype).where(states.abs() < 10, states)
@@ -74,7 +79,7 @@ class Gguf(Runtime):
         return replace(source.reader(), types=0)
 
     def tolerance_for(self, source: Source) -> float:
-        """A number near the middle of two of a table's may be rounded to the other one."""
+        """Half-way between two numbers of its table, it and ours may take different ones."""
         return max(super().tolerance_for(source), TABLE if has_a_table(source.config) else 0)
 
     def imitate(self, model: PreTrainedModel) -> list[RemovableHandle]:
@@ -82,9 +87,10 @@ class Gguf(Runtime):
         if not has_a_table(model.config):
             return []
         activations = [part for name, part in model.named_modules() if name.endswith("mlp.act_fn")]
+        look_up = approximate if model.config.hidden_act == "gelu" else round_output
         return [
             *(part.register_forward_pre_hook(round_input) for part in activations),
-            *(part.register_forward_hook(round_output) for part in activations),
+            *(part.register_forward_hook(look_up) for part in activations),
         ]
 
     def refuse(self, source: Source) -> None:
