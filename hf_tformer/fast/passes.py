@@ -56,10 +56,11 @@ class NextTokens:
         self.keep_past(texts)
 
     def keep_past(self, texts):
+        """A source may be one for all: then it stays."""
         select_texts(self.cache, texts)
-        if self.source_cache is not None:
+        if self.source_cache is not None and len(self.source_cache.layers[0].keys) > 1:
             select_texts(self.source_cache, texts)
-        if self.source_mask is not None:
+        if self.source_mask is not None and len(self.source_mask) > 1:
             self.source_mask = self.source_mask[texts]
 
     def attend(self, attention, queries, keys, values):
@@ -86,7 +87,7 @@ class NextTokens:
         return append(layer, keys, values)
 
     def to_be_kept(self, states, size):
-        """[texts, kv_heads, new, size], of one token each."""
+        """What each text's token adds, [texts, kv_heads, 1, size]."""
         return states.view(self.texts, -1, 1, size)
 
     def attend_source(self, attention, queries):

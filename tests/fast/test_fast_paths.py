@@ -267,7 +267,7 @@ def test_steps_of_our_own_write_what_transformers_loop_writes(family, text, leng
     ours, taken = written(model, **inputs, **TEXTS[text])
     theirs, none = written(model, plain=True, **inputs, **TEXTS[text])
     assert ours.tolist() == theirs.tolist()
-    # The first token comes with the prompt; that of a translation is a token like the others.
+    # A decoder's first token comes with its prompt; each of a translation takes a step.
     prompt = inputs["input_ids"].shape[1] + 1 if family is DECODER else 1
     assert taken == ours.shape[1] - prompt
     assert none == 0
@@ -368,6 +368,18 @@ def test_rows_that_have_ended_cost_nothing_more(family, variant):
     assert rows[0] == 9
     assert len(set(rows)) > 2
     assert ours.tolist() == theirs.tolist()
+
+
+def test_texts_that_share_a_source_may_end_before_each_other():
+    """As one text in three languages, each begun by tokens of its own."""
+    model, inputs = SEQ2SEQ.build(), left_padded([7])
+    inputs["decoder_input_ids"] = torch.tensor(random_rows([2] * 3))
+    inputs["decoder_input_ids"][0, 0] = model.config.decoder_start_token_id
+    ends = end_of_a_row(model, inputs)
+    ours, texts = generated(model, **inputs, eos_token_id=ends)
+    theirs, _ = written(model, plain=True, **inputs, eos_token_id=ends)
+    assert ours.tolist() == theirs.tolist()
+    assert texts[-1] < 3
 
 
 def test_the_last_row_goes_on_alone():
