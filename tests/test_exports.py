@@ -30,6 +30,11 @@ EVERY_LEAF = {
     family.name: {**LEAVES[family.name], **KINDS, **({} if family is SEQ2SEQ else {"w": WINDOWS})}
     for family in (DECODER, SEQ2SEQ, ENCODER)
 }
+# Their exporter forgets how far the cache of a window has slid.
+WITHOUT_WINDOWS = {
+    name: {kind: leaf for kind, leaf in leaves.items() if "sliding_window" not in leaf}
+    for name, leaves in EVERY_LEAF.items()
+}
 OUTPUTS = {"logits", "last_hidden_state", "start_logits", "end_logits"}
 HEADS = {
     "TformerDecoderModel": DECODER,
@@ -51,8 +56,16 @@ def inputs_of(family, lengths):
     return inputs | ({"use_cache": False} if family in WRITERS else {})
 
 
+def named(model, inputs):
+    """Some heads are transformers' own, and take `use_cache` without a name."""
+    model.config.use_cache = False
+    names = inspect.signature(model.forward).parameters
+    return {name: value for name, value in inputs.items() if name in names}
+
+
 def compare(family, program, model, inputs):
     """At real tokens: what is computed at padding means nothing."""
+    inputs = named(model, inputs)
     actual, expected = program(**inputs), model(**inputs)
     is_by_token = family is not SEQ2SEQ and "ForSequence" not in type(model).__name__
     real = inputs["attention_mask"].bool() if is_by_token else ...
@@ -61,7 +74,7 @@ def compare(family, program, model, inputs):
 
 
 def export(family, model, strict=False):
-    seen = inputs_of(family, SEEN)
+    seen = named(model, inputs_of(family, SEEN))
     open_sizes = {0: Dim.AUTO, 1: Dim.AUTO}
     shapes = {n: open_sizes if isinstance(x, torch.Tensor) else None for n, x in seen.items()}
     return torch.export.export(model, (), seen, dynamic_shapes=shapes, strict=strict)
@@ -182,7 +195,7 @@ def test_texts_of_transformers_own_exporter_are_those_of_generate(family):
 
 
 @pytest.mark.slow
-@each(EVERY_LEAF, families=WRITERS)
+@each(WITHOUT_WINDOWS, families=WRITERS)
 def test_so_are_those_of_every_leaf(family, leaf):
     writes_the_same(family, family.build(backend_of(leaf), **leaf))
 

@@ -367,7 +367,10 @@ def reads_what_it_knows(model) -> bool:
 def calls_its_own_class(model) -> bool:
     """Whether no subclass, wrapper or adapter has put another function in the way of a step."""
     ours = next((kind for kind in type(model).__mro__ if kind in FORWARDS), None)
-    steps = ("forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
+    steps = (
+        *("forward", "prepare_inputs_for_generation", "_prefill"),
+        "_update_model_kwargs_for_generation",
+    )
     return is_as_written(ours) and all(
         getattr(getattr(model, step), "__func__", None) is getattr(ours, step) for step in steps
     )

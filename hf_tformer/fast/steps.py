@@ -21,7 +21,7 @@ NUMBERS_AHEAD = 2**22  # at most, in what is prepared to rotate by
 class Step:
     """Takes the tokens that were chosen, [texts]; returns the logits [texts, vocab] of the next.
 
-    Begins where the prompts have been read. In a beam search each beam is a text here.
+    Begins behind what the cache holds. In a beam search each beam is a text here.
     """
 
     def __init__(self, model, cache, model_kwargs, texts, beams=1):
@@ -42,7 +42,7 @@ class Step:
         self.length = own.get_seq_length()  # of the text before them
         last = model_kwargs.get("position_ids") if source is None else None
         if last is None:
-            counted = mask if self.length > 0 else None  # the place before the first token
+            counted = mask if self.length > 0 else None  # nothing was read: the last place is -1
             last = count_positions(counted, 1, self.length - 1, self.embedding_weight.device)
         last = last[:, -1:]
         self.last = last[:1] if (last == last[0]).all() else last.repeat_interleave(beams, 0)
@@ -134,16 +134,17 @@ def pays_to_leave(staying, texts):
 def read_prompt(model, input_ids, generation_config, model_kwargs, beams=1):
     """The step that comes after it, and the logits of its last token, [texts, vocab]."""
     read_source(model, model_kwargs)
-    if beams == 1 and begins_with_one_token(input_ids, model_kwargs["past_key_values"]):
-        step = Step(model, model_kwargs["past_key_values"], model_kwargs, len(input_ids))
+    cache, texts = model_kwargs["past_key_values"], len(input_ids)
+    if beams == 1 and begins_with_one_token(input_ids, cache):
+        step = Step(model, cache, model_kwargs, texts)
         return step, step(input_ids[:, 0])
     outputs = model._prefill(input_ids, generation_config, model_kwargs)
-    step = Step(model, outputs.past_key_values, model_kwargs, len(input_ids), beams)
+    step = Step(model, outputs.past_key_values, model_kwargs, texts, beams)
     return step, outputs.logits[:, -1].clone()  # the others, if there are any, are let go
 
 
 def begins_with_one_token(input_ids, cache):
-    """Whether a translation begins: then its prompt, which says so, is read as its tokens are."""
+    """Whether a translation begins with one token: then a step reads it, like every later one."""
     own = own_part(cache)
     is_new = bool(own.layers) and own.get_seq_length() == 0
     return isinstance(cache, EncoderDecoderCache) and is_new and input_ids.shape[1] == 1
