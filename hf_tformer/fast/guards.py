@@ -368,7 +368,9 @@ def calls_its_own_class(model) -> bool:
     """Whether no subclass, wrapper or adapter has put another function in the way of a step."""
     ours = next((kind for kind in type(model).__mro__ if kind in FORWARDS), None)
     steps = (
-        *("forward", "prepare_inputs_for_generation", "_prefill"),
+        "forward",
+        "prepare_inputs_for_generation",
+        "_prefill",
         "_update_model_kwargs_for_generation",
     )
     return is_as_written(ours) and all(

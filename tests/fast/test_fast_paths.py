@@ -537,6 +537,14 @@ CHANGES = [
 ]
 
 
+def test_a_prefill_of_ones_own_is_called(family):
+    model, calls = family.build(), []
+    prefill = model._prefill
+    model._prefill = lambda *args, **kwargs: calls.append(args) or prefill(*args, **kwargs)
+    _, taken = written(model, **left_padded([5]))
+    assert (len(calls), taken) == (1, 0)
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_whoever_changes_a_model_is_asked_at_every_step(change):
     model = change(DECODER.build()).eval()
