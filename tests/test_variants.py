@@ -193,15 +193,18 @@ def test_heads_talk_before_and_after_the_softmax():
     model = Talking().build(position_embedding_type="none")
     attention, given = model.get_decoder().layers[0].self_attn, {}
     attention.register_forward_pre_hook(lambda module, args: given.update(states=args[0]))
+    attention.register_forward_hook(lambda module, args, output: given.update(output=output[0]))
     ids = TARGETS[:1]
     weights = model(input_ids=ids, output_attentions=True).attentions[0][0]
-    query, key = (projected(attention, given["states"], kind)[0] for kind in "qk")
+    query, key, value = (projected(attention, given["states"], kind)[0] for kind in "qkv")
     scores = query @ key.transpose(-1, -2) / model.config.head_dim**0.5
     heads, earlier = range(len(scores)), torch.ones(5, 5, dtype=torch.bool).tril()
     mixed = [sum(attention.mix_scores[h, g] * scores[g] for g in heads) for h in heads]
     soft = [spell_out(model.config, each, earlier) for each in mixed]
-    expected = [sum(attention.mix_weights[h, g] * soft[g] for g in heads) for h in heads]
-    torch.testing.assert_close(weights, torch.stack(expected), **CLOSE)
+    torch.testing.assert_close(weights, torch.stack(soft), **CLOSE)
+    mixed = [sum(attention.mix_weights[h, g] * soft[g] for g in heads) for h in heads]
+    heads_of_token = (torch.stack(mixed) @ value).transpose(0, 1).flatten(1)
+    torch.testing.assert_close(given["output"][0], attention.o_proj(heads_of_token), **CLOSE)
 
 
 @torch.no_grad()
@@ -309,11 +312,19 @@ def test_the_page_names_each_lesson_once():
     assert sorted(found) == ["additive", "local-m", "local-p", "talking"]
 
 
-def test_a_lesson_is_trained_saved_and_drawn(tmp_path):
-    out = train(commands()[1], tmp_path / "out", "--steps", "11")
-    assert re.search(r"local-m +\d+\.\d%, of rows of 24 +\d+\.\d%", out)
+@pytest.mark.parametrize(
+    ("lesson", "said"),
+    [
+        (1, r"local-m +\d+\.\d%, of rows of 24 +\d+\.\d%"),
+        (-1, r"talking +\d+\.\d%\n"),
+    ],
+    ids=["local-m", "talking"],
+)
+def test_a_lesson_is_trained_saved_and_drawn(lesson, said, tmp_path):
+    out = train(commands()[lesson], tmp_path / "out", "--steps", "11")
+    assert re.search(said, out)
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert {"modeling_local.py", "model.safetensors", "tokenizer.json", "attention.png"} <= names
+    assert {"config.json", "model.safetensors", "tokenizer.json", "attention.png"} <= names
 
 
 @pytest.mark.slow

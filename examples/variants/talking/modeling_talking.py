@@ -43,8 +43,8 @@ class TalkingAttention(SelfAttention):
         query = torch.zeros_like(query)
         kwargs |= self.options()
         _, weights = eager_attention(self, query, key, value, attention_mask, 1.0, **kwargs)
-        weights = mix(self.mix_weights, weights)
-        output = (weights @ values).transpose(1, 2)
+        output = (mix(self.mix_weights, weights) @ values).transpose(1, 2)
+        # Returned are the weights of each softmax: what is mixed of them need not sum to one.
         return self.project_output(output, hidden_states.shape[:-1]), weights
 
 
