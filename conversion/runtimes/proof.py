@@ -170,8 +170,8 @@ def prove(answers: Answers, running: Running, title: str, tolerance: float) -> P
         if actual is not None:
             size = expected.abs().max().item()
             limit = max(OWN * answers.rounding, tolerance * max(1.0, size))
-            refuse_difference(actual, (expected, imitated), title, limit)
-            difference = max(difference or 0.0, distance(actual, expected))
+            one = largest_difference(actual, (expected, imitated), title, limit)
+            difference = max(difference or 0.0, one)
             largest = max(largest or 0.0, size)
     equal = {}
     for num_beams, written in answers.written.items():
@@ -185,25 +185,22 @@ def prove(answers: Answers, running: Running, title: str, tolerance: float) -> P
     return Proof(difference, largest, equal)
 
 
-def refuse_difference(
+def largest_difference(
     actual: torch.Tensor, ours: tuple[torch.Tensor, ...], title: str, limit: float
-) -> None:
-    """Raises where the answers are near none of ours."""
+) -> float:
+    """Between the answers and the first of ours; raises where they are near none of them."""
     if actual.shape != ours[0].shape:
         raise ConversionError(
             f"{title} answers with {list(actual.shape)} numbers where the model has "
             f"{list(ours[0].shape)}: please report this configuration"
         )
-    differences = [distance(actual, expected) for expected in ours]
+    differences = [(actual.float() - expected).abs().max().item() for expected in ours]
     if not any(difference <= limit for difference in differences):  # nor is what is not a number
         raise ConversionError(
             f"the answers of {title} differ by {min(differences):.1e}, more than rounding explains "
             f"({limit:.1e}): nothing is kept; please report this configuration"
         )
-
-
-def distance(actual: torch.Tensor, expected: torch.Tensor) -> float:
-    return (actual.float() - expected).abs().max().item()
+    return differences[0]
 
 
 def count_equal(texts: Texts, written: Written, margin: float) -> int:
