@@ -74,9 +74,7 @@ def run(case, folder):
     model = layout.open(family.auto, folder / case, torch.device("cpu")).train()
     called = layout.wrap(model)
     if checkpointed == "True":
-        # Its name since transformers 5.23; the older one is deprecated.
-        enable = getattr(model, "activation_checkpointing_enable", None)
-        (enable or model.gradient_checkpointing_enable)()
+        model.activation_checkpointing_enable()
     ids = torch.randint(3, 101, (ROWS, LENGTH))
     with SentBytes() as sent:
         called(ids, labels=ids, return_logits=logits == "True").loss.backward()

@@ -313,18 +313,18 @@ def test_the_page_names_each_lesson_once():
 
 
 @pytest.mark.parametrize(
-    ("lesson", "said"),
+    ("lesson", "said", "code"),
     [
-        (1, r"local-m +\d+\.\d%, of rows of 24 +\d+\.\d%"),
-        (-1, r"talking +\d+\.\d%\n"),
+        (1, r"local-m +\d+\.\d%, of rows of 24 +\d+\.\d%", "modeling_local.py"),
+        (-1, r"talking +\d+\.\d%\n", "modeling_talking.py"),
     ],
     ids=["local-m", "talking"],
 )
-def test_a_lesson_is_trained_saved_and_drawn(lesson, said, tmp_path):
+def test_a_lesson_is_trained_saved_and_drawn(lesson, said, code, tmp_path):
     out = train(commands()[lesson], tmp_path / "out", "--steps", "11")
     assert re.search(said, out)
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert {"config.json", "model.safetensors", "tokenizer.json", "attention.png"} <= names
+    assert {code, "model.safetensors", "tokenizer.json", "attention.png"} <= names
 
 
 @pytest.mark.slow

@@ -105,7 +105,8 @@ def save_encoder_decoder(name, folder, tokenizer, seed=0):
 @pytest.mark.parametrize("name", ["t5", "t5 flan", "t5 tied unscaled", "umt5"])
 def test_encoder_decoders_answer_as_ours(name, seed, tokenizer, tmp_path):
     save_encoder_decoder(name, tmp_path, tokenizer, seed)
-    assert_proven(export_to_runtime(tmp_path / "ours", tmp_path / "out", "gguf"), most=2e-2)
+    most = 2e-2 if name == "umt5" else 5e-3  # of what its random weights make of that table
+    assert_proven(export_to_runtime(tmp_path / "ours", tmp_path / "out", "gguf"), most=most)
     assert not (tmp_path / "out/Modelfile").exists()  # which Ollama could not run
 
 
