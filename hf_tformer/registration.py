@@ -87,15 +87,29 @@ def register_adapter_targets(constants: ModuleType) -> None:
                 targets_of.setdefault(model_type, list(targets))
 
 
-def make_fast(modeling):
-    """Replaces in a family what makes it fast, as soon as somebody touches it."""
+def make_fast(modeling: ModuleType) -> None:
+    """Replace in a family what makes it fast, as soon as somebody touches it."""
     importlib.import_module("hf_tformer.fast").patch(modeling.__name__)
+
+
+# Module that travels with saved models → the module that completes it where the package is installed
+COMPLETED_BY = {
+    "hf_tformer.model.configuration_base": "hf_tformer.limits",
+    "hf_tformer.model.layers": "hf_tformer.scale.sharding",
+    "hf_tformer.model.losses": "hf_tformer.fast.losses",
+}
+
+
+def complete(module: ModuleType) -> None:
+    """Replace what a saved model carries in a simple form by the package's own form."""
+    importlib.import_module(COMPLETED_BY[module.__name__])
 
 
 WAITING = {
     "transformers.models.auto.configuration_auto": register_configurations,
     "transformers.models.auto.modeling_auto": register_models,
     "peft.utils.constants": register_adapter_targets,
+    **dict.fromkeys(COMPLETED_BY, complete),
     "hf_tformer.model.modeling_decoder": make_fast,
     "hf_tformer.model.modeling_encoder": make_fast,
     "hf_tformer.model.modeling_seq2seq": make_fast,

@@ -21,7 +21,7 @@ from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 
 from conversion import export_checkpoint, import_checkpoint
 from conversion.bloom import GELU
-from hf_tformer.model.linear_bias import slopes_of
+from hf_tformer.model.attention_bias import slopes_of
 from hf_tformer.model.positions import FairseqPositions
 
 pytestmark = pytest.mark.usefixtures("warm_python")

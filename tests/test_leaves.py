@@ -14,10 +14,9 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from hf_tformer import fast
-from hf_tformer.model.linear_bias import slopes_of
+from hf_tformer.model.attention_bias import bucket_of, slopes_of
 from hf_tformer.model.norms import NormOfAllHeads, OffsetNorm, RMSNorm
 from hf_tformer.model.positions import FairseqPositions, RotaryEmbedding
-from hf_tformer.model.relative_bias import bucket_of
 from hf_tformer.testing import simulated_flash
 
 CLOSE = {"rtol": 1e-4, "atol": 3e-5}

@@ -19,10 +19,10 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from transformers.utils import logging
 
-from ..model.attention import turn
-from ..model.layers import GatedMLP, pre_norm
+from ..model.attention import rotate_heads
+from ..model.layers import GatedMLP
 from ..model.norms import unchanged
-from .layers import layers_of
+from .layers import ADDITIONS, add_pre_norm, layers_of
 from .rotations import tables_of
 
 logger = logging.get_logger(__name__)
@@ -91,7 +91,7 @@ def pass_piece(total, seen, rotation, piece):
     keys = call(onward.key_norm, multiply(onward.key, states).view(-1, onward.head_dim))
     values = multiply(onward.value, states).view(-1, onward.value_head_dim)
     if rotation:
-        queries, keys = (turn(heads, *rotation) for heads in (queries, keys))
+        queries, keys = (rotate_heads(heads, *rotation) for heads in (queries, keys))
     return total, queries, keys, values
 
 
@@ -208,7 +208,7 @@ def looks_of(layer) -> list[tuple]:
 
 def sides_of(layer, norm):
     """What stands before a branch, and behind the sum."""
-    return (norm, unchanged) if layer.residual is pre_norm else (unchanged, norm)
+    return (norm, unchanged) if ADDITIONS[layer.arrange] is add_pre_norm else (unchanged, norm)
 
 
 def entering(norm, attention, is_at_source) -> Entering:

@@ -4,6 +4,8 @@ All functions here are pure: they look and answer. Whatever they do not know is 
 and then transformers' and the modules' own way is taken.
 """
 
+from operator import itemgetter
+
 import torch
 from torch import nn
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
@@ -18,16 +20,14 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.output_capturing import _active_collector
 
 from ..model.attention import SelfAttention, eager_attention
-from ..model.biases import NoBias
+from ..model.attention_bias import LinearBias, NoBias, RelativeBias, RelativeBiasPerLayer
 from ..model.cross_attention import SELF_ATTENTION_ONLY, CrossAttention
-from ..model.layers import MLP, GatedMLP, one_after_the_other, post_norm, pre_norm
-from ..model.linear_bias import LinearBias
+from ..model.layers import MLP, GatedMLP
 from ..model.norms import RMSNorm, unchanged
-from ..model.positions import LearnedPositions
-from ..model.relative_bias import RelativeBias, RelativeBiasPerLayer
+from ..model.positions import LearnedPositions, is_padding_mask
 from .caches import own_part
 from .eight_bits import is_eight_bits
-from .layers import layers_of
+from .layers import ADDITIONS, layers_of
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -173,13 +173,13 @@ def adds_nothing(stack) -> bool:
 
 
 def is_known_layer(layer) -> bool:
-    if not is_known(layer) or layer.residual not in (pre_norm, post_norm):
+    if not is_known(layer) or layer.arrange not in ADDITIONS or layer.self_attn.cap:
         return False
-    if layer.arrange is not one_after_the_other or layer.self_attn.cap:
+    outputs = ("self_attn_output", "cross_attn_output", "mlp_output")  # norms behind a branch
+    if any(getattr(layer, name, unchanged) is not unchanged for name in outputs):
         return False
-    # Norms behind a branch, and layers that turn otherwise than the others.
-    rare = ("self_attn_output", "cross_attn_output", "mlp_output", "own_rotation")
-    if any(getattr(layer, name, unchanged) is not unchanged for name in rare):
+    rotation = getattr(layer, "own_rotation", unchanged)
+    if rotation is not unchanged and type(rotation) is not itemgetter:
         return False
     parts = (part for name, part in layer.named_modules() if name and not name.endswith(".act_fn"))
     return all(map(is_known, parts)) and is_plain(layer.mlp.act_fn)
@@ -224,44 +224,6 @@ def where_it_lies(tensor) -> tuple:
 # Masks
 
 
-def real_tokens(stack, masks: dict, batch: int, length: int):
-    """Which tokens [batch, length] whole texts are made of: (True, None) if all of them.
-
-    `masks` are finished ones by kind of layer. (False, None) where one of them hides, or shows,
-    anything else than the texts, their padding and the layers' own windows do.
-    """
-    kinds = {
-        (getattr(layer, "attention_type", "full_attention"), layer.self_attn.sliding_window): layer
-        for layer in layers_of(stack)
-    }
-    found = None
-    for (kind, window), layer in kinds.items():
-        mask, attention = masks[kind], layer.self_attn
-        if mask is None:
-            if window is not None and window < length:
-                return False, None
-            continue
-        if mask.dtype != torch.bool or mask.shape != (batch, 1, length, length):
-            return False, None
-        real = mask[:, 0].diagonal(dim1=1, dim2=2)
-        if not torch.equal(mask[:, 0], visible_tokens(attention, real)):
-            return False, None
-        if found is not None and not torch.equal(found, real):
-            return False, None
-        counts_distances = not adds_nothing(stack) or (window is not None and window < length)
-        if counts_distances and have_gaps(real):
-            return False, None
-        found = real
-    return True, None if found is None or found.all() else found
-
-
-def visible_tokens(attention, real):
-    """[batch, query, key]: what attention sees of texts with these real tokens."""
-    length = real.shape[1]
-    seen = seen_by_place(attention, length)
-    return real[:, None].expand(-1, length, -1) if seen is None else real[:, None] & seen
-
-
 def seen_by_place(attention, length):
     """[query, key] by their places alone; None if a token sees all others."""
     window = attention.sliding_window
@@ -278,12 +240,16 @@ def have_gaps(real) -> bool:
     return bool((begins.sum(-1) > 1).any())
 
 
-def unpadded_tokens(stack, padding_mask, shape):
-    """The same of a mask [batch, length] that marks what is padding."""
-    if padding_mask is None:
+def real_tokens(stack, attention_mask, shape):
+    """Which tokens [batch, length] are no padding: (True, None) if none is.
+
+    (False, None) where the mask is finished, or padding would change distances that count.
+    """
+    if attention_mask is None:
         return True, None
-    if not isinstance(padding_mask, torch.Tensor) or padding_mask.shape != shape:
+    if not is_padding_mask(attention_mask) or attention_mask.shape != shape:
         return False, None
+    padding_mask = attention_mask
     real = padding_mask.bool()
     if real.all():
         return True, None
@@ -293,13 +259,17 @@ def unpadded_tokens(stack, padding_mask, shape):
     return (False, None) if counts_distances and have_gaps(real) else (True, real)
 
 
-def is_next_token(hidden_states, masks) -> bool:
-    """Whether each text gets one token, and masks are alike for all heads."""
-    alone = (1, 1)  # for all heads, of one query
-    return hidden_states.shape[1] == 1 and all(
-        mask is None or (isinstance(mask, torch.Tensor) and mask.shape[1:3] == alone)
-        for mask in masks
-    )
+def visible_keys(attention_mask, shape):
+    """The keys that a single-token step attends to, as sdpa takes it: [batch, 1, 1, keys].
+
+    (True, None) where all are visible; (False, None) where the mask does not mark these keys.
+    """
+    if attention_mask is None:
+        return True, None
+    if not is_padding_mask(attention_mask) or attention_mask.shape != shape:
+        return False, None
+    mask = attention_mask[:, None, None].bool()
+    return True, None if mask.all() else mask
 
 
 # Caches
@@ -314,8 +284,21 @@ def grows_plainly(cache) -> bool:
 
 
 def keeps_all(cache) -> bool:
-    """Whether no layer lets go of what slid out of its window."""
+    """Whether no layer of the cache drops what slid out of its window."""
     return all(type(layer) is DynamicLayer for layer in cache.layers)
+
+
+def slides_as(stack, cache) -> bool:
+    """Whether the cache drops what slides out of the windows of the stack, and nothing else."""
+    slides = [layer.self_attn.sliding_window is not None for layer in layers_of(stack)]
+    kept = [type(layer) is DynamicSlidingWindowLayer for layer in cache.layers]
+    return kept[: len(slides)] == slides if kept else not any(slides)
+
+
+def rotates_alike(stack) -> bool:
+    """Whether all layers rotate by the same angles."""
+    layers = layers_of(stack)
+    return all(getattr(layer, "own_rotation", unchanged) is unchanged for layer in layers)
 
 
 def is_users_own(cache) -> bool:
@@ -360,7 +343,7 @@ def reads_what_it_knows(model) -> bool:
     read = (stack.embed_tokens, stack.embed_norm)
     called = (model, stack.positions, stack.rotary_emb)
     drops_nothing = stack.dropout is unchanged or is_known(stack.dropout)
-    is_read = drops_nothing and all(map(is_known, read))
+    is_read = drops_nothing and rotates_alike(stack) and all(map(is_known, read))
     return is_read and all(map(is_plain, called)) and is_known_stack(stack)
 
 

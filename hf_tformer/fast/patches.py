@@ -13,7 +13,8 @@ from transformers.generation import GenerationMixin
 
 from . import guards
 from .beams import search_beams
-from .passes import run_encoded_texts, run_next_tokens, run_whole_texts
+from .layers import ADDITIONS, add_post_norm, add_pre_norm
+from .passes import run_next_tokens, run_whole_texts
 from .texts import write_texts
 
 ORIGINALS: dict[tuple[type, str], Callable | None] = {}  # None: the class only inherits it
@@ -34,11 +35,14 @@ def encoder_patches(modeling) -> list[tuple[type, str, Callable]]:
     """(class, method, function) for the encoder-only family."""
     guards.trust(modeling.TformerEncoderLayer)
     stack = modeling.TformerEncoderModel
-    return [(stack, "run_layers", quick_or_plain(run_encoded, stack.run_layers))]
+    return [(stack, "run_layers", quick_or_plain(run_whole_texts, stack.run_layers))]
 
 
 def seq2seq_patches(modeling) -> list[tuple[type, str, Callable]]:
     """(class, method, function) for the encoder-decoder family."""
+    from ..model import stacks_seq2seq as stacks
+
+    ADDITIONS.update({stacks.pre_norm_cross: add_pre_norm, stacks.post_norm_cross: add_post_norm})
     encoder, decoder = modeling.TformerSeq2SeqEncoder, modeling.TformerSeq2SeqDecoder
     head = modeling.TformerSeq2SeqForConditionalGeneration
     guards.trust(encoder.layer_class, decoder.layer_class, decoder)
@@ -85,37 +89,31 @@ def quick_or_plain(quickly, plainly):
     return run_layers
 
 
-def run_text(stack, hidden_states, masks, position_embeddings, cache):
+def run_text(stack, hidden_states, attention_mask, packed_ids, position_embeddings, cache):
     """Of the decoder-only family."""
-    by_window = masks.get("full_attention"), masks.get("sliding_attention")
     last = None
     if cache is not None and hidden_states.shape[1] == 1:
-        last = run_next_tokens(stack, hidden_states, by_window, position_embeddings, cache)
+        last = run_next_tokens(stack, hidden_states, attention_mask, position_embeddings, cache)
     if last is None:
-        last = run_whole_texts(stack, hidden_states, masks, position_embeddings, cache)
+        tensors = hidden_states, attention_mask, packed_ids, position_embeddings
+        last = run_whole_texts(stack, *tensors, cache)
     return last
 
 
-def run_encoded(stack, hidden_states, padding_mask, documents, position_embeddings):
-    """Of the encoder-only family."""
-    return run_encoded_texts(stack, hidden_states, padding_mask, documents, position_embeddings)
-
-
-def run_source(stack, hidden_states, mask, position_embeddings):
+def run_source(stack, hidden_states, attention_mask, position_embeddings):
     """Of the encoder that a decoder has."""
-    return run_whole_texts(stack, hidden_states, {"full_attention": mask}, position_embeddings)
+    return run_whole_texts(stack, hidden_states, attention_mask, None, position_embeddings)
 
 
 def run_target(
-    stack, hidden_states, encoder_hidden_states, self_mask, cross_mask, position_embeddings, caches
+    stack, hidden_states, encoder_states, attention_mask, source_mask, position_embeddings, caches
 ):
     """Of the decoder that has an encoder, once its keys and values are in the cache."""
-    if caches is None or not caches.is_updated.get(0):
+    if caches is None or not caches.is_updated.get(0) or hidden_states.shape[1] > 1:
         return None
     own, source = caches.self_attention_cache, caches.cross_attention_cache
-    masks = self_mask, None
     return run_next_tokens(
-        stack, hidden_states, masks, position_embeddings, own, source, cross_mask
+        stack, hidden_states, attention_mask, position_embeddings, own, source, source_mask
     )
 
 

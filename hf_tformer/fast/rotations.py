@@ -2,7 +2,7 @@
 
 import torch
 
-from ..model.attention import turn
+from ..model.attention import rotate_heads
 
 
 def rotations_of(position_embeddings, texts: int, head_dim: int) -> list:
@@ -53,4 +53,4 @@ def turn_heads(states, rotation):
     if not isinstance(rotation, tuple):
         return states @ rotation
     states = states.contiguous()
-    return turn(states, *rotation) if rotation else states
+    return rotate_heads(states, *rotation) if rotation else states

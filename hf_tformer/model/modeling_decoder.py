@@ -8,8 +8,9 @@ The model prepares embeddings, positions, masks and the cache; a layer adds the 
 attends; a head projects.
 """
 
-from torch import nn
+from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicCache
+from transformers.configuration_utils import PreTrainedConfig
 from transformers.generation import GenerationMixin
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 from transformers.modeling_layers import (
@@ -25,24 +26,34 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import is_flash_attention_requested, merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import SelfAttention
+from .attention import SelfAttention, mask_unwritten_keys
+from .attention_bias import build_attention_bias
 from .configuration_decoder import TformerDecoderConfig
-from .layer_types import layer_type, window_of
+from .layer_types import layer_rotation, layer_type, layer_window
 from .layers import (
     Layer,
-    TiesBeforeSharding,
+    RefusesLayouts,
     build_dropout,
     embedding_scale,
     initialise,
     keep_positions,
     plan_for,
 )
-from .linear_bias import build_linear_bias
-from .losses import Unprojected, causal_language_model_loss, loss_arguments, needs_logits
-from .masks import ignore_padding, mask_unwritten_keys, refuse_packed_batch, unless_packed
+from .losses import (
+    Unprojected,
+    causal_language_model_loss,
+    ignore_padding,
+    loss_arguments,
+    needs_logits,
+)
 from .norms import optional_norm, unchanged
-from .positions import build_positions, count_positions
-from .rotations import build_rotations, own_rotation
+from .positions import (
+    build_positions,
+    build_rotary,
+    count_positions,
+    refuse_packed_batch,
+    unless_packed,
+)
 
 MASK_MAKERS = {
     "full_attention": create_causal_mask,
@@ -51,20 +62,19 @@ MASK_MAKERS = {
 
 
 class TformerDecoderLayer(Layer):
-    """A layer that sees the tokens before it: all of them, or those within a window.
+    """A layer that attends to the tokens before it: all of them, or those within a window.
 
     Reads from config: layer_types, sliding_window (+ the fields of its rotation and the layer's).
     """
 
-    def __init__(self, config, layer_idx: int):
-        kind = layer_type(config, layer_idx)
-        super().__init__(config, layer_idx, True, window_of(config, kind))
-        self.attention_type = kind
-        self.own_rotation = own_rotation(config, kind, layer_idx)
+    def __init__(self, config: PreTrainedConfig, layer_idx: int):
+        super().__init__(config, layer_idx, True, layer_window(config, layer_idx))
+        self.attention_type = layer_type(config, layer_idx)
+        self.own_rotation = layer_rotation(config, layer_idx)
 
 
-class TformerDecoderPreTrainedModel(TiesBeforeSharding, PreTrainedModel):
-    """What transformers needs to know to load, shard, initialise and observe the family."""
+class TformerDecoderPreTrainedModel(RefusesLayouts, PreTrainedModel):
+    """Declares what transformers asks of the family to load, shard, initialise and observe it."""
 
     config: TformerDecoderConfig
     base_model_prefix = "model"
@@ -81,11 +91,11 @@ class TformerDecoderPreTrainedModel(TiesBeforeSharding, PreTrainedModel):
     }
 
     @property
-    def _supports_sdpa(self):
-        """sdpa cannot bound scores; then eager is what transformers chooses."""
+    def _supports_sdpa(self) -> bool:
+        """Deny sdpa to models that bound their scores; transformers then chooses eager."""
         return self.config.attn_logit_softcapping is None
 
-    def _init_weights(self, module):
+    def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         initialise(self.config, module)
 
@@ -102,8 +112,8 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.embedding_scale = embedding_scale(config)
         self.positions = build_positions(config)
-        self.rotary_emb = build_rotations(config)
-        self.score_bias = build_linear_bias(config)
+        self.rotary_emb = build_rotary(config)
+        self.score_bias = build_attention_bias(config, config.num_hidden_layers, is_causal=True)
         self.embed_norm = optional_norm(config, config.embedding_norm)
         self.dropout = build_dropout(config)
         self.layers = nn.ModuleList(
@@ -113,7 +123,7 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
-    def post_init(self):
+    def post_init(self) -> None:
         super().post_init()
         self._tp_plan = plan_for(self, self._tp_plan)
 
@@ -121,11 +131,11 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
     @capture_outputs
     def forward(
         self,
-        input_ids=None,
-        attention_mask=None,
-        position_ids=None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | dict | None = None,
+        position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds=None,
+        inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPast:
@@ -139,13 +149,13 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         attention_mask = unless_packed(attention_mask, position_ids, past_key_values)
         boundaries = kwargs.get("cu_seq_lens_q")
         refuse_packed_batch(self.config, attention_mask, position_ids, boundaries)
-        masks = self.prepare_masks(attention_mask, inputs_embeds, position_ids, past_key_values)
+        # As given: positions that restart mark packed sequences, which no cache can hold.
+        packed_position_ids = position_ids if past_key_values is None else None
         if position_ids is None:
             past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
             position_ids = count_positions(
                 attention_mask, inputs_embeds.shape[1], past_length, inputs_embeds.device
             )
-        # Made after the masks: given a cache, transformers does not look for packed texts.
         if use_cache and past_key_values is None and not self.training:
             past_key_values = DynamicCache(config=self.config)
 
@@ -154,7 +164,8 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         position_embeddings = self.rotary_emb(hidden_states, position_ids)
         hidden_states = self.run_layers(
             hidden_states,
-            masks,
+            attention_mask,
+            packed_position_ids,
             position_embeddings,
             past_key_values,
             position_ids=position_ids,
@@ -164,23 +175,29 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
             last_hidden_state=hidden_states, past_key_values=past_key_values
         )
 
-    def prepare_masks(self, attention_mask, inputs_embeds, position_ids, past_key_values):
-        """One finished mask per kind of layer; generate may have made this dict already."""
-        if isinstance(attention_mask, dict):
-            return attention_mask
-        return {
-            kind: MASK_MAKERS[kind](
-                config=self.config,
-                inputs_embeds=inputs_embeds,
-                attention_mask=attention_mask,
-                past_key_values=past_key_values,
-                position_ids=position_ids,
-            )
-            for kind in {layer.attention_type for layer in self.layers}
-        }
-
-    def run_layers(self, hidden_states, masks, position_embeddings, past_key_values, **kwargs):
-        """All layers and the final norm, [batch, seq, hidden] → the same shape."""
+    def run_layers(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | dict | None,
+        packed_position_ids: Tensor | None,
+        position_embeddings: object,
+        past_key_values: Cache | None,
+        **kwargs: object,
+    ) -> Tensor:
+        """Apply all layers and the final norm, [batch, seq, hidden] → the same shape."""
+        masks = attention_mask  # generate may have finished one for each layer type already
+        if not isinstance(masks, dict):
+            past = past_key_values if packed_position_ids is None else None
+            masks = {
+                name: MASK_MAKERS[name](
+                    config=self.config,
+                    inputs_embeds=hidden_states,
+                    attention_mask=attention_mask,
+                    past_key_values=past,
+                    position_ids=packed_position_ids,
+                )
+                for name in {layer.attention_type for layer in self.layers}
+            }
         biases = self.score_bias(hidden_states, past_key_values)
         for layer, position_bias in zip(self.layers_in_use(), biases, strict=False):
             hidden_states = layer(
@@ -193,26 +210,19 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
             )
         return self.norm(hidden_states)
 
-    def layers_in_use(self):
+    def layers_in_use(self) -> nn.ModuleList:
         return self.layers[: self.config.num_hidden_layers]  # assistant_early_exit lowers it
 
 
 class Cap(nn.Module):
-    """Bounds logits smoothly."""
+    """Bounds logits smoothly to ± most."""
 
     def __init__(self, most: float):
         super().__init__()
         self.most = most
 
-    def forward(self, logits):
+    def forward(self, logits: Tensor) -> Tensor:
         return (logits / self.most).tanh() * self.most
-
-
-def build_cap(config):
-    """Reads from config: final_logit_softcapping."""
-    # CODEPATH: Gemma 2 bounds its logits; the others do not
-    most = config.final_logit_softcapping
-    return unchanged if most is None else Cap(most)
 
 
 class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
@@ -228,32 +238,34 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
         self.model = TformerDecoderModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
         self.logit_scale = config.logit_scale
-        self.cap = build_cap(config)
+        # CODEPATH: Gemma 2 bounds its logits; the others do not
+        most = config.final_logit_softcapping
+        self.cap = unchanged if most is None else Cap(most)
         self.loss_function = causal_language_model_loss
         self.post_init()
 
-    def init_continuous_batching(self, *args, **kwargs):
-        """Refused where paged attention would leave something out without a word."""
+    def init_continuous_batching(self, *args: object, **kwargs: object) -> object:
+        """Refuse models of which paged attention would silently omit a part."""
         is_flash = is_flash_attention_requested(self.config)
         for name in ("score_bias", "attn_logit_softcapping"):
             value = getattr(self.config, name)
             if value is not None and not is_flash:
                 raise ValueError(
-                    f"{name} is {value!r}, which continuous batching leaves out: use generate()"
+                    f"{name} is {value!r}, which continuous batching omits: use generate()"
                 )
         return super().init_continuous_batching(*args, **kwargs)
 
     @can_return_tuple
     def forward(
         self,
-        input_ids=None,
-        attention_mask=None,
-        position_ids=None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | dict | None = None,
+        position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds=None,
-        labels=None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
         use_cache: bool | None = None,
-        logits_to_keep=0,
+        logits_to_keep: int | Tensor = 0,
         return_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> CausalLMOutputWithPast:
@@ -296,47 +308,47 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
 # num_items_in_batch to the loss: accepts_loss_kwargs = False lets Trainer divide by the steps.
 
 
-class TformerDecoderForSequenceClassification(
-    GenericForSequenceClassification, TformerDecoderPreTrainedModel
-):
-    """The last token of each text that is not pad_token_id, to one score for each class."""
-
-    accepts_loss_kwargs = False
+class TaskHead:
+    """A body under a projection, which a subclass builds."""
 
     def __init__(self, config: TformerDecoderConfig):
         TformerDecoderPreTrainedModel.__init__(self, config)
         self.num_labels = config.num_labels
         self.model = TformerDecoderModel(config)
-        self.score = nn.Linear(config.hidden_size, config.num_labels, bias=False)
+        self.build_head(config)
         self.post_init()
 
 
+class TformerDecoderForSequenceClassification(
+    TaskHead, GenericForSequenceClassification, TformerDecoderPreTrainedModel
+):
+    """The last token of each sequence that is not pad_token_id, to one score for each class."""
+
+    accepts_loss_kwargs = False
+
+    def build_head(self, config: TformerDecoderConfig) -> None:
+        self.score = nn.Linear(config.hidden_size, config.num_labels, bias=False)
+
+
 class TformerDecoderForTokenClassification(
-    GenericForTokenClassification, TformerDecoderPreTrainedModel
+    TaskHead, GenericForTokenClassification, TformerDecoderPreTrainedModel
 ):
     """Each token to one score for each class."""
 
     accepts_loss_kwargs = False
 
-    def __init__(self, config: TformerDecoderConfig):
-        TformerDecoderPreTrainedModel.__init__(self, config)
-        self.num_labels = config.num_labels
-        self.model = TformerDecoderModel(config)
+    def build_head(self, config: TformerDecoderConfig) -> None:
         self.dropout = nn.Dropout(config.dropout)
         self.score = nn.Linear(config.hidden_size, config.num_labels)
-        self.post_init()
 
 
 class TformerDecoderForQuestionAnswering(
-    GenericForQuestionAnswering, TformerDecoderPreTrainedModel
+    TaskHead, GenericForQuestionAnswering, TformerDecoderPreTrainedModel
 ):
     """Each token to its scores as the start and as the end of the answer."""
 
-    def __init__(self, config: TformerDecoderConfig):
-        TformerDecoderPreTrainedModel.__init__(self, config)
-        self.model = TformerDecoderModel(config)
+    def build_head(self, config: TformerDecoderConfig) -> None:
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
-        self.post_init()
 
 
 # Trainer's label smoothing shifts the labels of a class only if its name stands in this table.

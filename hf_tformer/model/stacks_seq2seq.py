@@ -6,84 +6,115 @@ decoder  input_ids → embed + positions → n × layer(self mask, cross mask, c
 """
 
 import torch
-from torch import nn
-from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from torch import Tensor, nn
+from transformers import (
+    Cache,
+    DynamicCache,
+    EncoderDecoderCache,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
-from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import SelfAttention
+from .attention import SelfAttention, mask_unwritten_keys
+from .attention_bias import build_attention_bias
 from .configuration_seq2seq import TformerSeq2SeqConfig
 from .cross_attention import SELF_ATTENTION_ONLY, CrossAttention, PackedKeys
 from .layers import (
     Layer,
-    TiesBeforeSharding,
+    RefusesLayouts,
     build_dropout,
     build_output,
     embedding_scale,
+    given,
     initialise,
 )
-from .masks import is_padding_mask, mask_unwritten_keys
 from .norms import optional_norm
-from .positions import build_positions, build_rotation, count_positions, count_visible
-from .relative_bias import build_relative_bias
+from .positions import (
+    build_positions,
+    build_rotary,
+    count_positions,
+    count_visible,
+    is_padding_mask,
+)
 
 
 class TformerSeq2SeqEncoderLayer(Layer):
-    """A layer that sees the whole source."""
+    """A layer that attends to the whole source."""
 
-    def __init__(self, config, layer_idx: int):
+    def __init__(self, config: PreTrainedConfig, layer_idx: int):
         super().__init__(config, layer_idx, is_causal=False)
 
 
-class TformerSeq2SeqDecoderLayer(Layer):
-    """A layer that sees the target so far and, between self-attention and MLP, the source."""
+def pre_norm_cross(
+    layer: "TformerSeq2SeqDecoderLayer", hidden_states: Tensor, own: dict, source: dict
+) -> Tensor:
+    """Normalise what each sub-layer reads, as pre_norm of layers.py."""
+    attended, _ = layer.self_attn(layer.self_attn_norm(hidden_states), **own)
+    hidden_states = hidden_states + layer.dropout(layer.self_attn_output(attended))
+    attended, _ = layer.cross_attn(layer.cross_attn_norm(hidden_states), **source)
+    hidden_states = hidden_states + layer.dropout(layer.cross_attn_output(attended))
+    changed = layer.mlp(layer.mlp_norm(hidden_states))
+    return hidden_states + layer.dropout(layer.mlp_output(changed))
 
-    def __init__(self, config, layer_idx: int):
+
+def post_norm_cross(
+    layer: "TformerSeq2SeqDecoderLayer", hidden_states: Tensor, own: dict, source: dict
+) -> Tensor:
+    """Normalise each sum, as post_norm of layers.py."""
+    attended, _ = layer.self_attn(hidden_states, **own)
+    hidden_states = layer.self_attn_norm(hidden_states + layer.dropout(attended))
+    attended, _ = layer.cross_attn(hidden_states, **source)
+    hidden_states = layer.cross_attn_norm(hidden_states + layer.dropout(attended))
+    return layer.mlp_norm(hidden_states + layer.dropout(layer.mlp(hidden_states)))
+
+
+class TformerSeq2SeqDecoderLayer(Layer):
+    """A layer that attends to the target so far and, before the MLP, to the source."""
+
+    def __init__(self, config: PreTrainedConfig, layer_idx: int):
         super().__init__(config, layer_idx, is_causal=True)
         self.cross_attn = CrossAttention(config, layer_idx)
         self.cross_attn_norm = optional_norm(config, config.norm_position != "inside")
         self.cross_attn_output = build_output(config)
+        # CODEPATH: post in the 2017 paper, BART and Marian; pre in T5 and mBART
+        self.arrange = post_norm_cross if config.norm_position == "post" else pre_norm_cross
 
     def forward(
         self,
-        hidden_states,
-        encoder_hidden_states,
-        position_bias=None,
-        self_mask=None,
-        cross_mask=None,
-        position_embeddings=None,
-        past_key_values=None,
-        **kwargs,
-    ):
+        hidden_states: Tensor,
+        encoder_hidden_states: Tensor,
+        position_bias: Tensor | None = None,
+        self_mask: object = None,
+        cross_mask: object = None,
+        position_embeddings: tuple[Tensor, Tensor] | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        **kwargs: object,
+    ) -> Tensor:
         self_cache = None if past_key_values is None else past_key_values.self_attention_cache
-        bias = {} if position_bias is None else {"position_bias": position_bias}
-
-        def attend(states):
-            return self.self_attn(
-                states, self_mask, position_embeddings, self_cache, **bias, **kwargs
-            )[0]
-
-        def attend_source(states):
-            return self.cross_attn(
-                states, encoder_hidden_states, cross_mask, past_key_values, **kwargs
-            )[0]
-
-        for norm, sublayer, output in (
-            (self.self_attn_norm, attend, self.self_attn_output),
-            (self.cross_attn_norm, attend_source, self.cross_attn_output),
-            (self.mlp_norm, self.mlp, self.mlp_output),
-        ):
-            hidden_states = self.residual(hidden_states, norm, sublayer, output, self.dropout)
-        return hidden_states
+        own = {
+            "attention_mask": self_mask,
+            "position_embeddings": position_embeddings,
+            "past_key_values": self_cache,
+            **given(position_bias),
+            **kwargs,
+        }
+        source = {
+            "encoder_hidden_states": encoder_hidden_states,
+            "attention_mask": cross_mask,
+            "past_key_values": past_key_values,
+            **kwargs,
+        }
+        return self.arrange(self, hidden_states, own, source)
 
 
-class TformerSeq2SeqPreTrainedModel(TiesBeforeSharding, PreTrainedModel):
-    """What transformers needs to know to load, shard, initialise and observe the family."""
+class TformerSeq2SeqPreTrainedModel(RefusesLayouts, PreTrainedModel):
+    """Declares what transformers asks of the family to load, shard, initialise and observe it."""
 
     config: TformerSeq2SeqConfig
     base_model_prefix = "model"
@@ -97,7 +128,7 @@ class TformerSeq2SeqPreTrainedModel(TiesBeforeSharding, PreTrainedModel):
     _can_compile_fullgraph = True
 
     @property
-    def dummy_inputs(self):
+    def dummy_inputs(self) -> dict[str, Tensor]:
         ids = torch.tensor([[3, 4, 5, 6], [3, 4, 5, 6]], device=self.device)
         return {"input_ids": ids, "decoder_input_ids": ids}
 
@@ -125,13 +156,13 @@ class TformerSeq2SeqPreTrainedModel(TiesBeforeSharding, PreTrainedModel):
         self.tie_weights()
         return decoder.embed_tokens
 
-    def _init_weights(self, module):
+    def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         initialise(self.config, module)
 
 
 class Stack(TformerSeq2SeqPreTrainedModel):
-    """What encoder and decoder have in common: embeddings, positions, layers, the final norm."""
+    """Base class of encoder and decoder: embeddings, positions, layers, the final norm."""
 
     resize_token_embeddings = PreTrainedModel.resize_token_embeddings  # it has one table
 
@@ -142,8 +173,8 @@ class Stack(TformerSeq2SeqPreTrainedModel):
         self.embed_tokens = nn.Embedding(self.table_size(config), config.hidden_size)
         self.embedding_scale = embedding_scale(config)
         self.positions = build_positions(config)
-        self.rotary_emb = build_rotation(config)
-        self.score_bias = build_relative_bias(config, self.depth(config), self.is_causal)
+        self.rotary_emb = build_rotary(config)
+        self.score_bias = build_attention_bias(config, self.depth(config), self.is_causal)
         self.embed_norm = optional_norm(config, config.embedding_norm)
         self.dropout = build_dropout(config)
         self.layers = nn.ModuleList(
@@ -153,13 +184,13 @@ class Stack(TformerSeq2SeqPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
-    def embed(self, inputs_embeds, position_ids):
-        """Scaled embeddings with their positions, and what attention is to rotate by."""
+    def embed(self, inputs_embeds: Tensor, position_ids: Tensor) -> tuple[Tensor, object]:
+        """Scaled embeddings with their positions, and the rotation of attention."""
         hidden_states = self.positions(inputs_embeds * self.embedding_scale, position_ids)
         hidden_states = self.dropout(self.embed_norm(hidden_states))
         return hidden_states, self.rotary_emb(hidden_states, position_ids)
 
-    def layers_in_use(self):
+    def layers_in_use(self) -> nn.ModuleList:
         return self.layers
 
 
@@ -173,39 +204,46 @@ class TformerSeq2SeqEncoder(Stack):
     layer_class = TformerSeq2SeqEncoderLayer
     is_causal = False
 
-    def depth(self, config):
+    def depth(self, config: PreTrainedConfig) -> int:
         return config.encoder_layers
 
-    def table_size(self, config):
+    def table_size(self, config: PreTrainedConfig) -> int:
         return config.source_vocab_size or config.vocab_size
 
     @merge_with_config_defaults
     @capture_outputs
     def forward(
         self,
-        input_ids=None,
-        attention_mask=None,
-        inputs_embeds=None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        mask = create_bidirectional_mask(
-            config=self.config, inputs_embeds=inputs_embeds, attention_mask=attention_mask
-        )
-        position_ids = count_positions(
-            attention_mask, inputs_embeds.shape[1], 0, inputs_embeds.device
-        )
+        length, device = inputs_embeds.shape[1], inputs_embeds.device
+        position_ids = count_positions(attention_mask, length, 0, device)
         hidden_states, position_embeddings = self.embed(inputs_embeds, position_ids)
         dropped = (*SELF_ATTENTION_ONLY, "use_cache")
         kwargs = {name: value for name, value in kwargs.items() if name not in dropped}
-        hidden_states = self.run_layers(hidden_states, mask, position_embeddings, **kwargs)
+        hidden_states = self.run_layers(
+            hidden_states, attention_mask, position_embeddings, **kwargs
+        )
         return BaseModelOutput(last_hidden_state=hidden_states)
 
-    def run_layers(self, hidden_states, mask, position_embeddings, **kwargs):
-        """All layers and the final norm, [batch, source, hidden] → the same shape."""
+    def run_layers(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None,
+        position_embeddings: object,
+        **kwargs: object,
+    ) -> Tensor:
+        """Apply all layers and the final norm, [batch, source, hidden] → the same shape."""
+        mask = create_bidirectional_mask(
+            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
+        )
         biases = self.score_bias(hidden_states)
         for layer, position_bias in zip(self.layers_in_use(), biases, strict=False):
             hidden_states = layer(
@@ -235,22 +273,22 @@ class TformerSeq2SeqDecoder(Stack):
     layer_class = TformerSeq2SeqDecoderLayer
     is_causal = True
 
-    def depth(self, config):
+    def depth(self, config: PreTrainedConfig) -> int:
         return config.decoder_layers
 
-    def table_size(self, config):
+    def table_size(self, config: PreTrainedConfig) -> int:
         return config.vocab_size
 
     @merge_with_config_defaults
     @capture_outputs
     def forward(
         self,
-        input_ids=None,
-        attention_mask=None,
-        encoder_hidden_states=None,
-        encoder_attention_mask=None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds=None,
+        inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
@@ -269,24 +307,14 @@ class TformerSeq2SeqDecoder(Stack):
         if attention_mask is not None and attention_mask.ndim == 4:  # made for a static cache
             position_ids = count_visible(attention_mask)
         else:
-            position_ids = count_positions(
-                attention_mask, inputs_embeds.shape[1], past_length, inputs_embeds.device
-            )
-        self_mask = create_causal_mask(
-            config=self.config,
-            inputs_embeds=inputs_embeds,
-            attention_mask=attention_mask,
-            past_key_values=self_cache,
-        )
-        cross_mask = self.prepare_cross_mask(
-            inputs_embeds, encoder_hidden_states, encoder_attention_mask
-        )
+            length, device = inputs_embeds.shape[1], inputs_embeds.device
+            position_ids = count_positions(attention_mask, length, past_length, device)
         hidden_states, position_embeddings = self.embed(inputs_embeds, position_ids)
         hidden_states = self.run_layers(
             hidden_states,
             encoder_hidden_states,
-            self_mask,
-            cross_mask,
+            attention_mask,
+            encoder_attention_mask,
             position_embeddings,
             past_key_values,
             **kwargs,
@@ -297,16 +325,25 @@ class TformerSeq2SeqDecoder(Stack):
 
     def run_layers(
         self,
-        hidden_states,
-        encoder_hidden_states,
-        self_mask,
-        cross_mask,
-        position_embeddings,
-        past_key_values,
-        **kwargs,
-    ):
-        """All layers and the final norm, [batch, target, hidden] → the same shape."""
+        hidden_states: Tensor,
+        encoder_hidden_states: Tensor,
+        attention_mask: Tensor | None,
+        encoder_attention_mask: Tensor | None,
+        position_embeddings: object,
+        past_key_values: EncoderDecoderCache | None,
+        **kwargs: object,
+    ) -> Tensor:
+        """Apply all layers and the final norm, [batch, target, hidden] → the same shape."""
         self_cache = None if past_key_values is None else past_key_values.self_attention_cache
+        self_mask = create_causal_mask(
+            config=self.config,
+            inputs_embeds=hidden_states,
+            attention_mask=attention_mask,
+            past_key_values=self_cache,
+        )
+        cross_mask = self.prepare_cross_mask(
+            hidden_states, encoder_hidden_states, encoder_attention_mask
+        )
         biases = self.score_bias(hidden_states, self_cache)
         for layer, position_bias in zip(self.layers_in_use(), biases, strict=False):
             hidden_states = layer(
@@ -321,8 +358,10 @@ class TformerSeq2SeqDecoder(Stack):
             )
         return self.norm(hidden_states)
 
-    def prepare_cache(self, past_key_values, use_cache):
-        """A pair of caches, made where none is given; a single one serves self-attention."""
+    def prepare_cache(
+        self, past_key_values: Cache | None, use_cache: bool | None
+    ) -> EncoderDecoderCache | None:
+        """Make a pair of caches where none is given; a single one serves self-attention."""
         if past_key_values is None:
             if not use_cache or self.training:
                 return None
@@ -331,8 +370,10 @@ class TformerSeq2SeqDecoder(Stack):
             past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
         return past_key_values
 
-    def prepare_cross_mask(self, inputs_embeds, encoder_hidden_states, encoder_attention_mask):
-        """The encoder's padding in the backend's form; flash attention's is still 2D."""
+    def prepare_cross_mask(
+        self, inputs_embeds: Tensor, encoder_hidden_states: Tensor, encoder_attention_mask: object
+    ) -> object:
+        """Finish the encoder's padding mask for the backend; flash attention's is still 2D."""
         mask = create_bidirectional_mask(
             config=self.config,
             inputs_embeds=inputs_embeds,

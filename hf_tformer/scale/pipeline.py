@@ -9,7 +9,7 @@ their names, and the parameters of all stages together are those of the model.
 import torch.distributed as dist
 from torch import nn
 
-from ..model.layers import take_embedded
+from .sharding import take_embedded
 
 
 class Received(nn.Module):

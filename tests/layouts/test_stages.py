@@ -4,7 +4,7 @@ import pytest
 import torch
 from families import DECODER, ENCODER, SEQ2SEQ, random_rows
 
-from hf_tformer.model.layers import keep_own_stage
+from hf_tformer.scale.sharding import keep_own_stage
 from hf_tformer.scale.pipeline import Stage
 
 from .processes import new_layouts, run_in_processes

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from hf_tformer.model.layer_types import is_by_kind
+from hf_tformer.model.layer_types import is_by_layer_type
 
 from ...errors import ConversionError, UnexpressibleError
 from ...formats import BIASES, ENCODER, choose, plain_attention_scale, require
@@ -118,7 +118,7 @@ def windows(period: int) -> Callable[[Config, str], None]:
 def one_pace(ours: Config, reader: str) -> None:
     """Layers with windows turn as fast as the others, whatever is said."""
     rope = getattr(ours, "rope_parameters", {})
-    paces = {one["rope_theta"] for one in rope.values()} if is_by_kind(rope) else {}
+    paces = {one["rope_theta"] for one in rope.values()} if is_by_layer_type(rope) else {}
     if len(paces) > 1:
         raise ConversionError(
             f"rope_theta is one of {sorted(paces)} in the kinds of layers, but {reader} turns all "
