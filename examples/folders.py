@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from program import ProgramError
 
-from hf_tformer.unfinished import MARKS
+from hf_tformer.atomic_folders import MARKS
 
 if TYPE_CHECKING:
     from hf_tformer.publish import Published

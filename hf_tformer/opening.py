@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .inside import printable
+from .path_safety import printable
 from .registration import ALONE
 
 if TYPE_CHECKING:

@@ -129,7 +129,7 @@ class Saving:
         self.place.mkdir()
 
     def run(self):
-        from hf_tformer.unfinished import save_whole
+        from hf_tformer.atomic_folders import save_whole
 
         save_whole(self.place, self.model)
 

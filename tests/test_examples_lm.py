@@ -16,7 +16,7 @@ from test_readme import commands
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_tformer
-from hf_tformer.unfinished import save_whole
+from hf_tformer.atomic_folders import save_whole
 
 PROGRAMS = ("train_language_model", "finetune_lora", "generate", "attention_maps")
 EXAMPLES = Path(__file__).parent.parent / "examples"

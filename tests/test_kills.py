@@ -14,7 +14,7 @@ import pytest
 from families import DECODER
 from hub_server import HubServer, environment
 
-from hf_tformer.unfinished import remove_rests, undone_by_signals, unfinished_folder
+from hf_tformer.atomic_folders import remove_rests, undone_by_signals, unfinished_folder
 
 pytestmark = [
     pytest.mark.usefixtures("warm_python"),
@@ -63,7 +63,7 @@ def test_many_kills_leave_nothing_half_done(work, count, tmp_path):
 HOLDING = """
 import re, sys, time
 from pathlib import Path
-from hf_tformer.unfinished import unfinished_folder
+from hf_tformer.atomic_folders import unfinished_folder
 with unfinished_folder(Path(sys.argv[1]), "rest-", "", re.compile("rest-[0-9a-f]{8}")) as folder:
     (folder / "file").write_text("half")
     print(folder, flush=True)

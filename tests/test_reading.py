@@ -18,9 +18,9 @@ from hostile_code import HOSTILE, MORE, TO_BE_READ, UNREADABLE, marked_line
 
 from hf_tformer.check import check, names
 from hf_tformer.check.command import main
-from hf_tformer.check.judging import references
 from hf_tformer.check.known_names import HARMLESS, LISTED
 from hf_tformer.check.reading import dangers
+from hf_tformer.check.references import references
 
 EVERY_HOSTILE = [
     pytest.param(source, id=f"{group}: {source!r}"[:90])

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from conversion import ConversionError, import_checkpoint
 from conversion.__main__ import main as convert
 from hf_tformer.__main__ import main as tformer
-from hf_tformer.inside import printable
+from hf_tformer.path_safety import printable
 from hf_tformer.publish import PublishError, publish
 
 SECRET = "root:x:0:0 is nobody's business\n"

@@ -11,7 +11,7 @@ from broken_models import FILE, prepend, write_foreign
 from hf_tformer.check import behind_walls, check, fresh_process
 from hf_tformer.check.behind_walls import HANGS, INTERFERED, Outcome
 from hf_tformer.check.fresh_process import copy_folder, judge, run_probe
-from hf_tformer.inside import LONGEST, printable
+from hf_tformer.path_safety import LONGEST, printable
 
 PLAN = ["plan", ["a", "b"]]
 WHOLE = [["a", "running", ""], ["a", "ok", "1"], ["b", "running", ""], ["b", "fail", "2"]]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, astuple
 
 from ..command_line import Parser
-from ..inside import printable
+from ..path_safety import printable
 from .folder import CheckError
 from .fresh_process import GIB, TIMEOUT
 from .report import Finding, check

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..inside import printable
+from ..path_safety import printable
 from .behind_walls import (
     GIB,
     HANGS,

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 
 from .files import few
 from .folder import MODEL_CODE, Folder, code_file
-from .judging import references
 from .names import KINDS
 from .reading_data import (
     check_attention_kernel,
@@ -19,6 +18,7 @@ from .reading_data import (
     check_tokenizer,
     check_weights,
 )
+from .references import references
 from .source_code import COME_ALONG, import_fault, is_foreign
 
 # Where one of these fails, the code is not run unless someone insists.

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
-from ..inside import printable
+from ..path_safety import printable
 from .files import few
 from .folder import CheckError, Folder, located, opened
 from .fresh_process import TIMEOUT, run_probe

@@ -15,7 +15,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from ..inside import printable
+from ..path_safety import printable
 from .behind_walls import HANGS, INTERFERED, default_memory, run_behind_walls
 from .folder import CheckError, Folder
 from .fresh_process import KEEP_FILES, WEIGHTS, copy_folder

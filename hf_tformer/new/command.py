@@ -3,7 +3,7 @@
 import sys
 
 from ..command_line import Parser
-from ..inside import printable
+from ..path_safety import printable
 from .writing import FAMILIES, NewError, model_type_of, write_new
 
 

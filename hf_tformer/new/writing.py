@@ -8,8 +8,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from ..atomic_folders import unfinished_folder
 from ..check.package_code import package_code
-from ..unfinished import unfinished_folder
 from .readme import readme
 
 TEMPLATES = Path(__file__).parent

@@ -3,7 +3,7 @@
 import sys
 
 from ..command_line import Parser
-from ..inside import printable
+from ..path_safety import printable
 from .publishing import PublishError, publish
 
 

@@ -1,6 +1,6 @@
 """The one error that publishing raises on purpose."""
 
-from ..inside import printable
+from ..path_safety import printable
 
 
 class PublishError(Exception):

@@ -28,8 +28,8 @@ from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNot
 from huggingface_hub.utils import filter_repo_objects
 from safetensors import SafetensorError, safe_open
 
-from ..inside import fault_of_file
-from ..unfinished import undone_by_signals, unfinished_folder
+from ..atomic_folders import undone_by_signals, unfinished_folder
+from ..path_safety import fault_of_file
 from .card import auto_class_of, read_config, write_card
 from .errors import PublishError
 from .refusals import refuse_incomplete

@@ -9,7 +9,7 @@ import hf_tformer
 
 from ..check.folder import Folder
 from ..check.package_code import code_under, is_of_package
-from ..damage import fault_of_dtype, json_object, not_a_number
+from ..file_integrity import fault_of_dtype, json_object, not_a_number
 from ..opening import first_line
 from ..registration import FAMILIES
 from .errors import PublishError

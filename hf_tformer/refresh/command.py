@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ..check.fresh_process import TIMEOUT
 from ..command_line import Parser
-from ..inside import printable
+from ..path_safety import printable
 from .refreshing import Refreshed, RefreshError, refresh
 
 
