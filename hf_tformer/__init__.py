@@ -6,8 +6,6 @@ and yet both families answer to `AutoConfig`, `AutoModel` and the other Auto cla
 """
 
 import importlib
-import sys
-from types import ModuleType
 
 from .registration import register_when_needed
 
@@ -35,29 +33,14 @@ NAMES = {
     "TformerSeq2SeqModel": "model.modeling_seq2seq",
     "TformerSeq2SeqPreTrainedModel": "model.stacks_seq2seq",
     "attention_maps": "view",
-    "check": "check",
+    "check": "checking",
     "last_complete_checkpoint": "training",
     "noam_learning_rate": "training",
     "paper_training_arguments": "training",
-    "publish": "publish",
-    "refresh": "refresh",
+    "publish": "publishing",
+    "refresh": "refreshing",
 }
 __all__ = sorted(NAMES)
-
-
-class Package(ModuleType):
-    """Its public names win over rooms that are called alike: `hf_tformer.check` is the function.
-
-    Python, on importing a room, would put its module there. `from hf_tformer.check import x` finds
-    the room all the same; `import hf_tformer.check.x as y` does not.
-    """
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in NAMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = Package
 
 
 def __getattr__(name: str) -> object:

@@ -2,7 +2,7 @@
 
 Each entry is one file. The line that has to be named ends with `# <-`, or else is the last one.
 None would do harm if it ran: they name what does not exist. MORE was invented after the tables of
-`hf_tformer/check/names.py` were written, without looking at them.
+`hf_tformer/checking/names.py` were written, without looking at them.
 """
 
 PROCESSES = [
@@ -315,7 +315,7 @@ TAMPERING = [
     "import torch\nwith x as torch.load: pass",
     "import builtins\nbuiltins.print = 1",
     "import hf_tformer",
-    "from hf_tformer.check import report",
+    "from hf_tformer.checking import report",
     "import sys\nsys.stdout = None",
     "import unittest.mock",
 ]

@@ -25,8 +25,8 @@ from huggingface_hub import errors
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from hf_tformer.check import CheckError, check
-from hf_tformer.check.command import main
+from hf_tformer.checking import CheckError, check
+from hf_tformer.checking.command import main
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 

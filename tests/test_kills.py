@@ -139,14 +139,14 @@ def test_a_program_that_handles_a_signal_itself_keeps_its_own_way():
 
 READ_FOR_LONG = """
 import sys, tempfile
-from hf_tformer.publish import publishing
+from hf_tformer.publishing import upload
 tempfile.tempdir = sys.argv[2]
-publishing.READ_BACK = '''
+upload.READ_BACK = '''
 import os, time
 open("number", "w").write(f"{os.getpid()} ")
 time.sleep(99)
 '''
-publishing.publish(sys.argv[1], "user/tiny")
+upload.publish(sys.argv[1], "user/tiny")
 """
 
 

@@ -18,10 +18,10 @@ from transformers import AutoModelForCausalLM
 import hf_tformer
 from hf_tformer import fast
 from hf_tformer.__main__ import main
-from hf_tformer.check.package_code import package_code
-from hf_tformer.check.same_answers import Comparison
+from hf_tformer.checking.package_code import package_code
+from hf_tformer.checking.same_answers import Comparison
 from hf_tformer.new import NewError, write_new, writing
-from hf_tformer.refresh import RefreshError, refreshing, replacing
+from hf_tformer.refreshing import RefreshError, renewal, replacing
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
@@ -309,7 +309,7 @@ def test_refresh_refuses_where_the_users_layer_needs_the_older_files(old, monkey
 def test_an_interrupted_refresh_leaves_a_model_that_opens_and_is_finished_later(
     old, stop, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(refreshing, "compare_with_package", lambda *_: Comparison([], None))
+    monkeypatch.setattr(renewal, "compare_with_package", lambda *_: Comparison([], None))
     ids, done = torch.tensor([[3, 4, 5]]), []
     expected = AutoModelForCausalLM.from_pretrained(old, trust_remote_code=True)(ids).logits
     replace = Path.replace

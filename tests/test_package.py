@@ -92,24 +92,24 @@ def test_importing_a_configuration_alone_does_not_need_the_models():
 
 
 ROOMS = [
-    "import hf_tformer.check.reading, hf_tformer.publish.card",
-    "import hf_tformer.publish, hf_tformer.check; import hf_tformer.view",
-    "from hf_tformer.check import reading; from hf_tformer.publish.card import table",
-    "from hf_tformer import check, publish; import hf_tformer.check.report, hf_tformer.publish",
-    "import hf_tformer; hf_tformer.publish; import hf_tformer.publish.card, hf_tformer.check",
-    "import conversion, hf_tformer.check.command, hf_tformer.publish.command, hf_tformer",
-    "import hf_tformer.refresh.command; from hf_tformer.refresh import card",
+    "import hf_tformer.checking.reading, hf_tformer.publishing.card",
+    "import hf_tformer.publishing, hf_tformer.checking; import hf_tformer.view",
+    "from hf_tformer.checking import reading; from hf_tformer.publishing.card import table",
+    "from hf_tformer import check, publish; import hf_tformer.checking.report",
+    "import hf_tformer; hf_tformer.publish; import hf_tformer.publishing.card",
+    "import conversion, hf_tformer.checking.command, hf_tformer.publishing.command, hf_tformer",
+    "import hf_tformer.refreshing.command; from hf_tformer.refreshing import card",
 ]
 
 
-def test_a_function_is_found_under_its_name_beside_a_folder_called_alike():
+def test_check_publish_and_refresh_are_functions_in_every_order_of_imports():
     code = """
 import hf_tformer, types
 from hf_tformer import check, publish, refresh
 for function in (hf_tformer.check, hf_tformer.publish, hf_tformer.refresh, check, publish, refresh):
     assert isinstance(function, types.FunctionType), function
-from hf_tformer.check import reading
-from hf_tformer.publish import card
+from hf_tformer.checking import reading
+from hf_tformer.publishing import card
 assert isinstance(reading, types.ModuleType) and isinstance(card, types.ModuleType)
 hf_tformer.check = "replaced, as a test would"
 print(hf_tformer.check == "replaced, as a test would")

@@ -17,8 +17,8 @@ from hub_server import TOKEN, HubServer, environment, online
 import hf_tformer
 from hf_tformer import publish
 from hf_tformer.__main__ import main
-from hf_tformer.publish import PublishError, publishing
-from hf_tformer.publish.card import write_card
+from hf_tformer.publishing import PublishError, upload
+from hf_tformer.publishing.card import write_card
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
@@ -353,7 +353,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_left(hub, monkeypatch, tmp_p
 
     monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
     (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr(publishing.tempfile, "tempdir", str(tmp_path / "scratch"))
+    monkeypatch.setattr(upload.tempfile, "tempdir", str(tmp_path / "scratch"))
     model = DECODER.build()
     monkeypatch.setattr(type(model), "save_pretrained", no_room)
     with pytest.raises(PublishError, match=r"No space left on device.*nothing was changed"):

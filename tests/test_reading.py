@@ -16,11 +16,11 @@ from broken_models import FILE, edit_json, prepend, write_foreign
 from honest_folders import HONEST
 from hostile_code import HOSTILE, MORE, TO_BE_READ, UNREADABLE, marked_line
 
-from hf_tformer.check import check, names
-from hf_tformer.check.command import main
-from hf_tformer.check.known_names import HARMLESS, LISTED
-from hf_tformer.check.reading import dangers
-from hf_tformer.check.references import references
+from hf_tformer.checking import check, names
+from hf_tformer.checking.command import main
+from hf_tformer.checking.known_names import HARMLESS, LISTED
+from hf_tformer.checking.reading import dangers
+from hf_tformer.checking.references import references
 
 EVERY_HOSTILE = [
     pytest.param(source, id=f"{group}: {source!r}"[:90])

@@ -13,14 +13,14 @@ from safetensors.numpy import save_file
 
 import hf_tformer
 from hf_tformer.__main__ import main
-from hf_tformer.check import fresh_process, report, same_answers
-from hf_tformer.check.behind_walls import Outcome
-from hf_tformer.check.folder import CheckError, Folder
-from hf_tformer.check.package_code import package_auto_map, package_code, with_auto_map
-from hf_tformer.check.same_answers import Answers, Comparison, differences
+from hf_tformer.checking import fresh_process, report, same_answers
+from hf_tformer.checking.behind_walls import Outcome
+from hf_tformer.checking.folder import CheckError, Folder
+from hf_tformer.checking.package_code import package_auto_map, package_code, with_auto_map
+from hf_tformer.checking.same_answers import Answers, Comparison, differences
 from hf_tformer.model.configuration_base import FORMAT_VERSION
-from hf_tformer.publish import card as publish_card
-from hf_tformer.refresh import RefreshError, refreshing, replacing
+from hf_tformer.publishing import card as publish_card
+from hf_tformer.refreshing import RefreshError, renewal, replacing
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
@@ -36,7 +36,7 @@ def folder(tmp_path):
 def equal(monkeypatch):
     """Takes the answers for equal, where a test is not about them: comparing takes seconds."""
     comparison = Comparison(["AutoModel"], None)
-    monkeypatch.setattr(refreshing, "compare_with_package", lambda *_: comparison)
+    monkeypatch.setattr(renewal, "compare_with_package", lambda *_: comparison)
 
 
 def edit_config(folder, **values):
@@ -196,7 +196,7 @@ UNSUITABLE = {
 
 @pytest.mark.parametrize("how", UNSUITABLE)
 def test_what_cannot_be_renewed_is_one_sentence(how, folder, monkeypatch, capsys):
-    monkeypatch.setattr(refreshing, "compare_with_package", None)  # is not reached
+    monkeypatch.setattr(renewal, "compare_with_package", None)  # is not reached
     spoil, words = UNSUITABLE[how]
     spoil(folder)
     before = content(folder)
@@ -314,7 +314,7 @@ def test_what_changed_while_it_was_compared_is_not_overwritten(folder, monkeypat
         (folder / "layers.py").write_text("# a new idea")
         return Comparison([], None)
 
-    monkeypatch.setattr(refreshing, "compare_with_package", compare)
+    monkeypatch.setattr(renewal, "compare_with_package", compare)
     before = content(folder)
     with pytest.raises(RefreshError, match=r"layers\.py was changed meanwhile"):
         hf_tformer.refresh(folder)

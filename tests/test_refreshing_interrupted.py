@@ -11,7 +11,7 @@ import time
 import pytest
 from refreshing import content, expect_same_answers, old_folder
 
-from hf_tformer.check.package_code import package_code
+from hf_tformer.checking.package_code import package_code
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
@@ -22,14 +22,14 @@ import hashlib, json, os, random, shutil, signal, sys, time
 from pathlib import Path
 from types import SimpleNamespace
 import hf_tformer.model.configuration_base  # takes seconds: not in every process that is forked
-from hf_tformer.check.same_answers import Comparison
-from hf_tformer.refresh import refresh, refreshing, replacing
+from hf_tformer.checking.same_answers import Comparison
+from hf_tformer.refreshing import refresh, renewal, replacing
 
 source, states, kills = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 folder = source.with_name("killed")
 random.seed(int(sys.argv[4]))
 NOTHING = Comparison([], None)
-refreshing.compare_with_package = lambda *_: NOTHING
+renewal.compare_with_package = lambda *_: NOTHING
 
 def slowly(step):
     """Most of the time goes by in these few steps, and so most kills come between them."""
@@ -45,7 +45,7 @@ def start():
     child = os.fork()
     if not child:
         try:
-            refreshing.compare_with_package = lambda *_: (os.write(write, b"."), NOTHING)[1]
+            renewal.compare_with_package = lambda *_: (os.write(write, b"."), NOTHING)[1]
             # One name in all of them, so that equal states are equal byte by byte.
             replacing.uuid = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex="0" * 32))
             Path.replace, Path.unlink = slowly(Path.replace), slowly(Path.unlink)

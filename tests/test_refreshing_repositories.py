@@ -10,10 +10,10 @@ from refreshing import old_folder
 
 import hf_tformer
 from hf_tformer.__main__ import main
-from hf_tformer.check.package_code import package_code
-from hf_tformer.check.same_answers import Comparison
-from hf_tformer.publish import publish
-from hf_tformer.refresh import RefreshError, committing, refreshing
+from hf_tformer.checking.package_code import package_code
+from hf_tformer.checking.same_answers import Comparison
+from hf_tformer.publishing import publish
+from hf_tformer.refreshing import RefreshError, committing, renewal
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
@@ -38,9 +38,7 @@ def old(hub, tmp_path):
 @pytest.fixture
 def equal(monkeypatch):
     """Takes the answers for equal, and what arrived for whole: both take seconds."""
-    monkeypatch.setattr(
-        refreshing, "compare_with_package", lambda *_: Comparison(["AutoModel"], None)
-    )
+    monkeypatch.setattr(renewal, "compare_with_package", lambda *_: Comparison(["AutoModel"], None))
     monkeypatch.setattr(committing, "verify_arrival", lambda *_: None)
 
 
@@ -56,7 +54,7 @@ def test_a_repository_gets_todays_code_in_one_commit_that_a_second_one_pins(
     hub, old, monkeypatch, capsys
 ):
     """Answers are compared in test_refreshing.py; here it is loaded back."""
-    monkeypatch.setattr(refreshing, "compare_with_package", lambda *_: Comparison([], None))
+    monkeypatch.setattr(renewal, "compare_with_package", lambda *_: Comparison([], None))
     before, head = hub.files(ME), hub.commits(ME)[0].sha
     hub.log.clear()
     monkeypatch.setenv("HF_TOKEN", TOKEN)
@@ -103,7 +101,7 @@ def test_a_push_of_somebody_else_meanwhile_is_not_overwritten(hub, old, equal, m
         api.upload_file(path_or_fileobj=b"theirs", path_in_repo="layers.py", repo_id=ME)
         return Comparison([], None)
 
-    monkeypatch.setattr(refreshing, "compare_with_package", compare)
+    monkeypatch.setattr(renewal, "compare_with_package", compare)
     before = code_of(hub.files(ME))
     words = "someone else pushed at the same moment: look at it, then refresh again .nothing was"
     with pytest.raises(RefreshError, match=words) as caught:
@@ -163,7 +161,7 @@ def test_a_repository_that_cannot_be_seen_is_one_sentence(hub, capsys):
 
 
 def test_damage_on_the_way_is_found(hub, old, monkeypatch):
-    monkeypatch.setattr(refreshing, "compare_with_package", lambda *_: Comparison([], None))
+    monkeypatch.setattr(renewal, "compare_with_package", lambda *_: Comparison([], None))
     hub.corrupt(ME, "masks.py")
     with pytest.raises(RefreshError, match=r"masks\.py.* arrived damaged"):
         refresh()

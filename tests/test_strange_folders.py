@@ -20,7 +20,7 @@ from conversion import ConversionError, import_checkpoint
 from conversion.__main__ import main as convert
 from hf_tformer.__main__ import main as tformer
 from hf_tformer.path_safety import printable
-from hf_tformer.publish import PublishError, publish
+from hf_tformer.publishing import PublishError, publish
 
 SECRET = "root:x:0:0 is nobody's business\n"
 

@@ -16,7 +16,7 @@ from transformers import (
 import hf_tformer
 from conversion import ConversionError, export_checkpoint
 from hf_tformer.opening import OpeningError, open_model
-from hf_tformer.publish.card import about, read_config
+from hf_tformer.publishing.card import about, read_config
 
 ENCODER = hf_tformer.TformerSeq2SeqEncoderModel
 SEPARATE = {"share_encoder_decoder_embeddings": False}

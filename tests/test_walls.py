@@ -18,8 +18,8 @@ import pytest
 import wall_attempts
 from wall_attempts import ATTEMPTS, MAY_BE_REFUSED, STOPPED_BY
 
-from hf_tformer.check import behind_walls
-from hf_tformer.check.behind_walls import ALL, environment, run_behind_walls
+from hf_tformer.checking import behind_walls
+from hf_tformer.checking.behind_walls import ALL, environment, run_behind_walls
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there are walls on Linux alone")
 

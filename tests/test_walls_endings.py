@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hf_tformer.check import behind_walls
-from hf_tformer.check.behind_walls import (
+from hf_tformer.checking import behind_walls
+from hf_tformer.checking.behind_walls import (
     ALL,
     HANGS,
     INTERFERED,

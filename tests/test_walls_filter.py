@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_tformer.check.behind_walls import LAUNCHER
+from hf_tformer.checking.behind_walls import LAUNCHER
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there are walls on Linux alone")
 

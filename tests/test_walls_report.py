@@ -8,9 +8,9 @@ import sys
 import pytest
 from broken_models import FILE, prepend, write_foreign
 
-from hf_tformer.check import behind_walls, check, fresh_process
-from hf_tformer.check.behind_walls import HANGS, INTERFERED, Outcome
-from hf_tformer.check.fresh_process import copy_folder, judge, run_probe
+from hf_tformer.checking import behind_walls, check, fresh_process
+from hf_tformer.checking.behind_walls import HANGS, INTERFERED, Outcome
+from hf_tformer.checking.fresh_process import copy_folder, judge, run_probe
 from hf_tformer.path_safety import LONGEST, printable
 
 PLAN = ["plan", ["a", "b"]]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from huggingface_hub import ModelCard, ModelCardData
 
 import hf_tformer
-from hf_tformer.publish import card as our_card
+from hf_tformer.publishing import card as our_card
 
 from ..card import OF_OURS, metadata_of
 from ..destination import in_words

@@ -12,7 +12,7 @@ from .folder import MODEL_CODE, Folder, code_file
 from .source_code import reached
 
 PACKAGE = "hf_tformer"
-INSIDE = "tformer_refresh_"  # a folder, and an identifier: see refresh/replacing.py
+INSIDE = "tformer_refresh_"  # a folder, and an identifier: see refreshing/replacing.py
 OUR_FIRST_LINE = re.compile(rb"# Copyright \d+ The hf_tformer authors\.")
 
 

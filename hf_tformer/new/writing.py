@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from ..atomic_folders import unfinished_folder
-from ..check.package_code import package_code
+from ..checking.package_code import package_code
 from .readme import readme
 
 TEMPLATES = Path(__file__).parent

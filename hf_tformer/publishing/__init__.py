@@ -1,11 +1,11 @@
 """To the Hub and back.
 
-publishing.py  `hf_tformer.publish`: one commit, loaded back, pinned
+upload.py      `hf_tformer.publish`: one commit, loaded back, pinned
 refusals.py    what is found wrong before anything is sent
 card.py        the model card
 command.py     `tformer publish`
 """
 
-from .publishing import Published, PublishError, publish
+from .upload import Published, PublishError, publish
 
 __all__ = ["PublishError", "Published", "publish"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from huggingface_hub import ModelCard, ModelCardData
 
 from .. import __version__
-from ..check.folder import digest
+from ..checking.folder import digest
 from ..registration import ALONE, FAMILIES
 
 # model_type → what it is called, the Auto class of its usual head

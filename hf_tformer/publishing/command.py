@@ -4,7 +4,7 @@ import sys
 
 from ..command_line import Parser
 from ..path_safety import printable
-from .publishing import PublishError, publish
+from .upload import PublishError, publish
 
 
 def build_parser(prog: str) -> Parser:

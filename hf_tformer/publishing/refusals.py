@@ -7,8 +7,8 @@ from safetensors import SafetensorError, safe_open
 
 import hf_tformer
 
-from ..check.folder import Folder
-from ..check.package_code import code_under, is_of_package
+from ..checking.folder import Folder
+from ..checking.package_code import code_under, is_of_package
 from ..file_integrity import fault_of_dtype, json_object, not_a_number
 from ..opening import first_line
 from ..registration import FAMILIES

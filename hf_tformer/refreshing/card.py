@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from .. import __version__
-from ..publish.card import table
+from ..publishing.card import table
 
 HASHES = re.compile(
     r"(?<=\| file \| SHA-256 \|\n\|---\|---\|\n)(?:\| `[^`\n]+\.py` \| `[0-9a-f]{64}` \|\n?)+"

@@ -3,10 +3,11 @@
 import sys
 from collections.abc import Iterator
 
-from ..check.fresh_process import TIMEOUT
+from ..checking.fresh_process import TIMEOUT
 from ..command_line import Parser
 from ..path_safety import printable
-from .refreshing import Refreshed, RefreshError, refresh
+from .api import refresh
+from .renewal import Refreshed, RefreshError
 
 
 def build_parser(prog: str) -> Parser:

@@ -14,10 +14,10 @@ from huggingface_hub import (
 )
 
 from .. import __version__
-from ..check.folder import NOT_LOADED
-from ..publish.publishing import PublishError, Sentences, verify_arrival
+from ..checking.folder import NOT_LOADED
+from ..publishing.upload import PublishError, Sentences, verify_arrival
 from . import card as card_parts
-from .refreshing import Change, Refreshed, RefreshError, renewed
+from .renewal import Change, Refreshed, RefreshError, renewed
 
 
 def refresh_repository(

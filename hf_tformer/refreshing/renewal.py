@@ -7,7 +7,6 @@
 Unless every head answers as before, nothing is written.
 """
 
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,16 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import __version__
-from ..check.folder import CheckError, Folder, digest, opened
-from ..check.fresh_process import TIMEOUT
-from ..check.package_code import (
+from ..checking.folder import Folder, digest, opened
+from ..checking.package_code import (
     code_under,
     is_of_package,
     is_ours,
     obsolete_code,
     stage_with_package_code,
 )
-from ..check.same_answers import compare_with_package
+from ..checking.same_answers import compare_with_package
 from ..registration import FAMILIES
 from . import card as card_parts
 
@@ -61,40 +59,6 @@ class Refreshed:
     heads: list[str] = field(default_factory=list)
     written: bool = False
     commit: str | None = None
-
-
-def refresh(
-    source: str | os.PathLike,
-    *,
-    dry_run: bool = False,
-    revision: str = "main",
-    token: str | bool | None = None,
-    timeout: float = TIMEOUT,
-) -> Refreshed:
-    """Brings the code of a folder or a repository to that of the installed package.
-
-    `revision` is the branch of a repository. With `dry_run` everything is compared and nothing is
-    written. `timeout` (seconds) limits each of the two processes that run the code.
-    """
-    from .committing import refresh_repository
-    from .replacing import refresh_folder
-
-    path = Path(source).expanduser()
-    try:
-        if path.is_dir():
-            if revision != "main":
-                reason = "is a folder: a revision can only be chosen of a repository"
-                raise RefreshError(f"{source} {reason}", unsuitable=True)
-            return refresh_folder(path.resolve(), dry_run, timeout)
-        if path.exists() or str(source).startswith((".", "/", "~")) or str(source).count("/") != 1:
-            reason = "is neither a folder here nor a repository's name (user/name): check it"
-            raise RefreshError(f"{source} {reason}", unsuitable=True)
-        return refresh_repository(str(source), revision, token, dry_run, timeout)
-    except CheckError as error:
-        raise RefreshError(str(error), unsuitable=True) from error
-    except OSError as error:
-        sentence = f"{source} could not be read or copied ({error}): nothing was changed"
-        raise RefreshError(sentence) from error
 
 
 @contextmanager

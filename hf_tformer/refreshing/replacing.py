@@ -26,9 +26,9 @@ try:
 except ImportError:  # Windows: nothing tells two runs apart
     fcntl = None
 
-from ..check.folder import Folder, digest, opened
-from ..check.package_code import INSIDE, code_under, loaded_code, with_auto_map
-from .refreshing import Change, Refreshed, RefreshError, renewed
+from ..checking.folder import Folder, digest, opened
+from ..checking.package_code import INSIDE, code_under, loaded_code, with_auto_map
+from .renewal import Change, Refreshed, RefreshError, renewed
 
 NAMES = "files.txt"  # in there: what is to be replaced or removed
 
