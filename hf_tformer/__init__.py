@@ -7,31 +7,17 @@ and yet both families answer to `AutoConfig`, `AutoModel` and the other Auto cla
 
 import importlib
 
+from .families import FAMILIES
 from .registration import register_when_needed
 
 __version__ = "0.1.0"
 
 # public name → module that defines it
 NAMES = {
-    "TformerDecoderConfig": "model.configuration_decoder",
-    "TformerDecoderForCausalLM": "model.modeling_decoder",
-    "TformerDecoderForQuestionAnswering": "model.modeling_decoder",
-    "TformerDecoderForSequenceClassification": "model.modeling_decoder",
-    "TformerDecoderForTokenClassification": "model.modeling_decoder",
-    "TformerDecoderModel": "model.modeling_decoder",
-    "TformerDecoderPreTrainedModel": "model.modeling_decoder",
-    "TformerEncoderConfig": "model.configuration_encoder",
-    "TformerEncoderForMaskedLM": "model.modeling_encoder",
-    "TformerEncoderForQuestionAnswering": "model.modeling_encoder",
-    "TformerEncoderForSequenceClassification": "model.modeling_encoder",
-    "TformerEncoderForTokenClassification": "model.modeling_encoder",
-    "TformerEncoderModel": "model.modeling_encoder",
-    "TformerEncoderPreTrainedModel": "model.modeling_encoder",
-    "TformerSeq2SeqConfig": "model.configuration_seq2seq",
-    "TformerSeq2SeqEncoderModel": "model.modeling_seq2seq",
-    "TformerSeq2SeqForConditionalGeneration": "model.modeling_seq2seq",
-    "TformerSeq2SeqModel": "model.modeling_seq2seq",
-    "TformerSeq2SeqPreTrainedModel": "model.stacks_seq2seq",
+    name: f"model.{module}"
+    for family in FAMILIES.values()
+    for name, module in family.modules.items()
+} | {
     "attention_maps": "view",
     "check": "checking",
     "last_complete_checkpoint": "training",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import hf_tformer
-from hf_tformer.registration import FAMILIES
+from hf_tformer.families import FAMILIES
 
 ROOT = Path(hf_tformer.__file__).parent
 MODEL_FILES = sorted(path for path in (ROOT / "model").glob("*.py") if path.name != "__init__.py")
@@ -118,8 +118,8 @@ print(hf_tformer.check == "replaced, as a test would")
 
 
 def test_every_registered_name_is_public_and_every_public_name_exists():
-    for config_name, models in FAMILIES.values():
-        assert {config_name, *models.values()} <= set(hf_tformer.__all__)
+    for family in FAMILIES.values():
+        assert {family.config, *family.models.values()} <= set(hf_tformer.__all__)
     for name in hf_tformer.__all__:
         assert getattr(hf_tformer, name).__name__ == name
     with pytest.raises(AttributeError, match="has no attribute 'Nonsense'"):
@@ -127,10 +127,10 @@ def test_every_registered_name_is_public_and_every_public_name_exists():
 
 
 def test_the_auto_map_of_a_configuration_names_what_is_registered():
-    for config_name, models in FAMILIES.values():
-        auto_map = dict(getattr(hf_tformer, config_name)().auto_map)
-        assert auto_map.pop("AutoConfig").split(".")[1] == config_name
-        assert {auto: reference.split(".")[1] for auto, reference in auto_map.items()} == models
+    for model_type, family in FAMILIES.items():
+        config = getattr(hf_tformer, family.config)()
+        assert config.model_type == model_type
+        assert config.auto_map == family.auto_map()
 
 
 def imported_names(path):

@@ -16,7 +16,7 @@ from hf_tformer.__main__ import main
 from hf_tformer.checking import fresh_process, report, same_answers
 from hf_tformer.checking.behind_walls import Outcome
 from hf_tformer.checking.folder import CheckError, Folder
-from hf_tformer.checking.package_code import package_auto_map, package_code, with_auto_map
+from hf_tformer.checking.package_code import package_code, with_auto_map
 from hf_tformer.checking.same_answers import Answers, Comparison, differences
 from hf_tformer.model.configuration_base import FORMAT_VERSION
 from hf_tformer.publishing import card as publish_card
@@ -61,7 +61,8 @@ def test_a_folder_of_yesterday_gets_todays_code_and_answers_as_it_did(family, tm
     found, config = content(folder), json.loads(kept.pop("config.json"))
     heads = ", ".join(sorted(name for name in config["auto_map"] if name != "AutoConfig"))
     assert f"answers are equal: {heads}\n" in output
-    config["auto_map"] = package_auto_map(f"tformer_{family}")  # with heads that are new
+    # with heads that are new
+    config["auto_map"] = hf_tformer.families.FAMILIES[f"tformer_{family}"].auto_map()
     assert json.loads(found.pop("config.json")) == config
     assert found == kept | todays_code(family)
     after = (folder / "model.safetensors").stat()

@@ -14,7 +14,7 @@ from leaves import ARCHITECTURES
 from transformers import AutoConfig
 
 import hf_tformer
-from hf_tformer.registration import FAMILIES
+from hf_tformer.families import FAMILIES
 from hf_tformer.testing import travel
 from hf_tformer.testing.travel import expect_same, expect_same_elsewhere, start_reader
 
@@ -32,7 +32,7 @@ def write(folder, model_type, name, **fields):
 def test_every_head_runs_where_the_package_is_not_installed_and_saves_again(tmp_path, model_type):
     """One process reads the folders of all heads, a second one the folders that the first saved."""
     first, second = [], []
-    for auto, name in FAMILIES[model_type][1].items():
+    for auto, name in FAMILIES[model_type].models.items():
         folder = tmp_path / f"first {auto}"
         answers = write(folder, model_type, name)
         first.append((folder, auto, answers, again := tmp_path / f"second {auto}"))
@@ -61,7 +61,7 @@ def test_any_auto_class_of_the_map_opens_a_language_model(family, tmp_path):
     folder, model_type = tmp_path / "saved", family.config_class.model_type
     answers = write(folder, model_type, family.model_class.__name__)
     auto_map = json.loads((folder / "config.json").read_text())["auto_map"]
-    assert set(auto_map) == {"AutoConfig", *FAMILIES[model_type][1]}
+    assert set(auto_map) == {"AutoConfig", *FAMILIES[model_type].models}
     assert all("--" not in reference for reference in auto_map.values())
     for reference in auto_map.values():
         assert (folder / (reference.split(".")[0] + ".py")).exists()

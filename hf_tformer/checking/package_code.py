@@ -1,17 +1,15 @@
 """The code of the installed package, as it travels, and a folder that would carry it."""
 
 import functools
-import importlib
 import json
 import re
 import shutil
 from pathlib import Path
 
-from ..registration import FAMILIES, auto_classes
+from ..families import FAMILIES
 from .folder import MODEL_CODE, Folder, code_file
 from .source_code import reached
 
-PACKAGE = "hf_tformer"
 INSIDE = "tformer_refresh_"  # a folder, and an identifier: see refreshing/replacing.py
 OUR_FIRST_LINE = re.compile(rb"# Copyright \d+ The hf_tformer authors\.")
 
@@ -20,7 +18,7 @@ OUR_FIRST_LINE = re.compile(rb"# Copyright \d+ The hf_tformer authors\.")
 def package_code(model_type: str) -> dict[str, Path]:
     """File name → file of everything that a checkpoint of a family carries."""
     entries = {
-        reference.split(".")[0] + ".py" for reference in package_auto_map(model_type).values()
+        reference.split(".")[0] + ".py" for reference in FAMILIES[model_type].auto_map().values()
     }
     sources = reached(Folder(MODEL_CODE).all_sources, entries)
     return {source.name: MODEL_CODE / source.name for source in sources}
@@ -69,16 +67,9 @@ def auto_map_today(folder: Folder) -> dict[str, str]:
     """Its auto_map, with what the installed package says of a model of its own."""
     ours = {}
     if is_of_package(folder):
-        ours = package_auto_map(folder.config["model_type"], folder.config.get("architectures"))
+        family = FAMILIES[folder.config["model_type"]]
+        ours = family.auto_map(folder.config.get("architectures"))
     return {n: without_inside(r) for n, r in {**folder.config["auto_map"], **ours}.items()}
-
-
-def package_auto_map(model_type: str, architectures: list | None = None) -> dict[str, str]:
-    """What the configuration of a family says of its Auto classes."""
-    modules = importlib.import_module(PACKAGE).NAMES
-    models = auto_classes(model_type, architectures)
-    classes = {"AutoConfig": FAMILIES[model_type][0], **models}
-    return {auto: f"{modules[name].rpartition('.')[2]}.{name}" for auto, name in classes.items()}
 
 
 def obsolete_code(folder: Folder) -> set[str]:

@@ -7,18 +7,18 @@
 `run=False` only reads it. Nor does a folder run in which reading found something dangerous.
 """
 
-import importlib
 import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
+from .. import __version__
 from ..path_safety import printable
 from .files import few
 from .folder import CheckError, Folder, located, opened
 from .fresh_process import TIMEOUT, run_probe
-from .package_code import PACKAGE, code_under, is_of_package
+from .package_code import code_under, is_of_package
 from .reading import dangers, static_findings
 from .same_answers import compare_with_package
 from .source_code import Source
@@ -73,7 +73,6 @@ def check(
 def compare_code(folder: Folder, run: bool, timeout: float) -> Finding:
     """Whether the folder's files of code are those of the installed package, byte by byte; where
     they are not, whether that matters."""
-    package = importlib.import_module(PACKAGE)
     ours, theirs = digests_of(folder)
     faults = {
         "differs": [
@@ -85,7 +84,7 @@ def compare_code(folder: Folder, run: bool, timeout: float) -> Finding:
         "extra": sorted(theirs.keys() - ours.keys()),
     }
     told = "; ".join(f"{kind}: {few(names, 20)}" for kind, names in faults.items() if names)
-    installed = f"the installed hf_tformer {package.__version__}"
+    installed = f"the installed hf_tformer {__version__}"
     if not told:
         return Finding("code", "ok", f"equal to {installed}, {len(ours)} files")
     verdict, matters = "warn", ""
@@ -96,10 +95,9 @@ def compare_code(folder: Folder, run: bool, timeout: float) -> Finding:
 
 def compare_foundation(folder: Folder) -> Finding:
     """Whether a model of somebody's own is built on files that the installed package has."""
-    package = importlib.import_module(PACKAGE)
     ours, theirs = digests_of(folder)
     others = sorted(name for name in ours if theirs.get(name) != ours[name])
-    built = f"a model of its own, built on hf_tformer {package.__version__}"
+    built = f"a model of its own, built on hf_tformer {__version__}"
     if not others:
         return Finding("code", "ok", f"{built}, {len(ours)} files")
     remedy = "`tformer refresh` renews them where the answers are equal"

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from ..atomic_folders import unfinished_folder
 from ..checking.package_code import package_code
+from ..families import FAMILIES
 from .readme import readme
 
 TEMPLATES = Path(__file__).parent
-FAMILIES = ("decoder", "seq2seq", "encoder")
+FAMILY_NAMES = tuple(family.name for family in FAMILIES.values())
 PARTIAL = re.compile(r"\..+-[0-9a-f]{8}\.partial")
 WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -25,8 +26,8 @@ class NewError(Exception):
 def write_new(folder: str | Path, family: str, name: str) -> list[str]:
     """Writes a model called `name` that is built on a family; the names of its files."""
     folder = Path(folder).expanduser().absolute()
-    if family not in FAMILIES:
-        raise NewError(f"family is {family!r}: choose one of {', '.join(FAMILIES)}")
+    if family not in FAMILY_NAMES:
+        raise NewError(f"family is {family!r}: choose one of {', '.join(FAMILY_NAMES)}")
     refuse_name(name)
     refuse_place(folder)
     model_type = model_type_of(name)
@@ -36,7 +37,7 @@ def write_new(folder: str | Path, family: str, name: str) -> list[str]:
         raise NewError(f"name is {name!r}, whose file would be our {taken[0]}: choose another")
     for file, text in texts.items():
         refuse_clashing_classes(name, file, text)
-    texts["README.md"] = readme(folder.name, family, name, model_type)
+    texts["README.md"] = readme(folder.name, FAMILIES[f"tformer_{family}"], name, model_type)
     try:
         with unfinished_folder(folder.parent, f".{folder.name}-", ".partial", PARTIAL) as partial:
             for file, path in code.items():

@@ -8,14 +8,8 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from .. import __version__
 from ..checking.folder import digest
-from ..registration import ALONE, FAMILIES
+from ..families import FAMILIES
 
-# model_type → what it is called, the Auto class of its usual head
-ABOUT = {
-    "tformer_decoder": ("A decoder-only language model", "AutoModelForCausalLM"),
-    "tformer_encoder": ("An encoder", "AutoModelForMaskedLM"),
-    "tformer_seq2seq": ("An encoder-decoder", "AutoModelForSeq2SeqLM"),
-}
 # The task that a head is filed under.
 TASKS = {
     "AutoModel": "feature-extraction",
@@ -218,9 +212,9 @@ def saved_class(config: dict) -> str | None:
 def about(config: dict) -> tuple[str, str, str]:
     """What a model is called, its task, and the Auto class that opens it with its head."""
     model_type, class_name = config["model_type"], saved_class(config)
-    if model_type in FAMILIES:
-        (what, usual), heads = ABOUT[model_type], FAMILIES[model_type][1]
-        if class_name == ALONE.get(model_type):
+    if family := FAMILIES.get(model_type):
+        what, usual, heads = family.description, family.usual_auto, family.models
+        if class_name == family.standalone_encoder:
             what = f"The encoder of {what[0].lower()}{what[1:]}"
     else:
         what, usual = f"A model of its own kind, {model_type},", "AutoModel"

@@ -9,9 +9,9 @@ import hf_tformer
 
 from ..checking.folder import Folder
 from ..checking.package_code import code_under, is_of_package
+from ..families import FAMILIES
 from ..file_integrity import fault_of_dtype, json_object, not_a_number
 from ..opening import first_line
-from ..registration import FAMILIES
 from .errors import PublishError
 
 INDEX = "model.safetensors.index.json"
@@ -54,7 +54,7 @@ def refuse_wrong_configuration(folder: Path, config: dict) -> None:
         raise PublishError(f"architectures is {names!r} in config.json: name the class of the head")
     if not is_of_package(Folder(folder)):
         return  # only code of its own reads it; where it arrives, a process of its own does
-    config_class = getattr(hf_tformer, FAMILIES[model_type][0])
+    config_class = getattr(hf_tformer, FAMILIES[model_type].config)
     try:
         config_class.from_pretrained(folder)
     except (ValueError, TypeError, LookupError, ArithmeticError, StrictDataclassError) as error:

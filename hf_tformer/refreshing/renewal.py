@@ -23,7 +23,7 @@ from ..checking.package_code import (
     stage_with_package_code,
 )
 from ..checking.same_answers import compare_with_package
-from ..registration import FAMILIES
+from ..families import FAMILIES
 from . import card as card_parts
 
 
