@@ -28,6 +28,10 @@ class Family(NamedTuple):
         return f"{self.prefix}Config"
 
     @property
+    def head(self) -> str:
+        return self.models[self.usual_auto]
+
+    @property
     def modules(self) -> dict[str, str]:
         """The module of hf_tformer.model that holds each public class."""
         models = (f"{self.prefix}PreTrainedModel", *self.models.values())

@@ -1,4 +1,4 @@
-"""The README.md of a new folder: the way from here to a model that others open."""
+"""The README.md of a new folder: how to test, train, check and publish the model."""
 
 from ..families import Family
 
@@ -55,7 +55,7 @@ then brings the renewed ones here, and the tests above say whether they suit you
 
 
 def readme(folder: str, family: Family, name: str, model_type: str) -> str:
-    head = family.models[family.usual_auto].replace(family.prefix, name)
+    head = family.head.replace(family.prefix, name)
     return TEXT.format(
         folder=folder, name=name, model_type=model_type, head=head, auto=family.usual_auto
     )

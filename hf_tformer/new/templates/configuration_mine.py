@@ -1,4 +1,4 @@
-"""The fields of Mine: those of the decoder, and its own."""
+"""The fields of Mine: those of TformerDecoderConfig, and its own."""
 
 from transformers.configuration_utils import strict
 
@@ -16,17 +16,17 @@ AUTO_MAP = {
 
 @strict  # checks the types
 class MineConfig(TformerDecoderConfig):
-    """Each field has a type and a default."""
+    """A configuration, each field of which has a type and a default."""
 
     model_type = "mine"
 
-    first_temperature: float | int = 1.0  # what each head begins with
+    first_temperature: float | int = 1.0  # of each head, before training
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, **kwargs: object) -> None:
         super().__post_init__(**kwargs)
         self.auto_map = dict(AUTO_MAP)
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
         super().validate_architecture()
         if self.first_temperature <= 0:
             raise ValueError(f"first_temperature is {self.first_temperature}: choose more than 0")

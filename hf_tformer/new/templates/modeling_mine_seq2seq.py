@@ -1,5 +1,5 @@
-"""Mine: the encoder-decoder, with one change. Each head of the decoder's attention to its own text
-learns how sharply it looks."""
+"""Mine: the encoder-decoder, with one change. Each head of the decoder's self-attention learns a
+temperature."""
 
 import torch
 from torch import nn
@@ -17,18 +17,24 @@ from .stacks_seq2seq import (
 
 
 class MineAttention(SelfAttention):
-    """The scores of each head are multiplied by a number of its own."""
+    """Self-attention that multiplies the scores of each head by a learned temperature."""
 
-    def __init__(self, config, layer_idx, is_causal, sliding_window=None):
+    def __init__(
+        self,
+        config: MineConfig,
+        layer_idx: int,
+        is_causal: bool,
+        sliding_window: int | None = None,
+    ) -> None:
         super().__init__(config, layer_idx, is_causal, sliding_window)
         self.temperature = nn.Parameter(torch.empty(config.num_attention_heads))
 
-    def project_query(self, hidden_states):
+    def project_query(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return super().project_query(hidden_states) * self.temperature[:, None, None]
 
 
 class MineDecoderLayer(TformerSeq2SeqDecoderLayer):
-    def __init__(self, config, layer_idx):
+    def __init__(self, config: MineConfig, layer_idx: int) -> None:
         super().__init__(config, layer_idx)
         self.self_attn = MineAttention(config, layer_idx, is_causal=True)
 
@@ -37,7 +43,7 @@ class MinePreTrainedModel(TformerSeq2SeqPreTrainedModel):
     config: MineConfig
     _no_split_modules = ["TformerSeq2SeqEncoderLayer", "MineDecoderLayer"]
 
-    def _init_weights(self, module):
+    def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, MineAttention):
             init.constant_(module.temperature, self.config.first_temperature)
@@ -52,14 +58,14 @@ class MineDecoder(MinePreTrainedModel, TformerSeq2SeqDecoder):
 
 
 class MineModel(MinePreTrainedModel, TformerSeq2SeqModel):
-    def post_init(self):
+    def post_init(self) -> None:
         self.encoder = MineEncoder(self.config)  # before tables are tied
         self.decoder = MineDecoder(self.config)
         super().post_init()
 
 
 class MineForConditionalGeneration(MinePreTrainedModel, TformerSeq2SeqForConditionalGeneration):
-    def post_init(self):
+    def post_init(self) -> None:
         self.model = MineModel(self.config)
         super().post_init()
 
