@@ -146,8 +146,19 @@ def as_json(planner: "Planner", choices: "list[Choice]") -> str:
     )
 
 
-HEADINGS = ("layout", "recomputed", "parts", "weights", "optimizer", "gradients", "activations")
-HEADINGS += ("peak GB", "sent GB", "seconds", "tokens/s")
+HEADINGS = (
+    "layout",
+    "recomputed",
+    "parts",
+    "weights",
+    "optimizer",
+    "gradients",
+    "activations",
+    "peak GB",
+    "sent GB",
+    "seconds",
+    "tokens/s",
+)
 
 
 def as_table(planner: "Planner", choices: "list[Choice]") -> str:
@@ -169,6 +180,7 @@ def as_table(planner: "Planner", choices: "list[Choice]") -> str:
 
 def row_of(choice: "Choice") -> tuple[str, ...]:
     memory, recipe = choice.memory, choice.recipe
+    assert memory is not None  # a layout that fits has figures
     tokens = recipe.rows * recipe.parts * recipe.row_length * choice.layout.data_size
     sizes = (memory.weights, memory.optimizer, memory.gradients, memory.activations, memory.peak)
     return (

@@ -73,7 +73,7 @@ def attentions(model: "PreTrainedModel") -> list[tuple[int, int, bool, int | Non
 def window_of(config: "PreTrainedConfig", layer_idx: int) -> int | None:
     """How many tokens a layer sees, on each side and itself; None: all."""
     kinds = getattr(config, "layer_types", None)
-    is_full = bool(kinds) and kinds[layer_idx] == "full_attention"
+    is_full = kinds and kinds[layer_idx] == "full_attention"
     return None if is_full else getattr(config, "sliding_window", None)
 
 

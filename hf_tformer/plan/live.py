@@ -1,7 +1,7 @@
 """The bytes that tensors hold while a program runs, counted without memory being touched."""
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -17,11 +17,17 @@ class LiveBytes(TorchDispatchMode):
     def __init__(self, known: Iterable[torch.Tensor]):
         super().__init__()
         self.live = self.peak = 0
-        self.seen = set()
+        self.seen: set[int] = set()
         for tensor in known:
             self.remember(tensor.untyped_storage(), 0)
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor):

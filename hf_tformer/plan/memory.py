@@ -145,7 +145,13 @@ def moment_of(stretch: Stretch) -> str:
 class Holdings:
     """What a device holds of the parameters, and what else of them is there during a stretch."""
 
-    def __init__(self, model, layout, precision: Precision, parts: int):
+    def __init__(
+        self,
+        model: "PreTrainedModel",
+        layout: "StagedLayout",
+        precision: Precision,
+        parts: int,
+    ):
         self.layout, self.precision = layout, precision
         self.parameters = {found.name: found for found in distinct_parameters(model)}
         numbers = sum(self.numbers(name) for name in self.parameters)

@@ -69,7 +69,7 @@ def parameters_of(model: "PreTrainedModel") -> dict[str, Parameter]:
 
 def cut_dimension(name: str, dimensions: int, plan: dict[str, str]) -> int | None:
     module, _, _ = name.rpartition(".")
-    dimension = DIMENSIONS.get(plan.get(re.sub(r"\.\d+\.", ".*.", module)))
+    dimension = DIMENSIONS.get(plan.get(re.sub(r"\.\d+\.", ".*.", module), ""))
     return None if dimension is None or dimension >= dimensions else dimension
 
 

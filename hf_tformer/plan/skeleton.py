@@ -16,7 +16,7 @@ def skeleton_of(config: "PreTrainedConfig") -> "PreTrainedModel":
     import torch
 
     with torch.device("meta"):
-        model = auto_class_of(config).from_config(config)
+        model = build_language_model(config)
     for name, parameter in model.named_parameters():
         if parameter.ndim > 2:  # a token passes through some experts only, nothing here knows which
             raise ValueError(
@@ -25,7 +25,8 @@ def skeleton_of(config: "PreTrainedConfig") -> "PreTrainedModel":
     return model
 
 
-def auto_class_of(config: "PreTrainedConfig") -> type:
+def build_language_model(config: "PreTrainedConfig", **options: object) -> "PreTrainedModel":
+    """Build a model by the Auto class of its family, with random weights."""
     from transformers import (
         MODEL_FOR_CAUSAL_LM_MAPPING,
         AutoModelForCausalLM,
@@ -34,9 +35,12 @@ def auto_class_of(config: "PreTrainedConfig") -> type:
     )
 
     if config.is_encoder_decoder:
-        return AutoModelForSeq2SeqLM
-    is_decoder = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
-    return AutoModelForCausalLM if is_decoder else AutoModelForMaskedLM
+        auto_class = AutoModelForSeq2SeqLM
+    elif type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
+        auto_class = AutoModelForCausalLM
+    else:
+        auto_class = AutoModelForMaskedLM
+    return auto_class.from_config(config, **options)
 
 
 def stacks_of(model: "PreTrainedModel") -> "dict[str, nn.ModuleList]":

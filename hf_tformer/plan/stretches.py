@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .live import LiveBytes
 from .parameters import head_and_table
-from .skeleton import auto_class_of, shallow, skeleton_of, stacks_of
+from .skeleton import build_language_model, shallow, skeleton_of, stacks_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -77,12 +77,12 @@ class Recorder:
     def watch(self, module: nn.Module, place: str) -> None:
         """Its beginning on the way forward is the end of its way back."""
 
-        def begin(module, inputs, options):
+        def begin(module: nn.Module, inputs: tuple[torch.Tensor], options: object) -> None:
             if not self.is_backward:  # layers that are computed again
                 self.end(BETWEEN)
                 inputs[0].register_hook(lambda gradient: self.end(place))
 
-        def end(module, inputs, output):
+        def end(module: nn.Module, inputs: object, output: object) -> None:
             if not self.is_backward and place != HEAD:
                 self.end(place)
 
@@ -90,14 +90,14 @@ class Recorder:
         module.register_forward_hook(end)
 
     def watch_output(self, module: nn.Module) -> None:
-        def end(module, inputs, output):
+        def end(module: nn.Module, inputs: object, output: torch.Tensor) -> None:
             if not self.is_backward:
                 output.register_hook(lambda gradient: self.end(BETWEEN))
 
         module.register_forward_hook(end)
 
-    def finish(self, name: str, parameter: nn.Parameter) -> None:
-        self.finished[name] = parameter.grad.nbytes
+    def finish(self, name: str, parameter: torch.Tensor) -> None:
+        self.finished[name] = parameter.nbytes
 
     def end(self, place: str) -> None:
         live, highest = self.memory.mark()
@@ -115,7 +115,7 @@ def measure_stretches(config: "PreTrainedConfig", way: Way) -> list[Stretch]:
     config = part_of(shallow(config, MEASURED_LAYERS), way.tensor, whole.tp_plan)
     options = {"dtype": way.dtype, "attn_implementation": way.backend}
     with FakeTensorMode():
-        model = auto_class_of(config).from_config(config, **options).train()
+        model = build_language_model(config, **options).train()
         if way.tensor > 1:
             cut_ends(model, way.tensor)
         if way.is_checkpointed:
@@ -135,9 +135,9 @@ def measure_stretches(config: "PreTrainedConfig", way: Way) -> list[Stretch]:
 
 def repeat_middle(stretches: list[Stretch], depths: dict[str, int]) -> list[Stretch]:
     """`depths` are those of the stacks; of each run of layers the second stands for the others."""
-    result = []
-    for _, run in itertools.groupby(stretches, key=lambda found: (found.place, found.is_backward)):
-        run = list(run)
+    result: list[Stretch] = []
+    for _, group in itertools.groupby(stretches, key=lambda one: (one.place, one.is_backward)):
+        run = list(group)
         if len(run) == MEASURED_LAYERS:
             run[1] = replace(run[1], times=depths[run[1].place] - 2)
         result += run
@@ -184,6 +184,6 @@ class PartialHead(nn.Linear):
         super().__init__(head.in_features, outputs, has_bias, dtype=head.weight.dtype)
         self.words, self.tensor = head.out_features, tensor
 
-    def forward(self, states):
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
         parts = super().forward(states)
         return torch.cat([parts] * self.tensor, dim=-1)[..., : self.words]
