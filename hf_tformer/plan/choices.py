@@ -17,7 +17,7 @@ from .flops import training_flops
 from .layouts import StagedLayout
 from .memory import Memory, Recipe, stage_memory, step_memory
 from .skeleton import skeleton_of, stacks_of
-from .stretches import measure_stretches
+from .spans import measure_spans
 from .traffic import PASSES, Collective, step_traffic
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Planner:
         self.config, self.machine = config, machine
         self.model = skeleton_of(config)
         self.operations = functools.cache(functools.partial(training_flops, config))
-        self.stretches = functools.cache(functools.partial(measure_stretches, config))
+        self.spans = functools.cache(functools.partial(measure_spans, config))
 
     def choices(self, recipe: Recipe, rows_per_step: int) -> list[Choice]:
         """The best of each layout, with or without checkpointing, and then those that cannot be."""
@@ -90,8 +90,8 @@ class Planner:
         if layout.stages > 1:
             self.refuse_stages(layout)
         weigh = stage_memory if layout.stages > 1 else step_memory
-        stretches = self.stretches(recipe.way(layout.tensor, layout.is_sharded))
-        memory = weigh(self.model, stretches, layout, recipe)
+        spans = self.spans(recipe.way(layout.tensor, layout.is_sharded))
+        memory = weigh(self.model, spans, layout, recipe)
         traffic = tuple(step_traffic(self.model, layout, recipe))
         seconds = self.seconds(layout, recipe, traffic)
         refusal = too_much(memory.peak, self.machine.memory)

@@ -1,7 +1,7 @@
 """How many bytes a device needs in a training step, and where the step needs most.
 
-Held all the time: weights and AdamW's two moments. On top of them a step is walked through, stretch
-by stretch: what the way forward keeps, what comes and goes, and gradients as they come. The most is
+Held all the time: weights and AdamW's two moments. On top of them a step is walked through, span
+by span: what the way forward keeps, what comes and goes, and gradients as they come. The most is
 either where the loss is made, at the end of the way back, or in the optimizer's step.
 """
 
@@ -13,7 +13,7 @@ import torch
 from ..model.losses import CHUNK_TOKENS
 from .parameters import Unit, distinct_parameters, head_and_table, parameters_of, units_of
 from .skeleton import stacks_of
-from .stretches import BETWEEN, HEAD, Stretch, Way
+from .spans import BETWEEN, HEAD, Span, Way
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -77,22 +77,22 @@ class Memory:
 
 
 def step_memory(
-    model: "PreTrainedModel", stretches: list[Stretch], layout: "StagedLayout", recipe: Recipe
+    model: "PreTrainedModel", spans: list[Span], layout: "StagedLayout", recipe: Recipe
 ) -> Memory:
-    """`stretches` are those of the recipe's way; `model` is a skeleton."""
+    """`spans` are those of the recipe's way; `model` is a skeleton."""
     precision = PRECISIONS[recipe.precision]
     holdings = Holdings(model, layout, precision, recipe.parts)
     if not recipe.has_all_logits:
-        stretches = [lean_head(stretch, model, layout.tensor, recipe) for stretch in stretches]
+        spans = [lean_head(span, model, layout.tensor, recipe) for span in spans]
     live = start = holdings.weights + holdings.optimizer + holdings.standing
     peak, moment, activations = start, "the optimizer's step", 0
-    for stretch in stretches:
-        for _ in range(stretch.times):
-            highest = live + stretch.peak + holdings.during(stretch)
+    for span in spans:
+        for _ in range(span.times):
+            highest = live + span.peak + holdings.during(span)
             if highest > peak:
-                peak, moment = highest, moment_of(stretch)
-            live += stretch.change + holdings.left(stretch)
-        if not stretch.is_backward:
+                peak, moment = highest, moment_of(span)
+            live += span.change + holdings.left(span)
+        if not span.is_backward:
             activations = live - start
     everything = start - holdings.standing + holdings.gradients
     if everything + holdings.weights > peak:  # AdamW makes a list as long as the weights
@@ -102,7 +102,7 @@ def step_memory(
 
 
 def stage_memory(
-    model: "PreTrainedModel", stretches: list[Stretch], layout: "StagedLayout", recipe: Recipe
+    model: "PreTrainedModel", spans: list[Span], layout: "StagedLayout", recipe: Recipe
 ) -> Memory:
     """Of the first stage or the last, whichever needs more, one part forward and one back in turn.
 
@@ -116,12 +116,12 @@ def stage_memory(
     first, last = (
         parameters[f"{name}.weight"].numbers() for name in reversed(head_and_table(model))
     )
-    forward = [found for found in stretches if found.place != HEAD and not found.is_backward]
+    forward = [found for found in spans if found.place != HEAD and not found.is_backward]
     kept = sum(found.change * found.times for found in forward) // stages
-    loss = next(found for found in stretches if found.place == HEAD)
+    loss = next(found for found in spans if found.place == HEAD)
     if not recipe.has_all_logits:
         loss = lean_head(loss, model, 1, recipe)
-    highest = max(found.peak for found in stretches if found.place != HEAD)
+    highest = max(found.peak for found in spans if found.place != HEAD)
     copies = 2 if layout.replicate > 1 else 1  # DDP's buckets
 
     def memory(ends: int, parts: int, most: int) -> Memory:
@@ -136,14 +136,14 @@ def stage_memory(
     return max(at_ends, key=lambda found: found.peak)
 
 
-def moment_of(stretch: Stretch) -> str:
-    if stretch.place == HEAD:
+def moment_of(span: Span) -> str:
+    if span.place == HEAD:
         return "the loss"
-    return "the way back" if stretch.is_backward else "the way forward"
+    return "the way back" if span.is_backward else "the way forward"
 
 
 class Holdings:
-    """What a device holds of the parameters, and what else of them is there during a stretch."""
+    """What a device holds of the parameters, and what else of them is there during a span."""
 
     def __init__(
         self,
@@ -168,35 +168,35 @@ class Holdings:
     def numbers(self, name: str) -> int:
         return self.parameters[name].numbers(self.layout.tensor, self.layout.shard)
 
-    def left(self, stretch: Stretch) -> int:
-        """Bytes of the gradients that a stretch leaves behind."""
+    def left(self, span: Span) -> int:
+        """Bytes of the gradients that a span leaves behind."""
         if self.is_added:
             return 0
-        names = [name for name in stretch.finished if name in self.parameters]
+        names = [name for name in span.finished if name in self.parameters]
         return sum(self.numbers(name) for name in names) * self.precision.stored
 
-    def during(self, stretch: Stretch) -> int:
+    def during(self, span: Span) -> int:
         """Bytes of the gathered weights, and of the buffers to gather and to reduce them."""
         total = 0
-        for unit in self.units_during(stretch):
+        for unit in self.units_during(span):
             numbers = unit.numbers(self.layout.tensor)
             total += 2 * numbers * self.precision.computed  # what was received, and the weights
-            if stretch.is_backward and stretch.place != HEAD:
+            if span.is_backward and span.place != HEAD:
                 total += numbers * self.precision.reduced
         if rest := self.units.get("rest"):
             total += rest.numbers(self.layout.tensor) * self.precision.computed
         return total
 
-    def units_during(self, stretch: Stretch) -> list[Unit]:
+    def units_during(self, span: Span) -> list[Unit]:
         """Between the layers are both ends; the rest is there from first to last."""
-        places = ("embed", "head") if stretch.place == BETWEEN else (stretch.place,)
+        places = ("embed", "head") if span.place == BETWEEN else (span.place,)
         return [self.units[place] for place in places if place in self.units]
 
 
-def lean_head(stretch: Stretch, model: "PreTrainedModel", tensor: int, recipe: Recipe) -> Stretch:
+def lean_head(span: Span, model: "PreTrainedModel", tensor: int, recipe: Recipe) -> Span:
     """The same where gradients are made of a few tokens' logits at a time, in float32."""
-    if stretch.place != HEAD:
-        return stretch
+    if span.place != HEAD:
+        return span
     words, size = model.get_output_embeddings().weight.shape
     words = -(-words // tensor)
     tokens, computed = recipe.rows * recipe.row_length, PRECISIONS[recipe.precision].computed
@@ -204,4 +204,4 @@ def lean_head(stretch: Stretch, model: "PreTrainedModel", tensor: int, recipe: R
     peak = 4 * (chunk + words * size + tokens * size)
     if computed == 2:  # one copy of the chunk, and one of what it adds to the weight's gradient
         peak += 2 * (chunk + words * size)
-    return replace(stretch, peak=peak)
+    return replace(span, peak=peak)

@@ -1,4 +1,4 @@
-"""What each stretch of a training step adds to memory: measured on tensors that hold nothing.
+"""What each span of a training step adds to memory: measured on tensors that hold nothing.
 
 A model of three layers runs forward and backward under torch's fake tensors. They have the shapes
 and take the operations of real ones, so the model's own code says what it keeps for the way back,
@@ -41,7 +41,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Span:
     """From one place of a step to the next, `times` times over.
 
     `place` is a stack of layers, the head, or "between" them. `peak` and `change` are bytes above
@@ -58,11 +58,11 @@ class Stretch:
 
 
 class Recorder:
-    """Marks the places of a step by hooks, and ends a stretch at each."""
+    """Marks the places of a step by hooks, and ends a span at each."""
 
     def __init__(self, model: "PreTrainedModel"):
         self.memory = LiveBytes([*model.parameters(), *model.buffers()])
-        self.stretches: list[Stretch] = []
+        self.spans: list[Span] = []
         self.finished: dict[str, int] = {}
         self.is_backward = False
         self.level = 0
@@ -103,12 +103,12 @@ class Recorder:
         live, highest = self.memory.mark()
         change = live - self.level - sum(self.finished.values())
         names = tuple(self.finished)
-        self.stretches.append(Stretch(place, self.is_backward, highest - self.level, change, names))
+        self.spans.append(Span(place, self.is_backward, highest - self.level, change, names))
         self.level = live
         self.finished.clear()
 
 
-def measure_stretches(config: "PreTrainedConfig", way: Way) -> list[Stretch]:
+def measure_spans(config: "PreTrainedConfig", way: Way) -> list[Span]:
     """Of one forward and backward pass, in order; the loss is made of all logits."""
     whole = skeleton_of(config)
     depths = {name: len(layers) for name, layers in stacks_of(whole).items()}
@@ -129,14 +129,14 @@ def measure_stretches(config: "PreTrainedConfig", way: Way) -> list[Stretch]:
             recorder.is_backward = True
             loss.backward()
             recorder.end(BETWEEN)
-    stretches = [found for found in recorder.stretches if found.peak or found.finished]
-    return repeat_middle(stretches, depths)
+    spans = [found for found in recorder.spans if found.peak or found.finished]
+    return repeat_middle(spans, depths)
 
 
-def repeat_middle(stretches: list[Stretch], depths: dict[str, int]) -> list[Stretch]:
+def repeat_middle(spans: list[Span], depths: dict[str, int]) -> list[Span]:
     """`depths` are those of the stacks; of each run of layers the second stands for the others."""
-    result: list[Stretch] = []
-    for _, group in itertools.groupby(stretches, key=lambda one: (one.place, one.is_backward)):
+    result: list[Span] = []
+    for _, group in itertools.groupby(spans, key=lambda one: (one.place, one.is_backward)):
         run = list(group)
         if len(run) == MEASURED_LAYERS:
             run[1] = replace(run[1], times=depths[run[1].place] - 2)
