@@ -99,7 +99,7 @@ def test_a_step_takes_the_memory_that_was_planned(family, name):
     config = deeper(family, fields)
     recipe = Recipe(64, 4, precision="float32", **{"has_all_logits": True, **options})
     layout = StagedLayout()
-    spans = measure_spans(config, recipe.way(1, is_sharded=False))
+    spans = measure_spans(config, recipe.one_pass(1, is_sharded=False))
     planned = step_memory(skeleton_of(config), spans, layout, recipe)
     assert live_peak(family, config, recipe) == pytest.approx(planned.peak, rel=0.15)
 

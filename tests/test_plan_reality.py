@@ -69,7 +69,7 @@ def test_resident_memory_is_what_was_planned(folders, sizes, tie, has_all_logits
     options = {"precision": "float32", "is_checkpointed": is_checkpointed}
     recipe = Recipe(LENGTH, ROWS, **options, has_all_logits=has_all_logits)
     config = TformerDecoderConfig(**SIZES, tie_word_embeddings=tie)
-    spans = measure_spans(config, recipe.way(layout.tensor, layout.is_sharded))
+    spans = measure_spans(config, recipe.one_pass(layout.tensor, layout.is_sharded))
     planned = step_memory(skeleton_of(config), spans, layout, recipe)
     assert planned.peak == pytest.approx(max(peaks), rel=0.15)
 

@@ -1,4 +1,4 @@
-"""The bytes that tensors hold while a program runs, counted without memory being touched."""
+"""Count the bytes that tensors hold while a program runs, whether or not memory is allocated."""
 
 import weakref
 from collections.abc import Callable, Iterable
@@ -9,9 +9,10 @@ from torch.utils._pytree import tree_leaves
 
 
 class LiveBytes(TorchDispatchMode):
-    """`live` is what tensors made under it hold now, `peak` the most since `mark` was called.
+    """A mode that counts the bytes of all tensors that are created while it is active.
 
-    `known` are tensors made before; views of them hold nothing of their own.
+    `live` is what they hold now, `peak` the maximum since `mark` was called. Tensors in `known`
+    existed before: they and their views are not counted.
     """
 
     def __init__(self, known: Iterable[torch.Tensor]):
@@ -48,6 +49,6 @@ class LiveBytes(TorchDispatchMode):
         self.live -= size
 
     def mark(self) -> tuple[int, int]:
-        """What is live, and the most that was since the last mark."""
+        """Return the live bytes and their peak since the last mark, and start a new peak."""
         highest, self.peak = self.peak, self.live
         return self.live, highest

@@ -1,52 +1,49 @@
-"""What each span of a training step adds to memory: measured on tensors that hold nothing.
+"""Measure what each span of a training step adds to memory, on fake tensors without data.
 
-A model of three layers runs forward and backward under torch's fake tensors. They have the shapes
-and take the operations of real ones, so the model's own code says what it keeps for the way back,
-whatever its configuration, backend and precision are. The layers of a stack are alike: the middle
-one of the three stands for all but the first and the last.
+A model of three layers runs forward and backward under torch's FakeTensorMode. Fake tensors have
+the shapes and operations of real ones, so the model's own code decides what is kept for the
+backward pass, whatever the configuration, attention backend and precision are. The layers of a
+stack are alike: the middle one of the three stands for all but the first and the last.
 """
 
 import functools
 import itertools
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from .live import LiveBytes
 from .parameters import head_and_table
 from .skeleton import build_language_model, shallow, skeleton_of, stacks_of
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedModel
-
 MEASURED_LAYERS = 3
-BETWEEN, HEAD = "between", "head"  # the head and the loss, forward and back
+BETWEEN, HEAD = "between", "head"  # the head includes the loss, forward and backward
 
 
 @dataclass(frozen=True)
-class Way:
-    """How a device computes: so many rows at once, of so many tokens each."""
+class Pass:
+    """Settings of one forward and backward pass on one device."""
 
-    rows: int
+    rows: int  # batch size
     row_length: int
-    dtype: torch.dtype = torch.float32  # of the weights that are computed with
-    is_autocast: bool = False  # products in bfloat16, the weights as they are
-    is_checkpointed: bool = False  # layers keep their inputs alone, and are computed again
-    tensor: int = 1  # parts of each layer, of which this device has one
+    dtype: torch.dtype = torch.float32  # of the weights
+    is_autocast: bool = False  # products in bfloat16, weights as they are
+    is_checkpointed: bool = False  # layers keep only their inputs and are recomputed
+    tensor: int = 1  # tensor parallel parts of each layer, of which this device has one
     backend: str = "sdpa"
 
 
 @dataclass(frozen=True)
 class Span:
-    """From one place of a step to the next, `times` times over.
+    """The part of a step between two hooks, which occurs `times` times in a row.
 
-    `place` is a stack of layers, the head, or "between" them. `peak` and `change` are bytes above
-    what was held at its beginning: the most in between, and what is held more at its end.
-    `finished` names the parameters whose gradients it completes; they are in `peak` alone.
+    `place` is a stack of layers, HEAD, or BETWEEN them. `peak` and `change` are bytes relative to
+    the start of the span: the maximum within it and the difference at its end. `finished` names
+    the parameters whose gradients the span completes; gradients count in `peak` alone.
     """
 
     place: str
@@ -58,9 +55,9 @@ class Span:
 
 
 class Recorder:
-    """Marks the places of a step by hooks, and ends a span at each."""
+    """Records the spans of a step with hooks on the layers, the head and the gradients."""
 
-    def __init__(self, model: "PreTrainedModel"):
+    def __init__(self, model: PreTrainedModel):
         self.memory = LiveBytes([*model.parameters(), *model.buffers()])
         self.spans: list[Span] = []
         self.finished: dict[str, int] = {}
@@ -75,10 +72,10 @@ class Recorder:
             parameter.register_post_accumulate_grad_hook(functools.partial(self.finish, name))
 
     def watch(self, module: nn.Module, place: str) -> None:
-        """Its beginning on the way forward is the end of its way back."""
+        """End a span at both ends of a module; its forward input is where its backward ends."""
 
         def begin(module: nn.Module, inputs: tuple[torch.Tensor], options: object) -> None:
-            if not self.is_backward:  # layers that are computed again
+            if not self.is_backward:  # or else a layer is being recomputed
                 self.end(BETWEEN)
                 inputs[0].register_hook(lambda gradient: self.end(place))
 
@@ -90,6 +87,8 @@ class Recorder:
         module.register_forward_hook(end)
 
     def watch_output(self, module: nn.Module) -> None:
+        """End a span where the backward pass reaches the last layer of a stack."""
+
         def end(module: nn.Module, inputs: object, output: torch.Tensor) -> None:
             if not self.is_backward:
                 output.register_hook(lambda gradient: self.end(BETWEEN))
@@ -108,35 +107,35 @@ class Recorder:
         self.finished.clear()
 
 
-def measure_spans(config: "PreTrainedConfig", way: Way) -> list[Span]:
-    """Of one forward and backward pass, in order; the loss is made of all logits."""
+def measure_spans(config: PreTrainedConfig, settings: Pass) -> list[Span]:
+    """Return the spans of a forward and backward pass in order; the loss takes all logits."""
     whole = skeleton_of(config)
     depths = {name: len(layers) for name, layers in stacks_of(whole).items()}
-    config = part_of(shallow(config, MEASURED_LAYERS), way.tensor, whole.tp_plan)
-    options = {"dtype": way.dtype, "attn_implementation": way.backend}
+    config = part_of(shallow(config, MEASURED_LAYERS), settings.tensor, whole.tp_plan)
+    options = {"dtype": settings.dtype, "attn_implementation": settings.backend}
     with FakeTensorMode():
         model = build_language_model(config, **options).train()
-        if way.tensor > 1:
-            cut_ends(model, way.tensor)
-        if way.is_checkpointed:
+        if settings.tensor > 1:
+            split_embeddings(model, settings.tensor)
+        if settings.is_checkpointed:
             enable = getattr(model, "activation_checkpointing_enable", None)
             (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
-        ids = torch.zeros(way.rows, way.row_length, dtype=torch.long)
+        ids = torch.zeros(settings.rows, settings.row_length, dtype=torch.long)
         recorder = Recorder(model)
         with recorder.memory:
-            with torch.autocast("cpu", torch.bfloat16, enabled=way.is_autocast):
+            with torch.autocast("cpu", torch.bfloat16, enabled=settings.is_autocast):
                 loss = model(ids, labels=ids, use_cache=False).loss
             recorder.is_backward = True
             loss.backward()
             recorder.end(BETWEEN)
-    spans = [found for found in recorder.spans if found.peak or found.finished]
+    spans = [span for span in recorder.spans if span.peak or span.finished]
     return repeat_middle(spans, depths)
 
 
 def repeat_middle(spans: list[Span], depths: dict[str, int]) -> list[Span]:
-    """`depths` are those of the stacks; of each run of layers the second stands for the others."""
+    """Let the second layer of each stack stand for all inner ones; `depths` are the real depths."""
     result: list[Span] = []
-    for _, group in itertools.groupby(spans, key=lambda one: (one.place, one.is_backward)):
+    for _, group in itertools.groupby(spans, key=lambda span: (span.place, span.is_backward)):
         run = list(group)
         if len(run) == MEASURED_LAYERS:
             run[1] = replace(run[1], times=depths[run[1].place] - 2)
@@ -144,17 +143,17 @@ def repeat_middle(spans: list[Span], depths: dict[str, int]) -> list[Span]:
     return result
 
 
-def part_of(config: "PreTrainedConfig", tensor: int, plan: dict[str, str]) -> "PreTrainedConfig":
-    """What one of so many devices computes of each layer: its share of heads and inner values."""
-    cut = {name.rpartition(".")[2] for name, style in plan.items() if style == "colwise"}
+def part_of(config: PreTrainedConfig, tensor: int, plan: dict[str, str]) -> PreTrainedConfig:
+    """Reduce heads and intermediate size to the share of one of `tensor` devices."""
+    split = {name.rpartition(".")[2] for name, style in plan.items() if style == "colwise"}
     shares = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
     shares["up_proj"] = "intermediate_size"
-    # A head size that is not said would follow from the number of heads.
+    # A head size that is not set would follow from the number of heads.
     head_dim = getattr(config, "head_dim", None)
     config.head_dim = head_dim or config.hidden_size // config.num_attention_heads
     for module, name in shares.items():
         value = getattr(config, name, None)
-        if module not in cut or value is None:
+        if module not in split or value is None:
             continue
         if value % tensor:
             raise ValueError(f"{name} is {value}, which {tensor} devices cannot share evenly")
@@ -162,14 +161,14 @@ def part_of(config: "PreTrainedConfig", tensor: int, plan: dict[str, str]) -> "P
     return config
 
 
-def cut_ends(model: "PreTrainedModel", tensor: int) -> None:
-    """The table and the head in so many parts, where the plan cuts them."""
+def split_embeddings(model: PreTrainedModel, tensor: int) -> None:
+    """Replace the input table and the head by one of `tensor` parts, where the plan splits them."""
     head, table = head_and_table(model)
     is_tied = model.get_submodule(head).weight is model.get_submodule(table).weight
     dtype = model.dtype
     if table in model.tp_plan:
-        words, size = model.get_submodule(table).weight.shape
-        model.set_submodule(table, nn.Embedding(math.ceil(words / tensor), size, dtype=dtype))
+        tokens, size = model.get_submodule(table).weight.shape
+        model.set_submodule(table, nn.Embedding(math.ceil(tokens / tensor), size, dtype=dtype))
     if head in model.tp_plan:
         model.set_submodule(head, PartialHead(model.get_submodule(head), tensor))
         if is_tied:
@@ -177,13 +176,13 @@ def cut_ends(model: "PreTrainedModel", tensor: int) -> None:
 
 
 class PartialHead(nn.Linear):
-    """One of so many parts of a head; its outputs are gathered with those of the others."""
+    """One of `tensor` parts of a head, whose logits are gathered with those of the others."""
 
     def __init__(self, head: nn.Linear, tensor: int):
         outputs, has_bias = math.ceil(head.out_features / tensor), head.bias is not None
         super().__init__(head.in_features, outputs, has_bias, dtype=head.weight.dtype)
-        self.words, self.tensor = head.out_features, tensor
+        self.tokens, self.tensor = head.out_features, tensor
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         parts = super().forward(states)
-        return torch.cat([parts] * self.tensor, dim=-1)[..., : self.words]
+        return torch.cat([parts] * self.tensor, dim=-1)[..., : self.tokens]
