@@ -84,9 +84,10 @@ fuzz: .venv/ready ## random models on random batches: MINUTES=10 or CASES=10000,
 bench: .venv/ready ## all benchmarks beside their peers, into benchmarks/RESULTS.md (two quiet hours)
 	$(BIN)/python -m benchmarks all --write $(ARGS)
 
-lint: .venv/ready ## ruff, and transformers' linter on the model folder; changes nothing
+lint: .venv/ready ## ruff, mypy, and transformers' linter on the model folder; changes nothing
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/mypy
 	$(BIN)/python tools/lint_model.py
 
 format: .venv/ready ## let ruff mend what it can
@@ -94,7 +95,7 @@ format: .venv/ready ## let ruff mend what it can
 	$(BIN)/ruff format
 
 clean: ## remove the environments, the caches and what the demo wrote
-	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes .venv-quantisers .venv-docs .venv-study site build dist *.egg-info hf_tformer/view/page/node_modules .pytest_cache .ruff_cache demo_output
+	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes .venv-quantisers .venv-docs .venv-study site build dist *.egg-info hf_tformer/view/page/node_modules .mypy_cache .pytest_cache .ruff_cache demo_output
 	find . -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp older than its inputs means: set up again. The first input is the constraints file.

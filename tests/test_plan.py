@@ -22,7 +22,7 @@ from hf_tformer.plan.live import LiveBytes
 from hf_tformer.plan.memory import Recipe, step_memory
 from hf_tformer.plan.parameters import distinct_parameters
 from hf_tformer.plan.skeleton import skeleton_of
-from hf_tformer.plan.stretches import measure_stretches
+from hf_tformer.plan.spans import measure_spans
 from hf_tformer.plan.traffic import step_traffic
 
 ROWS, LENGTH = 2, 12
@@ -99,8 +99,8 @@ def test_a_step_takes_the_memory_that_was_planned(family, name):
     config = deeper(family, fields)
     recipe = Recipe(64, 4, precision="float32", **{"has_all_logits": True, **options})
     layout = StagedLayout()
-    stretches = measure_stretches(config, recipe.way(1, is_sharded=False))
-    planned = step_memory(skeleton_of(config), stretches, layout, recipe)
+    spans = measure_spans(config, recipe.one_pass(1, is_sharded=False))
+    planned = step_memory(skeleton_of(config), spans, layout, recipe)
     assert live_peak(family, config, recipe) == pytest.approx(planned.peak, rel=0.15)
 
 

@@ -14,7 +14,7 @@ from hf_tformer.plan.layouts import StagedLayout
 from hf_tformer.plan.memory import Recipe, step_memory
 from hf_tformer.plan.parameters import distinct_parameters
 from hf_tformer.plan.skeleton import skeleton_of
-from hf_tformer.plan.stretches import measure_stretches
+from hf_tformer.plan.spans import measure_spans
 
 pytestmark = pytest.mark.slow
 
@@ -69,8 +69,8 @@ def test_resident_memory_is_what_was_planned(folders, sizes, tie, has_all_logits
     options = {"precision": "float32", "is_checkpointed": is_checkpointed}
     recipe = Recipe(LENGTH, ROWS, **options, has_all_logits=has_all_logits)
     config = TformerDecoderConfig(**SIZES, tie_word_embeddings=tie)
-    stretches = measure_stretches(config, recipe.way(layout.tensor, layout.is_sharded))
-    planned = step_memory(skeleton_of(config), stretches, layout, recipe)
+    spans = measure_spans(config, recipe.one_pass(layout.tensor, layout.is_sharded))
+    planned = step_memory(skeleton_of(config), spans, layout, recipe)
     assert planned.peak == pytest.approx(max(peaks), rel=0.15)
 
 
