@@ -10,15 +10,15 @@ from transformers.utils import logging
 from hf_tformer.command_line import Parser
 from hf_tformer.inside import printable
 
-from . import listing
-from .convert import DTYPES, Conversion, import_checkpoint
-from .destination import in_words
-from .exporting import export_checkpoint
-from .facts import matching
-from .plain import parse_settings
-from .proof import verify
-from .registry import FORMATS
-from .rules import ConversionError
+from .engine import listing
+from .engine.convert import DTYPES, Conversion, import_checkpoint
+from .engine.destination import in_words
+from .engine.exporting import export_checkpoint
+from .engine.facts import matching
+from .engine.plain import parse_settings
+from .engine.proof import verify
+from .engine.registry import FORMATS
+from .engine.rules import ConversionError
 from .runtimes.card import in_sentences
 from .runtimes.exporting import Export
 from .runtimes.registry import RUNTIMES
@@ -155,7 +155,3 @@ def list_formats(options: argparse.Namespace) -> str:
     if options.words:
         return listing.as_blocks(forms)
     return listing.as_lines(forms)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,7 +12,7 @@ from hf_tformer.publish.publishing import count_parameters
 
 if TYPE_CHECKING:
     from .convert import Conversion
-    from .formats import Format
+    from .format import Format
     from .plain import PlainFormat
 
 TEXT = """\

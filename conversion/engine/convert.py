@@ -18,7 +18,7 @@ from .card import write_card
 from .checkpoints import Checkpoint, Tensors, write_checkpoint
 from .companions import Companions
 from .destination import appearing
-from .formats import Format
+from .format import Format
 from .models import Library, translate
 from .plain import PlainFormat
 from .registry import detect, refuse_unreadable

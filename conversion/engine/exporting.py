@@ -4,10 +4,10 @@ import os
 
 import torch
 
+from ..runtimes.exporting import Export, export_to_runtime
+from ..runtimes.registry import RUNTIMES
 from .convert import Conversion, Request, as_dtype, transfer
 from .registry import format_for
-from .runtimes.exporting import Export, export_to_runtime
-from .runtimes.registry import RUNTIMES
 
 
 def export_checkpoint(

@@ -7,7 +7,7 @@ from copy import copy
 from hf_tformer.command_line import did_you_mean
 
 from .errors import ConversionError, UnexpressibleError
-from .formats import DECODER, ENCODER, SEQ2SEQ, Format
+from .format import DECODER, ENCODER, SEQ2SEQ, Format
 from .models import Config, unreported
 from .plain import Needed, PlainFormat
 from .registry import FORMATS

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .checkpoints import read_json
 from .errors import UnexpressibleError
-from .formats import Format, choose
+from .format import Format, choose
 from .models import Config, Fields, meaning
 from .rules import ConversionError, Rule, as_tuple
 

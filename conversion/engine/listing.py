@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from .facts import GROUPS, PROGRAMS, facts, group_of
-from .formats import Format
+from .format import Format
 from .plain import PlainFormat
 
 INTRODUCTION = (

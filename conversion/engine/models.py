@@ -26,7 +26,7 @@ from .rules import ConversionError, is_ignored
 from .transforms import are_sinusoids, sinusoids
 
 if TYPE_CHECKING:
-    from .formats import Format
+    from .format import Format
     from .plain import PlainFormat
 
 # Of a configuration; and the configurations themselves, of a library or of a plain layout.

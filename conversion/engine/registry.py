@@ -7,16 +7,9 @@ from pathlib import Path
 from hf_tformer.damage import fault_of_dtype
 from hf_tformer.inside import fault_of_path
 
-from . import (
-    attention_is_all_you_need,
-    bart,
-    bert,
-    blenderbot,
+from ..formats.decoders import (
     bloom,
     cohere,
-    distilbert,
-    embeddinggemma,
-    eurobert,
     exaone4,
     falcon,
     gemma,
@@ -27,36 +20,34 @@ from . import (
     gptj,
     granite,
     llama,
-    llms_from_scratch,
-    llms_from_scratch_bonus,
-    m2m_100,
-    marian,
-    mbart,
-    meta_llama,
-    modernbert,
     mpt,
     nanochat,
-    nanogpt,
     neox,
     olmo,
     olmo2,
     opt,
-    pegasus,
     phi,
     phi3,
-    roberta,
     smollm3,
     stablelm,
     starcoder2,
-    t5,
+    xglm,
+)
+from ..formats.encoder_decoders import bart, blenderbot, m2m_100, marian, mbart, pegasus, t5
+from ..formats.encoders import bert, distilbert, embeddinggemma, eurobert, modernbert, roberta
+from ..formats.plain import (
+    attention_is_all_you_need,
+    llms_from_scratch,
+    llms_from_scratch_bonus,
+    meta_llama,
+    nanogpt,
     torch_transformer,
     tutorial_gpt,
     tutorial_seq2seq,
-    xglm,
 )
+from ..formats.shared_encoders import OUR_CLASSES
 from .checkpoints import open_file, read_json
-from .encoders import OUR_CLASSES
-from .formats import OURS, Format
+from .format import OURS, Format
 from .heads import FormatWithHeads, architecture_of
 from .models import Library
 from .plain import PlainFormat

@@ -13,7 +13,7 @@ import torch
 
 from hf_tformer.opening import tied_as_list
 
-from .formats import DECODER, SEQ2SEQ
+from .format import DECODER, SEQ2SEQ
 from .models import Fields, Reader
 from .plain import PlainFormat
 from .rules import ConversionError, Rule

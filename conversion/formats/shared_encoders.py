@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from .errors import UnexpressibleError
-from .formats import ENCODER
-from .heads import Head
-from .models import Config, Fields
-from .rules import ConversionError, Rule, linear
-from .transforms import FirstOfTwo
+from ..engine.errors import UnexpressibleError
+from ..engine.format import ENCODER
+from ..engine.heads import Head
+from ..engine.models import Config, Fields
+from ..engine.rules import ConversionError, Rule, linear
+from ..engine.transforms import FirstOfTwo
 
 # Under one name on both sides, whatever the format.
 IDS = ("pad_token_id", "bos_token_id", "eos_token_id")

@@ -1,7 +1,7 @@
 """What the layers of BLOOM, Falcon and NeoX are called, all of which began in Megatron."""
 
-from .rules import Rule, linear
-from .transforms import InterleavedHeads
+from ..engine.rules import Rule, linear
+from ..engine.transforms import InterleavedHeads
 
 OURS = "model.layers.{i}"
 

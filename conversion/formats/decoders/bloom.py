@@ -5,7 +5,7 @@ Its model counts distances from the first token and rounds them to the dtype of 
 ours counts from each token. In float32 that is the same.
 """
 
-from .formats import (
+from ...engine.format import (
     BIASES,
     DECODER,
     Format,
@@ -16,9 +16,9 @@ from .formats import (
     require,
     whole_heads,
 )
-from .megatron import OURS, branches
-from .models import Config, Fields
-from .rules import Rule, linear
+from ...engine.models import Config, Fields
+from ...engine.rules import Rule, linear
+from ..shared_megatron import OURS, branches
 
 THEIRS = "transformer.h.{i}"
 RULES = (

@@ -1,10 +1,10 @@
 """EXAONE 4: Qwen3 with its norms behind each branch; beside windows, full layers do not turn."""
 
-from .formats import BIASES, carry, plain_attention_scale, require
+from ...engine.format import BIASES, carry, plain_attention_scale, require
+from ...engine.models import Config, Fields, meaning
+from ...engine.rotations import full_rotation
 from .llama import ALL_OF_THEM, SAME_FIELDS, head_size, layer_types_of, llama_format
-from .models import Config, Fields, meaning
 from .olmo2 import BEHIND_ALONE
-from .rotations import full_rotation
 
 FIXED = {
     **ALL_OF_THEM,

@@ -4,7 +4,7 @@ Falcon-7B has one norm for attention and the MLP beside it, Falcon-40B one for e
 again. Falcon-RW adds distances to its scores (alibi), rounded in a way that no field of ours says.
 """
 
-from .formats import (
+from ...engine.format import (
     BIASES,
     DECODER,
     Format,
@@ -14,11 +14,11 @@ from .formats import (
     plain_attention_scale,
     require,
 )
+from ...engine.models import Config, Fields
+from ...engine.rotations import full_rotation
+from ...engine.rules import Rule, linear
+from ..shared_megatron import OURS, branches
 from .llama import ALL_OF_THEM
-from .megatron import OURS, branches
-from .models import Config, Fields
-from .rotations import full_rotation
-from .rules import Rule, linear
 
 THEIRS = "transformer.h.{i}"
 REST = (

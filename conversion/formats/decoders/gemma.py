@@ -4,12 +4,20 @@ Only their ids are scaled, not `inputs_embeds`, and in half precision the factor
 scales both, and rounds the product.
 """
 
-from .formats import DECODER, Format, carry, choose, inverted, plain_attention_scale, require
+from ...engine.format import (
+    DECODER,
+    Format,
+    carry,
+    choose,
+    inverted,
+    plain_attention_scale,
+    require,
+)
+from ...engine.models import Config, Fields, meaning
+from ...engine.rotations import full_rotation, full_rotations
+from ...engine.rules import ConversionError, Rule
 from .llama import ALL_OF_THEM, IGNORED, RULES, SAME_FIELDS, llama_format, windows
-from .models import Config, Fields, meaning
 from .olmo2 import BEHIND, LAYER
-from .rotations import full_rotation, full_rotations
-from .rules import ConversionError, Rule
 
 MLP_NORM = f"{LAYER}.mlp_norm.weight"
 NORMS_AROUND = (  # a branch, from Gemma 2 on

@@ -3,13 +3,13 @@ neighbours."""
 
 from functools import partial
 
-from .formats import carry, plain_attention_scale, require
+from ...engine.format import carry, plain_attention_scale, require
+from ...engine.models import Config, Fields
+from ...engine.rotations import full_rotation
+from ...engine.rules import ConversionError, Rule
+from ...engine.transforms import RotaryPairs
 from .llama import ATTENTION, LIKE_LLAMA, RULES, SAME_FIELDS, head_size, llama_format
-from .models import Config, Fields
 from .phi3 import FUSED_GATE, GATE_AND_UP
-from .rotations import full_rotation
-from .rules import ConversionError, Rule
-from .transforms import RotaryPairs
 
 QUERIES, KEYS = RotaryPairs("num_attention_heads"), RotaryPairs("num_key_value_heads")
 PAIRS = tuple(

@@ -1,9 +1,17 @@
 """GPT-2: its projections lie transposed, and query, key and value in one tensor."""
 
-from .formats import DECODER, Format, carry, inverted, plain_attention_scale, require, whole_heads
-from .models import Config, Fields
-from .rules import Rule, linear
-from .transforms import Split, Transpose
+from ...engine.format import (
+    DECODER,
+    Format,
+    carry,
+    inverted,
+    plain_attention_scale,
+    require,
+    whole_heads,
+)
+from ...engine.models import Config, Fields
+from ...engine.rules import Rule, linear
+from ...engine.transforms import Split, Transpose
 
 OURS, THEIRS = "model.layers.{i}", "transformer.h.{i}"
 RULES = (

@@ -1,10 +1,10 @@
 """GPT-BigCode (SantaCoder, StarCoder): GPT-2 with plain projections, mostly with one key head."""
 
-from .formats import DECODER, Format, carry, inverted, plain_attention_scale, require
+from ...engine.format import DECODER, Format, carry, inverted, plain_attention_scale, require
+from ...engine.models import Config, Fields
+from ...engine.rules import Rule, linear
+from ...engine.transforms import InterleavedHeads
 from .gpt2 import FIELDS, FIXED, IGNORED, OURS, THEIRS
-from .models import Config, Fields
-from .rules import Rule, linear
-from .transforms import InterleavedHeads
 
 RULES = (
     Rule("model.embed_tokens.weight", "transformer.wte.weight"),

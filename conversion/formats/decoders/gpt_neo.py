@@ -1,9 +1,9 @@
 """GPT-Neo: GPT-2's layers with plain projections, unscaled scores, and windows in some layers."""
 
-from .formats import DECODER, Format, carry, inverted, require, whole_heads
+from ...engine.format import DECODER, Format, carry, inverted, require, whole_heads
+from ...engine.models import Config, Fields
+from ...engine.rules import Rule, linear
 from .gpt2 import FIXED as GPT2_FIXED
-from .models import Config, Fields
-from .rules import Rule, linear
 
 OURS, THEIRS = "model.layers.{i}", "transformer.h.{i}"
 RULES = (

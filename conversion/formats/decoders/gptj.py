@@ -3,13 +3,21 @@
 import math
 from types import SimpleNamespace
 
-from .formats import DECODER, Format, carry, inverted, plain_attention_scale, require, whole_heads
+from ...engine.format import (
+    DECODER,
+    Format,
+    carry,
+    inverted,
+    plain_attention_scale,
+    require,
+    whole_heads,
+)
+from ...engine.models import Config, Fields
+from ...engine.rules import ConversionError, Rule, linear
+from ...engine.transforms import RotaryPairs
 from .glm import KEYS, QUERIES
 from .gpt2 import FIELDS, IGNORED, OURS, THEIRS
 from .gpt2 import FIXED as GPT2_FIXED
-from .models import Config, Fields
-from .rules import ConversionError, Rule, linear
-from .transforms import RotaryPairs
 
 RULES = (
     Rule("model.embed_tokens.weight", "transformer.wte.weight"),

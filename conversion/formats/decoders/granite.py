@@ -1,9 +1,9 @@
 """Granite 3: Llama with a number before the scores, the branches, the embeddings and the logits."""
 
-from .formats import carry, inverted, require
+from ...engine.format import carry, inverted, require
+from ...engine.models import Config, Fields
+from ...engine.rotations import full_rotation
 from .llama import LIKE_LLAMA, SAME_FIELDS, head_size, llama_format
-from .models import Config, Fields
-from .rotations import full_rotation
 
 # theirs → ours
 FIELDS = {

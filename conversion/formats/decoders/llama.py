@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from functools import partial
 
-from .formats import DECODER, Format, carry, plain_attention_scale, require
-from .models import Config, Fields
-from .rotations import full_rotation
-from .rules import ConversionError, Rule, linear
+from ...engine.format import DECODER, Format, carry, plain_attention_scale, require
+from ...engine.models import Config, Fields
+from ...engine.rotations import full_rotation
+from ...engine.rules import ConversionError, Rule, linear
 
 ATTENTION = "model.layers.{i}.self_attn"
 MLP = "model.layers.{i}.mlp"

@@ -4,10 +4,10 @@ What its configuration says of positions, biases, widths and scales of logits is
 model of transformers. What differs from the releases there is refused.
 """
 
-from .formats import BIASES, DECODER, Format, carry, choose, inverted, require, whole_heads
-from .models import Config, Fields
-from .rules import Rule
-from .transforms import Split
+from ...engine.format import BIASES, DECODER, Format, carry, choose, inverted, require, whole_heads
+from ...engine.models import Config, Fields
+from ...engine.rules import Rule
+from ...engine.transforms import Split
 
 OURS, THEIRS = "model.layers.{i}", "transformer.blocks.{i}"
 RULES = (

@@ -4,12 +4,12 @@ It turns queries and keys before it norms them, ours after. Lengths stay what th
 so without weights in these norms and without scales in the rotation the order does not matter.
 """
 
-from .formats import carry, plain_attention_scale, require
+from ...engine.format import carry, plain_attention_scale, require
+from ...engine.models import Config, Fields
+from ...engine.rotations import full_rotation
+from ...engine.rules import ConversionError, Rule, linear
+from ...engine.transforms import Ones, SwappedHalves
 from .llama import ATTENTION, LIKE_LLAMA, MLP, SAME_FIELDS, head_size, llama_format
-from .models import Config, Fields
-from .rotations import full_rotation
-from .rules import ConversionError, Rule, linear
-from .transforms import Ones, SwappedHalves
 
 LAYER = "model.layers.{i}"
 NORMS = ("model.embed_norm", f"{LAYER}.self_attn_norm", f"{LAYER}.mlp_norm", "model.norm")

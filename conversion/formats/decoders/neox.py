@@ -3,7 +3,7 @@
 Released files call the head embed_out, transformers' model calls it lm_head.
 """
 
-from .formats import (
+from ...engine.format import (
     DECODER,
     Format,
     carry,
@@ -13,10 +13,10 @@ from .formats import (
     require,
     whole_heads,
 )
+from ...engine.models import Config, Fields
+from ...engine.rules import Rule, linear
+from ..shared_megatron import OURS, branches
 from .llama import ALL_OF_THEM
-from .megatron import OURS, branches
-from .models import Config, Fields
-from .rules import Rule, linear
 from .stablelm import FIELDS as STABLELM_FIELDS
 from .stablelm import refuse_other_head_sizes, with_part_of_heads
 

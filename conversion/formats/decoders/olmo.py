@@ -1,11 +1,11 @@
 """OLMo, Seed-OSS and Arcee: Llama with other norms, other biases or another MLP."""
 
-from .formats import carry, choose, inverted, plain_attention_scale, require
+from ...engine.format import carry, choose, inverted, plain_attention_scale, require
+from ...engine.models import Config, Fields
+from ...engine.rotations import full_rotation
+from ...engine.rules import Rule
+from ...engine.transforms import Ones, Zeros
 from .llama import LIKE_LLAMA, RULES, SAME_FIELDS, head_size, llama_format
-from .models import Config, Fields
-from .rotations import full_rotation
-from .rules import Rule
-from .transforms import Ones, Zeros
 
 NORMS = ("model.layers.{i}.self_attn_norm", "model.layers.{i}.mlp_norm", "model.norm")
 GAINS = {f"{norm}.weight" for norm in NORMS}

@@ -1,18 +1,10 @@
 """OLMo-2 and OLMo-3: norms behind each branch, not before it, and one norm over all heads."""
 
-from .formats import carry, plain_attention_scale, require
-from .llama import (
-    ALL_OF_THEM,
-    ATTENTION,
-    RULES,
-    SAME_FIELDS,
-    head_size,
-    llama_format,
-    windows,
-)
-from .models import Config, Fields
-from .rotations import full_rotation, full_rotations
-from .rules import Rule
+from ...engine.format import carry, plain_attention_scale, require
+from ...engine.models import Config, Fields
+from ...engine.rotations import full_rotation, full_rotations
+from ...engine.rules import Rule
+from .llama import ALL_OF_THEM, ATTENTION, RULES, SAME_FIELDS, head_size, llama_format, windows
 
 LAYER = "model.layers.{i}"
 BEFORE = tuple(f"{LAYER}.{branch}_norm.weight" for branch in ("self_attn", "mlp"))

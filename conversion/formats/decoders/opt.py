@@ -1,6 +1,6 @@
 """OPT and BioGPT: GPT-2's layers, and learned positions that begin at two."""
 
-from .formats import (
+from ...engine.format import (
     BIASES,
     DECODER,
     Format,
@@ -11,10 +11,10 @@ from .formats import (
     require,
     whole_heads,
 )
-from .marian import MODULES
-from .models import Config, Fields
-from .rules import Rule, linear
-from .transforms import DropRows
+from ...engine.models import Config, Fields
+from ...engine.rules import Rule, linear
+from ...engine.transforms import DropRows
+from ..encoder_decoders.marian import MODULES
 
 
 def rules(stack: str, final_norm: str, head: str) -> tuple[Rule, ...]:

@@ -1,9 +1,17 @@
 """Phi-1, Phi-1.5 and Phi-2: attention beside the MLP behind one norm, and biases everywhere."""
 
-from .formats import BIASES, DECODER, Format, carry, inverted, plain_attention_scale, require
+from ...engine.format import (
+    BIASES,
+    DECODER,
+    Format,
+    carry,
+    inverted,
+    plain_attention_scale,
+    require,
+)
+from ...engine.models import Config, Fields
+from ...engine.rules import Rule, linear
 from .llama import ALL_OF_THEM, ATTENTION, IGNORED, MLP, SAME_FIELDS, head_size
-from .models import Config, Fields
-from .rules import Rule, linear
 from .stablelm import part_of_heads, said_twice
 
 LAYER = "model.layers.{i}"

@@ -4,7 +4,11 @@ With the longrope type, generate of theirs reads a text anew when it grows beyon
 length, for other frequencies hold from there. Ours goes on with the cache that it has.
 """
 
-from .formats import carry, plain_attention_scale, require
+from ...engine.format import carry, plain_attention_scale, require
+from ...engine.models import Config, Fields
+from ...engine.rotations import one_rotation
+from ...engine.rules import Rule
+from ...engine.transforms import Split, SplitHeads
 from .llama import (
     ALL_OF_THEM,
     ATTENTION,
@@ -16,10 +20,6 @@ from .llama import (
     require_one_kind_of_layer,
 )
 from .llama import FIXED as FIXED_OF_NAMES
-from .models import Config, Fields
-from .rotations import one_rotation
-from .rules import Rule
-from .transforms import Split, SplitHeads
 
 QUERY_KEY_VALUE = tuple(f"{ATTENTION}.{x}_proj.weight" for x in "qkv")
 GATE_AND_UP = tuple(f"{MLP}.{x}_proj.weight" for x in ("gate", "up"))

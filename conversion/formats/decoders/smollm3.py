@@ -1,9 +1,9 @@
 """SmolLM3: Llama with layers that do not turn, every fourth one as a rule."""
 
-from .formats import carry, plain_attention_scale, require
+from ...engine.format import carry, plain_attention_scale, require
+from ...engine.models import Config, Fields
+from ...engine.rotations import full_rotation
 from .llama import ALL_OF_THEM, SAME_FIELDS, head_size, layer_types_of, llama_format
-from .models import Config, Fields
-from .rotations import full_rotation
 
 FIXED = {**ALL_OF_THEM, "qk_norm": False}
 FIELDS = (*SAME_FIELDS, "attention_bias", "mlp_bias")

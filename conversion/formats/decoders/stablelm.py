@@ -3,11 +3,19 @@
 Attention may stand beside the MLP behind one norm. StableLM-2-12B has a norm for each head besides.
 """
 
-from .formats import DECODER, Format, carry, choose, inverted, plain_attention_scale, require
+from ...engine.format import (
+    DECODER,
+    Format,
+    carry,
+    choose,
+    inverted,
+    plain_attention_scale,
+    require,
+)
+from ...engine.models import Config, Fields
+from ...engine.rules import ConversionError, Rule
 from .llama import ALL_OF_THEM, IGNORED, SAME_FIELDS
 from .llama import RULES as LLAMA_RULES
-from .models import Config, Fields
-from .rules import ConversionError, Rule
 
 LAYER = "model.layers.{i}"
 RULES = (

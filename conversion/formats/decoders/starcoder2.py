@@ -1,10 +1,18 @@
 """StarCoder2: Llama's attention, LayerNorm, and an MLP without a gate."""
 
-from .formats import BIASES, DECODER, Format, carry, inverted, plain_attention_scale, require
+from ...engine.format import (
+    BIASES,
+    DECODER,
+    Format,
+    carry,
+    inverted,
+    plain_attention_scale,
+    require,
+)
+from ...engine.models import Config, Fields
+from ...engine.rotations import full_rotation
+from ...engine.rules import Rule, linear
 from .llama import ATTENTION, IGNORED, MLP, require_one_kind_of_layer
-from .models import Config, Fields
-from .rotations import full_rotation
-from .rules import Rule, linear
 
 LAYER = "model.layers.{i}"
 RULES = (

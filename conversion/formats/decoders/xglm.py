@@ -4,8 +4,7 @@ Its model counts positions from two, whatever the id of padding; fairseq and our
 id. The releases have one there.
 """
 
-from . import opt
-from .formats import (
+from ...engine.format import (
     BIASES,
     DECODER,
     Format,
@@ -15,8 +14,9 @@ from .formats import (
     require,
     whole_heads,
 )
-from .m2m_100 import COMPUTED, FAIRSEQ
-from .models import Config, Fields
+from ...engine.models import Config, Fields
+from ..encoder_decoders.m2m_100 import COMPUTED, FAIRSEQ
+from . import opt
 
 RULES = tuple(
     rule

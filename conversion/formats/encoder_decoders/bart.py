@@ -3,11 +3,11 @@
 PLBart is the same. Without decoder inputs it makes them as mBART does (mbart.py).
 """
 
-from .formats import SEQ2SEQ, Format, require
+from ...engine.format import SEQ2SEQ, Format, require
+from ...engine.models import Config, Fields
+from ...engine.rules import Rule, linear
+from ...engine.transforms import DropRows, FirstOfTwo
 from .marian import LAYERS_AND_HEAD, ZERO_IF_ABSENT, shared_fields_to_ours, shared_fields_to_theirs
-from .models import Config, Fields
-from .rules import Rule, linear
-from .transforms import DropRows, FirstOfTwo
 
 STACKS = ("model.encoder", "model.decoder")
 LAYERS_AND_TABLES = (

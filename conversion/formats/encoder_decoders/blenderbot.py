@@ -1,11 +1,11 @@
 """Blenderbot: learned positions from the first row on, and mBART's order of norms."""
 
+from ...engine.format import SEQ2SEQ, Format
+from ...engine.models import Config, Fields
+from ...engine.rules import Rule
 from .bart import LAYERS_AND_TABLES, STACKS, one_vocabulary_to_ours, one_vocabulary_to_theirs
-from .formats import SEQ2SEQ, Format
 from .marian import ZERO_IF_ABSENT
 from .mbart import LAST_NORMS, NORMS_FIRST
-from .models import Config, Fields
-from .rules import Rule
 
 RULES = (
     *LAYERS_AND_TABLES,

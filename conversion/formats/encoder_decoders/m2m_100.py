@@ -3,11 +3,11 @@
 The language that a text begins with is a matter of generation_config.json, or of each call.
 """
 
+from ...engine.format import SEQ2SEQ, Format
+from ...engine.models import Config, Fields
 from . import bart
 from .bart import LAYERS_AND_TABLES, STACKS, one_vocabulary_to_ours, one_vocabulary_to_theirs
-from .formats import SEQ2SEQ, Format
 from .mbart import LAST_NORMS, NORMS_FIRST
-from .models import Config, Fields
 
 COMPUTED = "sinusoids, computed where they are needed"
 IGNORED = {

@@ -1,9 +1,17 @@
 """Marian, and what it has in common with BART and its kin: the layers, most fields."""
 
-from .formats import SEQ2SEQ, Format, carry, inverted, plain_attention_scale, require, whole_heads
-from .models import Config, Fields
-from .rules import ConversionError, Rule, linear
-from .transforms import Flatten
+from ...engine.format import (
+    SEQ2SEQ,
+    Format,
+    carry,
+    inverted,
+    plain_attention_scale,
+    require,
+    whole_heads,
+)
+from ...engine.models import Config, Fields
+from ...engine.rules import ConversionError, Rule, linear
+from ...engine.transforms import Flatten
 
 # our module → theirs, in a layer
 MODULES = {

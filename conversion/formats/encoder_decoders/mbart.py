@@ -5,12 +5,12 @@ language or the end; ours begins with decoder_start_token_id. The losses are equ
 same token, or where decoder_input_ids are given.
 """
 
+from ...engine.format import SEQ2SEQ, Format
+from ...engine.models import Config, Fields
+from ...engine.rules import linear
 from . import bart
 from .bart import IGNORED, STACKS, one_vocabulary_to_ours, one_vocabulary_to_theirs
-from .formats import SEQ2SEQ, Format
 from .marian import ZERO_IF_ABSENT
-from .models import Config, Fields
-from .rules import linear
 
 NORMS_FIRST = {"norm_position": "pre", "final_norm": True}
 LAST_NORMS = tuple(

@@ -1,12 +1,12 @@
 """PEGASUS: Marian's sinusoids, stored in the file, and mBART's order of norms."""
 
+from ...engine.format import SEQ2SEQ, Format
+from ...engine.models import Config, Fields
+from ...engine.rules import Rule
+from ...engine.transforms import WithSinusoids
 from .bart import LAYERS_AND_TABLES, STACKS, one_vocabulary_to_ours, one_vocabulary_to_theirs
-from .formats import SEQ2SEQ, Format
 from .marian import POSITIONS, ZERO_IF_ABSENT
 from .mbart import NORMS_FIRST
-from .models import Config, Fields
-from .rules import Rule
-from .transforms import WithSinusoids
 
 TABLES = {stack: f"{stack}.embed_positions.weight" for stack in STACKS}
 RULES = (

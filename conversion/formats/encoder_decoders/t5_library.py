@@ -12,10 +12,10 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from .checkpoints import Checkpoint, open_checkpoint
-from .formats import Format
-from .heads import architecture_of
-from .models import Config, Fields, Library
+from ...engine.checkpoints import Checkpoint, open_checkpoint
+from ...engine.format import Format
+from ...engine.heads import architecture_of
+from ...engine.models import Config, Fields, Library
 
 HEAD = "lm_head.weight"
 TABLES = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")

@@ -2,7 +2,11 @@
 
 from functools import partial
 
-from .encoders import (
+from ...engine.format import ENCODER, carry, inverted, require
+from ...engine.heads import FormatWithHeads
+from ...engine.models import Config, Fields
+from ...engine.rules import Rule, linear
+from ..shared_encoders import (
     BERT_FIELDS,
     ENCODERS_ALONE,
     LIKE_BERT,
@@ -16,10 +20,6 @@ from .encoders import (
     transform,
     unread_fields,
 )
-from .formats import ENCODER, carry, inverted, require
-from .heads import FormatWithHeads
-from .models import Config, Fields
-from .rules import Rule, linear
 
 BUFFERS = ("position_ids", "token_type_ids")
 

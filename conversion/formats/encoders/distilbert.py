@@ -1,7 +1,10 @@
 """DistilBERT: BERT without segments, under names of its own."""
 
-from .bert import buffers, embeddings, layers
-from .encoders import (
+from ...engine.format import ENCODER, carry, inverted
+from ...engine.heads import FormatWithHeads
+from ...engine.models import Config, Fields
+from ...engine.rules import linear
+from ..shared_encoders import (
     LIKE_BERT,
     SHARED,
     heads_of,
@@ -11,10 +14,7 @@ from .encoders import (
     transform,
     unread_fields,
 )
-from .formats import ENCODER, carry, inverted
-from .heads import FormatWithHeads
-from .models import Config, Fields
-from .rules import linear
+from .bert import buffers, embeddings, layers
 
 LAYER = {
     "self_attn.q_proj": "attention.q_lin",

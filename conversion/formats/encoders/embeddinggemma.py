@@ -1,13 +1,13 @@
 """EmbeddingGemma: Gemma 3 that sees both sides, alone in its folder; what makes a vector of a text
 stands beside it, as sentence-transformers has it."""
 
-from .encoders import BASE, SHARED, more_ids, unread_fields
-from .formats import ENCODER, carry, inverted, require
-from .gemma import NORMS_AROUND, scalar_of_queries
-from .heads import FormatWithHeads, Head
-from .llama import layer_types_of
-from .models import Config, Fields
-from .rotations import full_rotations
+from ...engine.format import ENCODER, carry, inverted, require
+from ...engine.heads import FormatWithHeads, Head
+from ...engine.models import Config, Fields
+from ...engine.rotations import full_rotations
+from ..decoders.gemma import NORMS_AROUND, scalar_of_queries
+from ..decoders.llama import layer_types_of
+from ..shared_encoders import BASE, SHARED, more_ids, unread_fields
 
 BODY = tuple(rule for rule in NORMS_AROUND if rule.ours != "lm_head.weight")
 # theirs → ours

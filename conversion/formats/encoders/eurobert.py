@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from .encoders import SHARED, TEXTS, heads_of, more_ids, text_classifier, unread_fields
-from .formats import ENCODER, carry, require
-from .heads import FormatWithHeads
-from .llama import IGNORED, RULES
-from .models import Config, Fields
-from .rotations import full_rotation
-from .rules import linear
+from ...engine.format import ENCODER, carry, require
+from ...engine.heads import FormatWithHeads
+from ...engine.models import Config, Fields
+from ...engine.rotations import full_rotation
+from ...engine.rules import linear
+from ..decoders.llama import IGNORED, RULES
+from ..shared_encoders import SHARED, TEXTS, heads_of, more_ids, text_classifier, unread_fields
 
 BODY = tuple(rule for rule in RULES if rule.ours != "lm_head.weight")
 SAME_FIELDS = (

@@ -1,13 +1,13 @@
 """ModernBERT: rotary positions and windows, a pace for each; gated, fused and mostly unbiased."""
 
-from .encoders import CLASSIFIER, SHARED, heads_of, more_ids, transform, unread_fields
-from .formats import ENCODER, carry, inverted, require
-from .heads import FormatWithHeads
-from .llama import layer_types_of
-from .models import Config, Fields
-from .rotations import full_rotations
-from .rules import Rule, linear
-from .transforms import Split
+from ...engine.format import ENCODER, carry, inverted, require
+from ...engine.heads import FormatWithHeads
+from ...engine.models import Config, Fields
+from ...engine.rotations import full_rotations
+from ...engine.rules import Rule, linear
+from ...engine.transforms import Split
+from ..decoders.llama import layer_types_of
+from ..shared_encoders import CLASSIFIER, SHARED, heads_of, more_ids, transform, unread_fields
 
 OURS, THEIRS = "model.layers.{i}", "model.layers.{i}"
 BODY = (

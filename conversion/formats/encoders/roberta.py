@@ -2,8 +2,12 @@
 
 from functools import partial
 
-from .bert import LAYER, buffers, embeddings, layers, pooler, to_ours, to_theirs, types
-from .encoders import (
+from ...engine.format import ENCODER, carry, inverted, require
+from ...engine.heads import FormatWithHeads
+from ...engine.models import Config, Fields
+from ...engine.rules import ConversionError, Rule
+from ...engine.transforms import DropPadding
+from ..shared_encoders import (
     BERT_FIELDS,
     LIKE_BERT,
     heads_of,
@@ -12,11 +16,7 @@ from .encoders import (
     text_classifier,
     unread_fields,
 )
-from .formats import ENCODER, carry, inverted, require
-from .heads import FormatWithHeads
-from .models import Config, Fields
-from .rules import ConversionError, Rule
-from .transforms import DropPadding
+from .bert import LAYER, buffers, embeddings, layers, pooler, to_ours, to_theirs, types
 
 MPNET_LAYER = {
     **LAYER,

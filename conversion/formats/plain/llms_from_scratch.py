@@ -2,15 +2,15 @@
 
 from types import SimpleNamespace
 
-from . import gpt2
-from .checkpoints import Checkpoint
-from .formats import DECODER
-from .llama import ALL_OF_THEM
-from .llama import FIXED as FIXED_OF_NAMES
-from .models import Fields
-from .plain import TOKEN_IDS, Needed, PlainFormat, count, head_size, is_same
-from .references.llms_from_scratch import GPT, Llama
-from .rules import ConversionError, Rule, linear
+from ...engine.checkpoints import Checkpoint
+from ...engine.format import DECODER
+from ...engine.models import Fields
+from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size, is_same
+from ...engine.rules import ConversionError, Rule, linear
+from ...references.llms_from_scratch import GPT, Llama
+from ..decoders import gpt2
+from ..decoders.llama import ALL_OF_THEM
+from ..decoders.llama import FIXED as FIXED_OF_NAMES
 
 OURS, THEIRS = "model.layers.{i}", "trf_blocks.{i}"
 PROJECTIONS = {

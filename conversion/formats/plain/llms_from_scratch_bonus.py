@@ -3,15 +3,15 @@
 from functools import partial
 from types import SimpleNamespace
 
-from .checkpoints import Checkpoint
-from .formats import DECODER
-from .llama import ALL_OF_THEM
-from .llama import FIXED as FIXED_OF_NAMES
+from ...engine.checkpoints import Checkpoint
+from ...engine.format import DECODER
+from ...engine.models import Fields
+from ...engine.plain import TOKEN_IDS, Needed, PlainFormat
+from ...engine.rules import ConversionError, Rule
+from ...references.llms_from_scratch_bonus import Gemma3, Qwen3
+from ..decoders.llama import ALL_OF_THEM
+from ..decoders.llama import FIXED as FIXED_OF_NAMES
 from .llms_from_scratch import IGNORED, PROJECTIONS, shared_fields, shared_sizes
-from .models import Fields
-from .plain import TOKEN_IDS, Needed, PlainFormat
-from .references.llms_from_scratch_bonus import Gemma3, Qwen3
-from .rules import ConversionError, Rule
 
 OURS, QWEN3_BLOCK, GEMMA3_BLOCK = "model.layers.{i}", "trf_blocks.{i}", "blocks.{i}"
 WEIGHTS = {

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 
 import torch
 
-from .checkpoints import Checkpoint, PickledShard, read_json
-from .formats import DECODER
-from .llama import ALL_OF_THEM
-from .llama import FIXED as FIXED_OF_NAMES
-from .models import Fields
-from .plain import TOKEN_IDS, Needed, PlainFormat, count, head_size, is_same
-from .references.meta_llama import MetaLlama
-from .rules import ConversionError, Rule, matches
-from .transforms import RotaryPairs
+from ...engine.checkpoints import Checkpoint, PickledShard, read_json
+from ...engine.format import DECODER
+from ...engine.models import Fields
+from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size, is_same
+from ...engine.rules import ConversionError, Rule, matches
+from ...engine.transforms import RotaryPairs
+from ...references.meta_llama import MetaLlama
+from ..decoders.llama import ALL_OF_THEM
+from ..decoders.llama import FIXED as FIXED_OF_NAMES
 
 OURS, THEIRS = "model.layers.{i}", "layers.{i}"
 QUERIES, KEYS = RotaryPairs("num_attention_heads"), RotaryPairs("num_key_value_heads")

@@ -2,14 +2,14 @@
 
 from types import SimpleNamespace
 
-from .checkpoints import Checkpoint
-from .formats import DECODER, choose
-from .gpt2 import FIXED, IGNORED, OURS, THEIRS
-from .models import Fields
-from .plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
-from .references.nanogpt import NanoGPT
-from .rules import Rule
-from .transforms import Split, Zeros
+from ...engine.checkpoints import Checkpoint
+from ...engine.format import DECODER, choose
+from ...engine.models import Fields
+from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
+from ...engine.rules import Rule
+from ...engine.transforms import Split, Zeros
+from ...references.nanogpt import NanoGPT
+from ..decoders.gpt2 import FIXED, IGNORED, OURS, THEIRS
 
 NORMS = {
     f"{OURS}.self_attn_norm": f"{THEIRS}.ln_1",

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from math import prod
 from types import SimpleNamespace
 
-from .checkpoints import Checkpoint
-from .formats import SEQ2SEQ, choose, plain_attention_scale, require, whole_heads
-from .models import Config, Fields
-from .plain import Needed, PlainFormat, count, head_size, is_same
-from .references.torch_transformer import TorchTransformer
-from .rules import ConversionError, Rule
-from .transforms import Split, Zeros
+from ...engine.checkpoints import Checkpoint
+from ...engine.format import SEQ2SEQ, choose, plain_attention_scale, require, whole_heads
+from ...engine.models import Config, Fields
+from ...engine.plain import Needed, PlainFormat, count, head_size, is_same
+from ...engine.rules import ConversionError, Rule
+from ...engine.transforms import Split, Zeros
+from ...references.torch_transformer import TorchTransformer
 
 # our norm → theirs
 NORMS = {

@@ -2,14 +2,14 @@
 
 from types import SimpleNamespace
 
-from .checkpoints import Checkpoint
-from .formats import DECODER
-from .llama import ALL_OF_THEM
-from .llama import FIXED as FIXED_OF_NAMES
-from .models import Fields
-from .plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
-from .references.tutorial_gpt import TutorialGPT
-from .rules import Rule
+from ...engine.checkpoints import Checkpoint
+from ...engine.format import DECODER
+from ...engine.models import Fields
+from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
+from ...engine.rules import Rule
+from ...references.tutorial_gpt import TutorialGPT
+from ..decoders.llama import ALL_OF_THEM
+from ..decoders.llama import FIXED as FIXED_OF_NAMES
 
 OURS, THEIRS = "model.layers.{i}", "layers.{i}"
 RULES = (

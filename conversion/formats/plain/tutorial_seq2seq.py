@@ -2,13 +2,13 @@
 
 from types import SimpleNamespace
 
-from .checkpoints import Checkpoint
-from .formats import SEQ2SEQ
-from .marian import FIXED
-from .models import Fields
-from .plain import Needed, PlainFormat, count, head_size
-from .references.tutorial_seq2seq import TutorialSeq2Seq
-from .rules import Rule, linear
+from ...engine.checkpoints import Checkpoint
+from ...engine.format import SEQ2SEQ
+from ...engine.models import Fields
+from ...engine.plain import Needed, PlainFormat, count, head_size
+from ...engine.rules import Rule, linear
+from ...references.tutorial_seq2seq import TutorialSeq2Seq
+from ..encoder_decoders.marian import FIXED
 
 # our module → theirs, in a layer
 MODULES = {
