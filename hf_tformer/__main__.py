@@ -25,7 +25,7 @@ COMMANDS = {
     "refresh": Command("hf_tformer.refreshing.command", "renew the code of a folder or repository"),
     "view": Command("hf_tformer.view.command", "show which token looks at which"),
     "plan": Command("hf_tformer.plan.command", "say what a training takes of each device"),
-    "convert": Command("conversion.__main__", "from another format, and back"),
+    "convert": Command("conversion.command", "from another format, and back"),
 }
 
 

@@ -7,7 +7,7 @@ import random
 
 from transformers.activations import ACT2FN
 
-from conversion import registry
+from conversion.engine import registry
 
 FORMATS = {
     "bert": "Bert",

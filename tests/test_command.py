@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import conversion.__main__
+import conversion.command
 from hf_tformer.__main__ import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
@@ -112,5 +112,5 @@ def test_a_conversion_that_fails_names_the_command_that_was_typed(tmp_path, caps
     assert main(["convert", *words]) == 1
     typed = capsys.readouterr().err
     assert typed.startswith("tformer convert: ")
-    assert conversion.__main__.main(words) == 1
+    assert conversion.command.main(words) == 1
     assert capsys.readouterr().err == typed.replace("tformer convert", "tformer-convert")

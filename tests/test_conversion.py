@@ -13,10 +13,10 @@ from converting import CASES, CLASSES, save_ours, save_theirs
 from safetensors.torch import load_file
 
 from conversion import ConversionError, export_checkpoint, import_checkpoint, verify
-from conversion.__main__ import main
-from conversion.checkpoints import open_checkpoint, write_checkpoint
-from conversion.registry import FORMATS
-from conversion.rules import convert, plan
+from conversion.command import main
+from conversion.engine.checkpoints import open_checkpoint, write_checkpoint
+from conversion.engine.registry import FORMATS
+from conversion.engine.rules import convert, plan
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 

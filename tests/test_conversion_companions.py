@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast
 
 from conversion import export_checkpoint, import_checkpoint
-from conversion.__main__ import main
+from conversion.command import main
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 

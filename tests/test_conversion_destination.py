@@ -16,14 +16,14 @@ from converting import CASES, assert_refused, save_theirs
 from huggingface_hub import constants
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-import conversion.checkpoints
-import conversion.convert
-import conversion.destination
-import conversion.models
+import conversion.engine.checkpoints
+import conversion.engine.convert
+import conversion.engine.destination
+import conversion.engine.models
 from conversion import import_checkpoint
-from conversion.__main__ import main
-from conversion.checkpoints import write_checkpoint
-from conversion.destination import appearing
+from conversion.command import main
+from conversion.engine.checkpoints import write_checkpoint
+from conversion.engine.destination import appearing
 
 Usage = namedtuple("Usage", ["total", "used", "free"])
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -39,7 +39,7 @@ def test_too_little_room_is_told_before_anything_is_written(tmp_path, llama, mon
     weights = (llama / "model.safetensors").stat().st_size
     usage = Usage(10**9, 10**9, weights // 2)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    monkeypatch.setattr(conversion.convert, "write_checkpoint", None)  # is not reached
+    monkeypatch.setattr(conversion.engine.convert, "write_checkpoint", None)  # is not reached
     assert_refused(tmp_path, str(tmp_path), "has room for", "but the weights need")
 
 
@@ -70,7 +70,7 @@ def test_half_the_room_is_needed_for_half_the_precision(tmp_path, llama, monkeyp
 
 
 def test_a_disk_that_fills_at_the_second_shard_is_told(tmp_path, llama, monkeypatch):
-    real, written = conversion.checkpoints.save_file, []
+    real, written = conversion.engine.checkpoints.save_file, []
 
     def save_file(tensors, path, **options):
         if written:
@@ -80,8 +80,8 @@ def test_a_disk_that_fills_at_the_second_shard_is_told(tmp_path, llama, monkeypa
         real(tensors, path, **options)
 
     small = partial(write_checkpoint, shard_bytes=20_000)
-    monkeypatch.setattr(conversion.convert, "write_checkpoint", small)
-    monkeypatch.setattr(conversion.checkpoints, "save_file", save_file)
+    monkeypatch.setattr(conversion.engine.convert, "write_checkpoint", small)
+    monkeypatch.setattr(conversion.engine.checkpoints, "save_file", save_file)
     assert_refused(tmp_path, "the disk was full", str(tmp_path / "ours"), "whose weights need")
     assert len(written) == 1
 
@@ -90,7 +90,7 @@ def test_a_disk_that_fills_at_the_configuration_is_told(tmp_path, llama, monkeyp
     def save_description(self, model, folder):
         raise FULL
 
-    monkeypatch.setattr(conversion.models.Library, "save_description", save_description)
+    monkeypatch.setattr(conversion.engine.models.Library, "save_description", save_description)
     deep = tmp_path / "new/folders/ours"
     assert main(["import", str(llama), str(deep)]) == 1
     told = capsys.readouterr().err
@@ -102,9 +102,9 @@ def test_a_disk_that_fills_at_the_configuration_is_told(tmp_path, llama, monkeyp
 def test_what_safetensors_says_of_a_full_disk_is_understood(tmp_path, llama, monkeypatch):
     def save_file(tensors, path, **options):
         words = "Error while serializing: I/O error: No space left on device (os error 28)"
-        raise conversion.checkpoints.SafetensorError(words)
+        raise conversion.engine.checkpoints.SafetensorError(words)
 
-    monkeypatch.setattr(conversion.checkpoints, "save_file", save_file)
+    monkeypatch.setattr(conversion.engine.checkpoints, "save_file", save_file)
     assert_refused(tmp_path, "the disk was full")
 
 
@@ -112,7 +112,7 @@ def test_a_place_that_may_not_be_written_to_is_told(tmp_path, llama, monkeypatch
     def mkdir(path, *args, **options):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-    monkeypatch.setattr(conversion.destination.Path, "mkdir", mkdir)
+    monkeypatch.setattr(conversion.engine.destination.Path, "mkdir", mkdir)
     assert_refused(tmp_path, "could not be written (Permission denied)", str(tmp_path))
 
 
@@ -122,7 +122,7 @@ def test_a_source_that_may_not_be_read_is_not_blamed_on_the_place(tmp_path, llam
     def save_description(self, model, folder):
         raise error
 
-    monkeypatch.setattr(conversion.models.Library, "save_description", save_description)
+    monkeypatch.setattr(conversion.engine.models.Library, "save_description", save_description)
     with pytest.raises(PermissionError) as caught:
         import_checkpoint(llama, tmp_path / "ours")
     assert caught.value is error
@@ -191,12 +191,12 @@ MEASURED = """
 import re, sys
 from functools import partial
 from pathlib import Path
-import conversion.convert
+import conversion.engine.convert
 from conversion import export_checkpoint, import_checkpoint
-from conversion.checkpoints import write_checkpoint
+from conversion.engine.checkpoints import write_checkpoint
 
 shard_bytes, folder = int(sys.argv[1]), Path(sys.argv[2])
-conversion.convert.write_checkpoint = partial(write_checkpoint, shard_bytes=shard_bytes)
+conversion.engine.convert.write_checkpoint = partial(write_checkpoint, shard_bytes=shard_bytes)
 
 def bytes_of(field):
     status = Path("/proc/self/status").read_text()
@@ -244,7 +244,7 @@ def test_the_peak_of_memory_is_one_shard_and_little_more_than_one_tensor(tmp_pat
 
 
 def test_a_fused_tensor_is_built_once():
-    from conversion.transforms import Split
+    from conversion.engine.transforms import Split
 
     parts = tuple(torch.rand(3, 5) for _ in range(3))
     (fused,) = Split(3, transposed=True).inverse(parts, None)
@@ -256,5 +256,5 @@ def test_headers_tell_the_bytes_of_every_type(tmp_path):
     types = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn)
     tensors = {str(dtype): torch.zeros(3, 5).to(dtype) for dtype in types}
     write_checkpoint(tmp_path, iter(tensors.items()))
-    checkpoint = conversion.checkpoints.open_checkpoint(tmp_path)
+    checkpoint = conversion.engine.checkpoints.open_checkpoint(tmp_path)
     assert {n: checkpoint.nbytes(n) for n in tensors} == {n: t.nbytes for n, t in tensors.items()}

@@ -20,7 +20,7 @@ from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositio
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 
 from conversion import export_checkpoint, import_checkpoint
-from conversion.bloom import GELU
+from conversion.formats.decoders.bloom import GELU
 from hf_tformer.model.linear_bias import slopes_of
 from hf_tformer.model.positions import FairseqPositions
 

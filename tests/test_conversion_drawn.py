@@ -9,7 +9,7 @@ import transformers
 from parity import randomise
 
 from conversion import ConversionError, export_checkpoint, import_checkpoint
-from conversion.checkpoints import open_checkpoint
+from conversion.engine.checkpoints import open_checkpoint
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 

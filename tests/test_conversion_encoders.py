@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 
 import hf_tformer
 from conversion import ConversionError, export_checkpoint, import_checkpoint, verify
-from conversion.__main__ import main
-from conversion.registry import FORMATS
+from conversion.command import main
+from conversion.engine.registry import FORMATS
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 

@@ -14,11 +14,11 @@ from safetensors.torch import load_file, save_file
 from test_readme import commands
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
-import conversion.convert
+import conversion.engine.convert
 from conversion import ConversionError, export_checkpoint, import_checkpoint, verify
-from conversion.__main__ import main
-from conversion.registry import FORMATS, detect
-from conversion.transforms import Same
+from conversion.command import main
+from conversion.engine.registry import FORMATS, detect
+from conversion.engine.transforms import Same
 
 SEQ2SEQ = ("tutorial-seq2seq", "attention-is-all-you-need", "torch-transformer")
 
@@ -160,7 +160,7 @@ def test_what_torch_reads_has_a_card_that_says_so_and_is_compared(tmp_path, monk
                 tensor * 1.01 if name.endswith("encoder.layers.0.linear1.weight") else tensor,
             )
 
-    monkeypatch.setattr(conversion.convert, "rounded", spoiled)
+    monkeypatch.setattr(conversion.engine.convert, "rounded", spoiled)
     with pytest.raises(ConversionError, match="the logits differ by"):
         export_checkpoint(tmp_path / "ours", tmp_path / "spoiled", to="torch-transformer")
     assert not (tmp_path / "spoiled").exists()

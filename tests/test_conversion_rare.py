@@ -7,9 +7,9 @@ import pytest
 import test_parity_decoder as decoders
 
 from conversion import ConversionError
-from conversion.formats import DECODER
-from conversion.models import meaning, translate
-from conversion.registry import FORMATS
+from conversion.engine.format import DECODER
+from conversion.engine.models import meaning, translate
+from conversion.engine.registry import FORMATS
 from hf_tformer import TformerDecoderConfig
 from hf_tformer.model.layer_types import layer_type
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from converting import CASES, assert_refused, edit_config, edit_weights, save_ours, save_theirs
 
-import conversion.convert
-import conversion.proof
+import conversion.engine.convert
+import conversion.engine.proof
 from conversion import ConversionError, Rule, export_checkpoint, import_checkpoint
-from conversion.proof import verify
-from conversion.rules import plan
+from conversion.engine.proof import verify
+from conversion.engine.rules import plan
 
 
 @pytest.fixture
@@ -485,12 +485,12 @@ def test_wrong_weights_do_not_pass_the_proof(tmp_path, llama, monkeypatch):
         for name, tensor in tensors:
             yield name, tensor * 1.01 if name.endswith("1.mlp.up_proj.weight") else tensor
 
-    monkeypatch.setattr(conversion.convert, "rounded", spoiled)
+    monkeypatch.setattr(conversion.engine.convert, "rounded", spoiled)
     assert_refused(tmp_path, "the logits differ by")
 
 
 def test_a_failed_proof_leaves_nothing(tmp_path, llama, monkeypatch):
-    monkeypatch.setattr(conversion.proof, "TOLERANCE", -1.0)
+    monkeypatch.setattr(conversion.engine.proof, "TOLERANCE", -1.0)
     assert_refused(tmp_path, "the logits differ by")
 
 

@@ -7,9 +7,9 @@ from converting import assert_refused
 from transformers import CONFIG_MAPPING
 
 from conversion import ConversionError, export_checkpoint, import_checkpoint, verify
-from conversion.__main__ import main
-from conversion.refused import REFUSALS, REFUSED
-from conversion.registry import FORMATS
+from conversion.command import main
+from conversion.engine.refused import REFUSALS, REFUSED
+from conversion.engine.registry import FORMATS
 
 NAMED = [(name, refusal) for refusal in REFUSALS for name in refusal.model_types]
 

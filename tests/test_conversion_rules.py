@@ -1,5 +1,6 @@
 """A layout that its user describes converts in the same language, and is proven likewise."""
 
+import importlib
 import runpy
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import torch
 from test_conversion_plain import assert_same_logits, ours_of
 
 from conversion import ConversionError, import_checkpoint
-from conversion.__main__ import main
+from conversion.command import main
 
 
 def rules_of_the_guide():
@@ -75,3 +76,23 @@ def test_rules_without_a_reference_convert_where_no_proof_is_asked_for(tmp_path,
     done = import_checkpoint(src, tmp_path / "ours", rules=rules, verify=False)
     assert done.difference is None
     assert_same_logits(ours_of(tmp_path / "ours"), model, "mine")
+
+
+OLD_SPELLINGS = {
+    "conversion.formats": ("DECODER", "Format", "carry", "require"),
+    "conversion.llama": ("ALL_OF_THEM", "RULES", "SAME_FIELDS"),
+    "conversion.registry": ("FORMATS",),
+    "conversion.rules": ("Rule", "linear", "ConversionError"),
+    "conversion.transforms": ("Split",),
+}
+
+
+@pytest.mark.parametrize("old", OLD_SPELLINGS)
+def test_modules_that_have_moved_are_found_by_their_old_names_with_a_warning(old):
+    for name in OLD_SPELLINGS[old]:
+        with pytest.warns(FutureWarning, match=f"{old}.{name} has moved") as caught:
+            exec(f"from {old} import {name}", found := {})
+        new = str(caught[0].message).split(" from ")[1]
+        assert found[name] is getattr(importlib.import_module(new), name)
+    with pytest.raises(ImportError, match="cannot import name 'nothing'"):
+        exec(f"from {old} import nothing")

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from test_parity_seq2seq import even_batch, left_padded_source, right_padded_batch, with_own_head
 
 from conversion import ConversionError, export_checkpoint, import_checkpoint
-from conversion.__main__ import main
+from conversion.command import main
 from hf_tformer import TformerSeq2SeqForConditionalGeneration
 
 pytestmark = pytest.mark.usefixtures("warm_python")

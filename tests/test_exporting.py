@@ -11,7 +11,7 @@ from leaves import backend_of
 
 import hf_tformer
 from conversion import ConversionError, export_checkpoint, open_exported
-from conversion.__main__ import main
+from conversion.command import main
 from conversion.runtimes.registry import RUNTIMES
 from conversion.runtimes.runtime import Running, Runtime
 

@@ -13,8 +13,8 @@ import pytest
 import transformers
 from converting import CASES
 
-from conversion.__main__ import main
-from conversion.facts import (
+from conversion.command import main
+from conversion.engine.facts import (
     GROUPS,
     OTHER,
     complaint,
@@ -24,9 +24,9 @@ from conversion.facts import (
     only_with,
     usual_config,
 )
-from conversion.listing import as_page
-from conversion.plain import PlainFormat
-from conversion.registry import FORMATS
+from conversion.engine.listing import as_page
+from conversion.engine.plain import PlainFormat
+from conversion.engine.registry import FORMATS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "FORMATS.md"

@@ -17,7 +17,7 @@ from families import DECODER
 from safetensors.torch import load_file, save_file
 
 from conversion import ConversionError, import_checkpoint
-from conversion.__main__ import main as convert
+from conversion.command import main as convert
 from hf_tformer.__main__ import main as tformer
 from hf_tformer.path_safety import printable
 from hf_tformer.publishing import PublishError, publish
@@ -404,7 +404,7 @@ def reference():
 
 
 def test_ties_as_transformers_4_wrote_them_are_told_how_to_write(tmp_path):
-    from conversion.user_rules import read_rules
+    from conversion.engine.user_rules import read_rules
 
     (tmp_path / "mine.py").write_text(OLD_TIES)
     save_file({"w": torch.ones(5, 4)}, tmp_path / "w.safetensors")

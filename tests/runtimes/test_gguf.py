@@ -9,9 +9,9 @@ from trained_tokenizers import KNOWN, like_bert, like_sentencepiece
 
 import hf_tformer
 from conversion import ConversionError, import_checkpoint
-from conversion.__main__ import main
-from conversion.formats import DECODER
-from conversion.registry import FORMATS
+from conversion.command import main
+from conversion.engine.format import DECODER
+from conversion.engine.registry import FORMATS
 from conversion.runtimes.exporting import export_to_runtime
 from conversion.runtimes.gguf import tensors
 from conversion.runtimes.gguf.architectures import ARCHITECTURES
