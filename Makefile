@@ -28,7 +28,7 @@ demo: .venv/ready ## train, save, open elsewhere and use a model, in minutes
 	rm -rf demo_output
 	$(BIN)/python examples/demo.py --output demo_output
 
-test: .venv/ready ## the quick tests, on the versions in constraints.txt
+test: .venv/ready ## the quick tests, on the versions in constraints/tested.txt
 	$(BIN)/python -m pytest $(QUICK) $(ARGS)
 
 test-slow: .venv/ready ## the tests that need minutes or downloads
@@ -98,8 +98,8 @@ clean: ## remove the environments, the caches and what the demo wrote
 	find . -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp older than its inputs means: set up again. The first input is the constraints file.
-.venv/ready: constraints.txt pyproject.toml
-.venv-floor/ready: constraints-floor.txt pyproject.toml
+.venv/ready: constraints/tested.txt pyproject.toml
+.venv-floor/ready: constraints/floor.txt pyproject.toml
 .venv/ready .venv-floor/ready:
 	@echo "setting up $(@D) (minutes, the first time)"
 	$(PYTHON) -m venv $(@D)
@@ -115,8 +115,8 @@ clean: ## remove the environments, the caches and what the demo wrote
 		--editable '.[dev]' $(NEWEST)
 	@touch $@
 
-# The engines come without their dependencies: constraints-engines.txt says why, and names all of them.
-.venv-engines/ready: constraints-engines.txt pyproject.toml
+# The engines come without their dependencies: constraints/engines.txt says why, and names all of them.
+.venv-engines/ready: constraints/engines.txt pyproject.toml
 	@echo "setting up $(@D) (minutes, the first time)"
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
@@ -126,33 +126,33 @@ clean: ## remove the environments, the caches and what the demo wrote
 	@touch $@
 
 # babel: the tests train a tokenizer of examples/train_translation.py, on dates.
-.venv-runtimes/ready: constraints-runtimes.txt pyproject.toml
+.venv-runtimes/ready: constraints/runtimes.txt pyproject.toml
 	@echo "setting up $(@D) (minutes, the first time)"
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint $< --editable '.[test,runtimes,tools]' babel
 	@touch $@
 
-# Without their dependencies: constraints-quantisers.txt says why.
-.venv-quantisers/ready: constraints.txt constraints-quantisers.txt pyproject.toml
+# Without their dependencies: constraints/quantisers.txt says why.
+.venv-quantisers/ready: constraints/tested.txt constraints/quantisers.txt pyproject.toml
 	@echo "setting up $(@D) (minutes, the first time)"
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint $< --editable '.[test,train]'
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
-		--no-deps --requirement constraints-quantisers.txt
+		--no-deps --requirement constraints/quantisers.txt
 	@touch $@
 
-# Without the project and what it depends on: constraints-docs.txt says why.
-.venv-docs/ready: constraints-docs.txt pyproject.toml
+# Without the project and what it depends on: constraints/docs.txt says why.
+.venv-docs/ready: constraints/docs.txt pyproject.toml
 	@echo "setting up $(@D)"
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--no-deps --requirement $<
 	@touch $@
 
-# inseq comes without its dependencies: constraints-study.txt says why, and names all of them.
-.venv-study/ready: constraints-study.txt pyproject.toml
+# inseq comes without its dependencies: constraints/study.txt says why, and names all of them.
+.venv-study/ready: constraints/study.txt pyproject.toml
 	@echo "setting up $(@D) (minutes, the first time)"
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \

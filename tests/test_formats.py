@@ -30,7 +30,7 @@ from conversion.registry import FORMATS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "FORMATS.md"
-CONSTRAINTS = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+CONSTRAINTS = (ROOT / "constraints/tested.txt").read_text(encoding="utf-8")
 PINNED = re.search(r"^transformers==(\S+)", CONSTRAINTS, re.M)[1]
 OF_TRANSFORMERS = [name for name, form in FORMATS.items() if not isinstance(form, PlainFormat)]
 

@@ -22,17 +22,17 @@ ROOT = Path(__file__).parent.parent
 TARGETS = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
 # Which constraints hold for which of the project's extras: see the Makefile.
 CONSTRAINTS = {
-    "constraints.txt": ("test", "train", "viz", "browser", "dev"),
-    "constraints-floor.txt": ("test", "train", "viz", "browser", "dev"),
-    "constraints-engines.txt": ("test",),
-    "constraints-runtimes.txt": (
+    "constraints/tested.txt": ("test", "train", "viz", "browser", "dev"),
+    "constraints/floor.txt": ("test", "train", "viz", "browser", "dev"),
+    "constraints/engines.txt": ("test",),
+    "constraints/runtimes.txt": (
         *("test", "onnx", "openvino", "executorch", "ctranslate2", "gguf", "runtimes", "tools"),
     ),
-    "constraints-docs.txt": ("docs",),
-    "constraints-study.txt": ("test", "study"),
+    "constraints/docs.txt": ("docs",),
+    "constraints/study.txt": ("test", "study"),
 }
-WITHOUT_THE_PROJECT = ("constraints-docs.txt",)
-ADDED = ("constraints-quantisers.txt",)  # to those of constraints.txt
+WITHOUT_THE_PROJECT = ("constraints/docs.txt",)
+ADDED = ("constraints/quantisers.txt",)  # to those of constraints/tested.txt
 
 
 def project():
@@ -69,7 +69,7 @@ def test_constraints_pin_everything_that_the_project_asks_for_in_its_range(name)
 
 
 def test_the_floor_is_the_lowest_that_is_promised():
-    pinned = pins("constraints-floor.txt")
+    pinned = pins("constraints/floor.txt")
     for requirement in requirements(()):
         for bound in requirement.specifier:
             if bound.operator == ">=":
@@ -191,7 +191,7 @@ sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Hiding
 
 
 def test_the_tests_of_the_engines_import_only_what_their_environment_has(tmp_path):
-    there = {*pins("constraints-engines.txt"), "hf-tformer", "pip"}
+    there = {*pins("constraints/engines.txt"), "hf-tformer", "pip"}
     absent = {
         module
         for module, distributions in packages_distributions().items()

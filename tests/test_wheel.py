@@ -1,6 +1,6 @@
 """The wheel is what users get: built, installed into a fresh environment, and used from there.
 
-The environment is made once and away from the checkout, with the versions in constraints.txt;
+It is installed once, away from the checkout, with the versions in constraints/tested.txt;
 nothing of the checkout can be imported in it.
 """
 
@@ -64,7 +64,7 @@ def fresh(place, wheel):
     """The folder of the commands of an environment that has the wheel and no extra."""
     venv.create(place / "environment", with_pip=True)
     commands = place / "environment" / ("Scripts" if os.name == "nt" else "bin")
-    constraint = ("--constraint", ROOT / "constraints.txt")
+    constraint = ("--constraint", ROOT / "constraints/tested.txt")
     words = ("-m", "pip", "install", "--quiet", *constraint, wheel)
     run(commands / "python", *words, cwd=place)
     return commands
