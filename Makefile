@@ -56,7 +56,7 @@ test-quantisers: .venv-quantisers/ready ## our models quantised by torchao, bits
 test-study: .venv-study/ready ## the tests that need bertviz, captum, inseq, nnsight and TransformerLens
 	.venv-study/bin/python -m pytest -n 0 -m study tests/study tests/runtimes/test_page.py $(ARGS)
 
-exports: .venv-runtimes/ready ## what each runtime is proven to serve, into EXPORTS.md (half an hour)
+exports: .venv-runtimes/ready ## what each runtime is proven to serve, into docs/EXPORTS.md (half an hour)
 	.venv-runtimes/bin/python -m pytest -n 0 -m runtime tests/runtimes/test_table.py --write-exports $(ARGS)
 
 test-browser: .venv/ready ## the attention page in chromium (apt-get install chromium)

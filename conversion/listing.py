@@ -1,4 +1,4 @@
-"""The formats as lines, as blocks, as JSON, and as the page FORMATS.md."""
+"""The formats as lines, as blocks, as JSON, and as the page docs/FORMATS.md."""
 
 import json
 import textwrap
@@ -18,7 +18,7 @@ INTRODUCTION = (
     "field. `asks` shows by an example what has to be said where a file does not say it, "
     "`assumes` what is taken where nobody does. What matters in training alone, such as dropout, "
     "is carried over where both sides have a name for it.\n\n"
-    "This page is written by `python -m conversion formats --markdown > FORMATS.md`."
+    "This page is written by `python -m conversion formats --markdown > docs/FORMATS.md`."
 )
 PROOFS = {
     "decoders": (
@@ -41,7 +41,7 @@ PROOFS = {
     PROGRAMS: (
         "Proven for each: an import has the logits of a reference that is written from the layout "
         "(`conversion/references/`, `tests/test_conversion_plain.py`). Any other layout is "
-        "described by `--rules FILE` ([Contributing](CONTRIBUTING.md))."
+        "described by `--rules FILE` ([Contributing](../CONTRIBUTING.md))."
     ),
 }
 TABLE = ("| name | models | ways | read by | what to know |", "|---|---|---|---|---|")

@@ -29,7 +29,7 @@ from conversion.plain import PlainFormat
 from conversion.registry import FORMATS
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "FORMATS.md"
+PAGE = ROOT / "docs" / "FORMATS.md"
 CONSTRAINTS = (ROOT / "constraints/tested.txt").read_text(encoding="utf-8")
 PINNED = re.search(r"^transformers==(\S+)", CONSTRAINTS, re.M)[1]
 OF_TRANSFORMERS = [name for name, form in FORMATS.items() if not isinstance(form, PlainFormat)]
@@ -145,7 +145,7 @@ def test_fields_that_convert_with_one_value_alone_are_found():
 @pytest.mark.skipif(transformers.__version__ != PINNED, reason="written with another transformers")
 def test_the_page_says_what_the_registry_knows():
     assert PAGE.read_text(encoding="utf-8") == as_page(list(FORMATS.values())) + "\n", (
-        "FORMATS.md is out of date: run python -m conversion formats --markdown > FORMATS.md"
+        "out of date: run python -m conversion formats --markdown > docs/FORMATS.md"
     )
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("warm_python")
 PAGES = ("README.md", "README.zh-CN.md")
 README = ROOT / PAGES[0]
 PROGRAMS = [block.text for block in blocks(README) if block.kind == "python"]
-WRITTEN = [ROOT / name for name in (*PAGES, "CONTRIBUTING.md", "SECURITY.md", "FORMATS.md")]
+WRITTEN = [ROOT / name for name in (*PAGES, "CONTRIBUTING.md", "SECURITY.md", "docs/FORMATS.md")]
 TRANSLATED = [*chapters("en"), *chapters("zh")]
 
 
@@ -95,11 +95,12 @@ def test_the_commands_of_the_pages_are_targets_of_the_makefile():
 @pytest.mark.parametrize("page", [*WRITTEN, *TRANSLATED], ids=name_of)
 def test_every_path_that_a_page_names_exists(page):
     text = page.read_text(encoding="utf-8")
-    named = set(re.findall(r"`((?:tests|tools|hf_tformer|examples)/[\w./]+)`", text))
+    named = re.findall(r"`((?:tests|tools|hf_tformer|examples)/[\w./]+)`", text)
+    places = {ROOT / path for path in named}
     if page in WRITTEN:  # the links of the book are tried in test_book.py
-        named |= set(re.findall(r"\]\(([\w./-]+)\)", text))
-        assert named
-    assert not [path for path in named if not (ROOT / path).exists()]
+        places |= {page.parent / path for path in re.findall(r"\]\(([\w./-]+)\)", text)}
+        assert places
+    assert not [place for place in places if not place.exists()]
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

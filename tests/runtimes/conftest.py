@@ -1,4 +1,4 @@
-"""`make exports` writes EXPORTS.md from what tests/runtimes/test_table.py finds."""
+"""`make exports` writes docs/EXPORTS.md from what tests/runtimes/test_table.py finds."""
 
 from pathlib import Path
 
@@ -6,11 +6,11 @@ import pytest
 import torch
 from families import DECODER
 
-PAGE = Path(__file__).parents[2] / "EXPORTS.md"
+PAGE = Path(__file__).parents[2] / "docs" / "EXPORTS.md"
 
 
 def pytest_addoption(parser):
-    parser.addoption("--write-exports", action="store_true", help="write EXPORTS.md")
+    parser.addoption("--write-exports", action="store_true", help="write docs/EXPORTS.md")
 
 
 @pytest.fixture(scope="session")

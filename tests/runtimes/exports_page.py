@@ -1,4 +1,4 @@
-"""EXPORTS.md: for each runtime and family what was proven, how large it is, how long it took."""
+"""docs/EXPORTS.md: what was proven for each runtime and family, its size and its time."""
 
 import platform
 from importlib.metadata import version

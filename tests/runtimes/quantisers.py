@@ -1,6 +1,6 @@
 """What others' packages make of our models on a CPU: a row for each way to quantise.
 
-`table()` is the section of USE_ELSEWHERE.md; test_quantisers.py holds every row.
+`table()` is the section of docs/USE_ELSEWHERE.md; test_quantisers.py holds every row.
 """
 
 from collections.abc import Callable

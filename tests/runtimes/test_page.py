@@ -1,6 +1,6 @@
-"""USE_ELSEWHERE.md is true: every block of a section runs, one after the other, where its tool is
-installed. The verbs test-runtimes, test-engines and test-study have different tools; each skips the
-rest.
+"""docs/USE_ELSEWHERE.md is true: the blocks of a section run in turn where its tool is installed.
+
+The verbs test-runtimes, test-engines and test-study have different tools; each skips the rest.
 """
 
 import re
@@ -16,7 +16,7 @@ from test_readme import without_words
 pytestmark = [pytest.mark.engine, pytest.mark.runtime, pytest.mark.study]
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("USE_ELSEWHERE.md", "USE_ELSEWHERE.zh-CN.md")
+PAGES = ("docs/USE_ELSEWHERE.md", "docs/USE_ELSEWHERE.zh-CN.md")
 PART = re.compile(r"^(?:### (?P<title>.+?)\n|```(?P<kind>\w*)\n(?P<code>.*?)^```)", re.M | re.S)
 # What a section imports, and on what model it runs where ours needs other sizes.
 NEEDS = {

@@ -1,6 +1,6 @@
 """Every runtime beside every family: proven, or refused in a sentence.
 
-`make exports` keeps the rows in EXPORTS.md.
+`make exports` keeps the rows in docs/EXPORTS.md.
 """
 
 import json
