@@ -41,9 +41,9 @@ test-newest: .venv-newest/ready ## the quick tests, on the newest transformers a
 	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade $(NEWEST)
 	.venv-newest/bin/python -m pytest $(QUICK) $(ARGS)
 
-# These files alone: the other tests import what the environment of the engines does not have.
+# These rooms alone: the other tests import what the environment of the engines does not have.
 test-engines: .venv-engines/ready ## the tests that need ctranslate2, vLLM and sentence-transformers
-	.venv-engines/bin/python -m pytest -n 0 -m engine tests/test_engines.py tests/test_servers.py tests/runtimes/test_page.py $(ARGS)
+	.venv-engines/bin/python -m pytest -n 0 -m engine tests/engines tests/runtimes/test_page.py $(ARGS)
 
 # As one process: each runtime takes all cores for itself.
 test-runtimes: .venv-runtimes/ready ## the tests that need the runtimes that we export to
@@ -60,23 +60,23 @@ exports: .venv-runtimes/ready ## what each runtime is proven to serve, into docs
 	.venv-runtimes/bin/python -m pytest -n 0 -m runtime tests/runtimes/test_table.py --write-exports $(ARGS)
 
 test-browser: .venv/ready ## the attention page in chromium (apt-get install chromium)
-	$(BIN)/python -m pytest -n 0 -m browser tests/test_browser.py $(ARGS)
+	$(BIN)/python -m pytest -n 0 -m browser tests/view/test_browser.py $(ARGS)
 
 page: ## the script of the attention page, from its sources (needs npm)
 	cd hf_tformer/view/page && npm ci --silent && npm run build && npm test
 
 test-wheel: .venv/ready ## build the wheel, install it elsewhere, and run every command from there
-	$(BIN)/python -m pytest -n 0 -m wheel tests/test_wheel.py $(ARGS)
+	$(BIN)/python -m pytest -n 0 -m wheel tests/project/test_wheel.py $(ARGS)
 
 # The tests of the book first: what runs and what both languages have, before it becomes a site.
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: .venv/ready .venv-docs/ready ## the book as a site that opens from a disk, into site/
-	$(BIN)/python -m pytest -n $(WORKERS) tests/test_book.py
+	$(BIN)/python -m pytest -n $(WORKERS) tests/docs/test_book.py
 	rm -rf site
 	.venv-docs/bin/mkdocs build --quiet --config-file docs/mkdocs/en.yml
 	.venv-docs/bin/mkdocs build --quiet --config-file docs/mkdocs/zh.yml
 	cp docs/mkdocs/index.html site/
-	$(BIN)/python -m pytest -n 0 -m docs tests/test_docs.py $(ARGS)
+	$(BIN)/python -m pytest -n 0 -m docs tests/docs/test_docs.py $(ARGS)
 
 fuzz: .venv/ready ## random models on random batches: MINUTES=10 or CASES=10000, SEED=1
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(FUZZ)

@@ -8,11 +8,11 @@ import subprocess
 import sys
 
 import pytest
-from elsewhere import trained_tokenizer
-from exports_page import Row
-from families import DECODER, ENCODER, SEQ2SEQ
 
 from conversion.runtimes.registry import RUNTIMES
+from support.elsewhere import trained_tokenizer
+from support.exports_page import Row
+from support.families import DECODER, ENCODER, SEQ2SEQ
 
 pytestmark = pytest.mark.runtime
 
