@@ -94,7 +94,9 @@ format: .venv/ready ## let ruff mend what it can
 	$(BIN)/ruff format
 
 clean: ## remove the environments, the caches and what the demo wrote
-	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes .venv-quantisers .venv-docs .venv-study site build dist *.egg-info hf_tformer/view/page/node_modules .pytest_cache .ruff_cache demo_output
+	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes .venv-quantisers .venv-docs .venv-study
+	rm -rf .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage
+	rm -rf site build dist *.egg-info hf_tformer/view/page/node_modules demo_output
 	find . -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp older than its inputs means: set up again. The first input is the constraints file.

@@ -108,6 +108,19 @@ def test_a_verb_names_files_and_modules_that_a_clone_has(target, clone):
         assert not [word for word in named if not (clone / word).exists()], words
 
 
+def test_clean_removes_what_git_ignores(tmp_path):
+    """The first part of .gitignore lists what `make` and Python leave behind."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    listed = (ROOT / ".gitignore").read_text(encoding="utf-8").split("\n\n")[0].splitlines()[1:]
+    assert ".hypothesis/" in listed
+    places = [tmp_path / name.strip("/").replace("*", "any") for name in listed]
+    for place in places:
+        place.mkdir(parents=True)
+    run = subprocess.run(["make", "clean"], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert not [place for place in places if place.exists()]
+
+
 def pytest_arguments(target):
     """What a verb gives to pytest, but for the number of processes."""
     lines = [line for line in dry_run(target, ROOT) if "pytest" in line]
