@@ -76,6 +76,8 @@ def check_new(config: TformerConfig, rope_parameters: object, kwargs: dict) -> N
 
 def check_values(config: TformerConfig) -> None:
     """Check each field for itself, before those that belong together are compared."""
+    if config.is_encoder_decoder != type(config).is_encoder_decoder:
+        raise wrong("is_encoder_decoder", config.is_encoder_decoder, "leave it unset")
     check_types(config, vars(config))
     check_sizes({name: getattr(config, name, None) for name in LARGEST})
     for name, limits in NUMBERS.items():
@@ -95,8 +97,6 @@ def check_together(config: TformerConfig) -> None:
         )
     for name in TOKEN_IDS:
         check_token_ids(name, getattr(config, name, None), config.vocab_size)
-    if config.is_encoder_decoder != type(config).is_encoder_decoder:
-        raise wrong("is_encoder_decoder", config.is_encoder_decoder, "leave it unset")
 
 
 def check_sizes(sizes: dict) -> None:
@@ -126,7 +126,7 @@ def check_rope(rope: dict) -> None:
         if name in rope:
             check_number(f"rope_parameters[{name!r}]", rope[name], *limits)
     for name in ("short_factor", "long_factor"):
-        for factor in rope.get(name, []):
+        for factor in rope[name] if isinstance(rope.get(name), list) else []:
             check_number(f"rope_parameters[{name!r}]", factor, 1e-6, 1e6)
     low, high = rope.get("low_freq_factor", 0), rope.get("high_freq_factor", 1e7)
     if low >= high:
@@ -239,7 +239,7 @@ def install() -> None:
         return read(cls, config_dict, **kwargs)
 
     @functools.wraps(derive)
-    def __post_init__(
+    def checked_post_init(
         config: TformerConfig, rope_parameters: dict | None = None, **kwargs: object
     ) -> None:
         check_new(config, rope_parameters, kwargs)
@@ -252,7 +252,7 @@ def install() -> None:
         check_together(config)
 
     TformerConfig.from_dict = classmethod(from_dict)
-    TformerConfig.__post_init__ = __post_init__
+    TformerConfig.__post_init__ = checked_post_init
     TformerConfig.validate_architecture = validate_architecture
 
 

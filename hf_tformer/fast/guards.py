@@ -4,7 +4,7 @@ All functions here are pure: they look and answer. Whatever they do not know is 
 and then transformers' and the modules' own way is taken.
 """
 
-from operator import itemgetter
+from functools import partial
 
 import torch
 from torch import nn
@@ -179,7 +179,7 @@ def is_known_layer(layer) -> bool:
     if any(getattr(layer, name, unchanged) is not unchanged for name in outputs):
         return False
     rotation = getattr(layer, "own_rotation", unchanged)
-    if rotation is not unchanged and type(rotation) is not itemgetter:
+    if rotation is not unchanged and type(rotation) is not partial:
         return False
     parts = (part for name, part in layer.named_modules() if name and not name.endswith(".act_fn"))
     return all(map(is_known, parts)) and is_plain(layer.mlp.act_fn)

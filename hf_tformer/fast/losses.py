@@ -185,7 +185,7 @@ def as_stored(gradients: list[Tensor], tensors: tuple) -> list[Tensor]:
 
 
 def chunks(labels: Tensor, ignore_index: int) -> Iterable[Tensor | slice]:
-    """Choose the tokens of each chunk, on a CPU without ignored ones: elsewhere asking would wait."""
+    """Choose the tokens of each chunk; ignored ones are left out where asking costs no wait."""
     if labels.device.type == "cpu" and not (counted := labels != ignore_index).all():
         return counted.nonzero().flatten().split(losses.CHUNK_TOKENS)
     return [

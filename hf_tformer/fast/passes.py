@@ -212,7 +212,7 @@ def run_next_tokens(
 def run_whole_texts(
     stack, hidden_states, attention_mask, packed_position_ids, position_embeddings, cache=None
 ):
-    """The last hidden states of [batch, length, hidden], or None where modules have to be called."""
+    """Return the last hidden states [batch, length, hidden], or None where modules are needed."""
     shape = hidden_states.shape[:2]
     if not guards.may_skip_modules(stack, hidden_states):
         return None

@@ -33,7 +33,7 @@ def eager_attention(
     softcap: float | None = None,
     **kwargs: object,
 ) -> tuple[Tensor, Tensor]:
-    """softmax(query keyᵀ · scaling + mask) value, written out: the backend that returns its weights.
+    """softmax(query keyᵀ · scaling + mask) value: the backend that returns its weights.
 
     Query heads that share a key are stacked along the query dimension, so keys and values are never
     copied.

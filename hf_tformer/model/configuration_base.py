@@ -110,7 +110,7 @@ class TformerConfig(PreTrainedConfig):
             raise wrong("layer_types", layer_types, "remove it, all layers here are alike")
 
     def ropes_in_use(self, rope: dict) -> dict:
-        """Copy the rotary parameters: the base class fills them in, and the caller may reuse them."""
+        """Copy the rotary parameters, which the base class fills in."""
         return dict(rope)
 
     def ropes(self) -> list[dict]:

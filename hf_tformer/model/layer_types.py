@@ -5,7 +5,7 @@ Each type may rotate queries and keys with frequencies of its own.
 """
 
 from collections.abc import Callable
-from operator import itemgetter
+from functools import partial
 
 from transformers.configuration_utils import PreTrainedConfig, strict
 
@@ -99,8 +99,13 @@ def no_rotation(position_embeddings: object) -> None:
     return None
 
 
+def rotation_of_type(layer_type: str, position_embeddings: dict[str, object]) -> object:
+    """Take out what rotates the layers of one type."""
+    return position_embeddings[layer_type]
+
+
 def layer_rotation(config: PreTrainedConfig, layer_idx: int) -> Callable:
-    """Return the function that takes a layer's (cos, sin) out of the result of positions.build_rotary().
+    """Return the function that picks a layer's (cos, sin) from the result of its rotary module.
 
     Reads from config: no_rope_layers (where the family has it), rope_parameters, layer_types.
     """
@@ -110,5 +115,5 @@ def layer_rotation(config: PreTrainedConfig, layer_idx: int) -> Callable:
         return no_rotation
     # CODEPATH: as in build_rotary
     if is_by_layer_type(getattr(config, "rope_parameters", None)):
-        return itemgetter(layer_type(config, layer_idx))
+        return partial(rotation_of_type, layer_type(config, layer_idx))
     return unchanged

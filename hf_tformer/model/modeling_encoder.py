@@ -70,7 +70,7 @@ class TformerEncoderLayer(Layer):
 
 
 class WindowMask:
-    """The fields that transformers' window mask reads; it attends to one token more on each side."""
+    """The fields that transformers' window mask reads; it includes one token more on each side."""
 
     def __init__(self, config: PreTrainedConfig):
         self._attn_implementation = config._attn_implementation
@@ -227,7 +227,7 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
 
 
 class Head(TformerEncoderPreTrainedModel):
-    """Base class of the heads: the model, the layers that a subclass builds, and their arguments."""
+    """Base class of the heads: the model, and the layers that a subclass builds."""
 
     def __init__(self, config: TformerEncoderConfig):
         super().__init__(config)

@@ -123,7 +123,7 @@ class SinusoidalPositions(nn.Module):
 
 
 class FairseqPositions(SinusoidalPositions):
-    """Fairseq's sinusoids: counted from pad_token_id + 1, with 1 / 10000 as the lowest frequency."""
+    """Fairseq's sinusoids: counted from pad_token_id + 1; the lowest frequency is 1 / 10000."""
 
     def __init__(self, hidden_size: int, pad_token_id: int):
         super().__init__(hidden_size, "halves")
