@@ -35,7 +35,7 @@ def encoder_patches(modeling) -> list[tuple[type, str, Callable]]:
     """(class, method, function) for the encoder-only family."""
     guards.trust(modeling.TformerEncoderLayer)
     stack = modeling.TformerEncoderModel
-    return [(stack, "run_layers", quick_or_plain(run_whole_texts, stack.run_layers))]
+    return [(stack, "run_layers", quick_or_plain(run_encoded, stack.run_layers))]
 
 
 def seq2seq_patches(modeling) -> list[tuple[type, str, Callable]]:
@@ -98,6 +98,11 @@ def run_text(stack, hidden_states, attention_mask, packed_ids, position_embeddin
         tensors = hidden_states, attention_mask, packed_ids, position_embeddings
         last = run_whole_texts(stack, *tensors, cache)
     return last
+
+
+def run_encoded(stack, hidden_states, attention_mask, packed_ids, position_embeddings):
+    """Of the encoder-only family."""
+    return run_whole_texts(stack, hidden_states, attention_mask, packed_ids, position_embeddings)
 
 
 def run_source(stack, hidden_states, attention_mask, position_embeddings):
