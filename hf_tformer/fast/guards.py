@@ -318,17 +318,18 @@ def may_write_texts(model, generation_config, model_kwargs: dict) -> bool:
         and given.issubset(UNDERSTOOD)
         and reads_what_it_knows(model)
         and may_skip_modules(model, model.lm_head.weight)
-        and may_be_continued(model_kwargs)
+        and may_be_continued(model.get_decoder(), model_kwargs)
     )
 
 
-def may_be_continued(model_kwargs: dict) -> bool:
+def may_be_continued(stack, model_kwargs: dict) -> bool:
     """Whether the cache grows plainly, and no prompt of a decoder ends in padding."""
     cache = model_kwargs.get("past_key_values")
     mask = model_kwargs.get(
         "decoder_attention_mask" if isinstance(cache, EncoderDecoderCache) else "attention_mask"
     )
-    return grows_plainly(own_part(cache)) and (mask is None or bool(mask[:, -1].all()))
+    ends_in_token = mask is None or bool(mask[:, -1].all())
+    return ends_in_token and grows_plainly(own_part(cache)) and slides_as(stack, own_part(cache))
 
 
 def reads_what_it_knows(model) -> bool:

@@ -244,6 +244,16 @@ def test_steps_of_our_own_write_what_transformers_loop_writes(family, text, leng
     assert none == 0
 
 
+def test_a_cache_that_keeps_all_does_not_widen_the_windows():
+    """A cache made without the configuration drops nothing: then only masks keep the windows."""
+    model = DECODER.build(sliding_window=4)
+    inputs = left_padded([9, 7])
+    ours, taken = written(model, **inputs, past_key_values=DynamicCache())
+    theirs, _ = written(model, plain=True, **inputs, past_key_values=DynamicCache())
+    assert ours.tolist() == theirs.tolist()
+    assert taken == 0
+
+
 BEGINNINGS = {
     "as it is": lambda config: {},
     "each its own": lambda config: {"decoder_input_ids": torch.tensor([[1], [5], [9]])},
