@@ -53,6 +53,7 @@ TYPES = {
     **dict.fromkeys(("transformers_version", "transformers_weights", "problem_type"), str),
     **{"architectures": list, "chunk_size_feed_forward": int, "is_encoder_decoder": bool},
 }
+PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 ATTENTION = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
 # Fields that transformers reads of other models: parts, other masks, other caches, mixed layers.
 FOREIGN = ("text_config", "text_encoder", "decoder", "generator", "fusion_config", "num_mtp_layers")
@@ -84,7 +85,7 @@ def check_values(config: TformerConfig) -> None:
         if not isinstance(getattr(config, name, None), (bool, type(None))):
             check_number(name, getattr(config, name), *limits)
     for rope in config.ropes():
-        check_rope(rope)
+        check_rope(config, rope)
 
 
 def check_together(config: TformerConfig) -> None:
@@ -119,14 +120,18 @@ def check_token_ids(name: str, value: object, vocab_size: int) -> None:
             raise wrong(name, value, f"{remedy}, as vocab_size is {vocab_size}")
 
 
-def check_rope(rope: dict) -> None:
+def check_rope(config: TformerConfig, rope: dict) -> None:
     if nested := [name for name, value in rope.items() if isinstance(value, dict)]:
         raise ValueError(f"rope_parameters holds {nested}: give one flat dict for every layer")
     for name, limits in ROPE_NUMBERS.items():
         if name in rope:
             check_number(f"rope_parameters[{name!r}]", rope[name], *limits)
-    for name in ("short_factor", "long_factor"):
-        for factor in rope[name] if isinstance(rope.get(name), list) else []:
+    size = int(config.head_dim * rope.get("partial_rotary_factor", 1.0))
+    for name in [name for name in ("short_factor", "long_factor") if name in rope]:
+        if not isinstance(rope[name], list) or len(rope[name]) != size // 2:
+            remedy = f"give a list of one number for each of {size // 2} pairs"
+            raise wrong(f"rope_parameters[{name!r}]", rope[name], remedy)
+        for factor in rope[name]:
             check_number(f"rope_parameters[{name!r}]", factor, 1e-6, 1e6)
     low, high = rope.get("low_freq_factor", 0), rope.get("high_freq_factor", 1e7)
     if low >= high:
@@ -145,6 +150,8 @@ def check_types(config: TformerConfig, values: dict) -> None:
     for name in ("dtype", "torch_dtype"):
         if values.get(name) not in (None, *DTYPES, *(getattr(torch, name) for name in DTYPES)):
             raise wrong(name, values[name], f"choose one of {', '.join(DTYPES)}")
+    if values.get("problem_type") not in (None, *PROBLEM_TYPES):
+        raise wrong("problem_type", values["problem_type"], f"choose one of {PROBLEM_TYPES}")
     if config.return_dict is None:
         raise wrong("return_dict", None, "choose True or False")
     quantized = values.get("quantization_config")

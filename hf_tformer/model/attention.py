@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
-"""Self-attention: the projections, the rotation, and every attention backend of transformers.
+"""Self-attention, by every backend that transformers knows and one of our own.
 
     query       [batch, heads, query, head_dim]
     key, value  [batch, kv_heads, key, head_dim or value_head_dim]
@@ -12,13 +12,11 @@ the backend. `position_embeddings` is the pair (cos, sin) to rotate by, or None.
 
 import torch
 from torch import Tensor, nn
-from transformers.cache_utils import Cache
-from transformers.configuration_utils import PreTrainedConfig
+from transformers import Cache, PreTrainedConfig
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.generic import is_flash_attention_requested
 
 from .norms import build_head_norm
-from .positions import is_padding_mask
 
 
 def eager_attention(
@@ -106,10 +104,8 @@ class Attention(nn.Module):
         sliding_window: int | None = None,
     ):
         super().__init__()
-        self.config = config
-        self.layer_idx = layer_idx
-        self.is_causal = is_causal
-        self.sliding_window = sliding_window
+        self.config, self.layer_idx = config, layer_idx
+        self.is_causal, self.sliding_window = is_causal, sliding_window
         self.head_dim = config.head_dim
         self.value_head_dim = getattr(config, "value_head_dim", config.head_dim)
         self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
@@ -197,26 +193,3 @@ class SelfAttention(Attention):
             **kwargs,
         )
         return self.project_output(output, hidden_states.shape[:-1]), weights
-
-
-def mask_unwritten_keys(
-    config: PreTrainedConfig,
-    attention_mask: Tensor | dict | None,
-    inputs_embeds: Tensor,
-    past_key_values: Cache | None,
-) -> Tensor | dict | None:
-    """End a padding mask where a static cache has been written, for flash attention.
-
-    That backend reads every key it is handed, and such a cache hands over all it has room for.
-    """
-    is_static = past_key_values is not None and past_key_values.is_compileable
-    is_finished = attention_mask is not None and not is_padding_mask(attention_mask)
-    if not is_static or is_finished or not is_flash_attention_requested(config):
-        return attention_mask
-    if torch.compiler.is_compiling():  # asking the device for a length would break the graph
-        return attention_mask
-    batch, length = inputs_embeds.shape[:2]
-    written = int(past_key_values.get_seq_length()) + length
-    if attention_mask is None:
-        return torch.ones(batch, written, dtype=torch.long, device=inputs_embeds.device)
-    return attention_mask[:, :written]

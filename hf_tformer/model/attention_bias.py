@@ -9,11 +9,9 @@ import math
 
 import torch
 from torch import Tensor, nn
-from transformers.cache_utils import Cache
-from transformers.configuration_utils import PreTrainedConfig
+from transformers import Cache, PreTrainedConfig
 
-# The other backends would drop the bias silently.
-BACKENDS = ("eager", "sdpa", "flex_attention")
+BACKENDS = ("eager", "sdpa", "flex_attention")  # the others would drop the bias silently
 BUCKETS, FAR = 32, 128  # of every released model with relative biases
 
 
@@ -22,18 +20,14 @@ class NoBias(nn.Module):
 
     def __init__(self, config: PreTrainedConfig, layers: int, is_causal: bool):
         super().__init__()
-        self.config = config
-        self.layers = layers
-        self.is_causal = is_causal
+        self.config, self.layers, self.is_causal = config, layers, is_causal
 
-    def forward(
-        self, hidden_states: Tensor, past_key_values: Cache | None = None
-    ) -> list[Tensor | None]:
+    def forward(self, hidden_states: Tensor, past_key_values: Cache | None = None) -> list:
         return [None] * self.layers
 
 
 class AttentionBias(NoBias):
-    """Base class: computes the distances, and refuses backends that cannot add a bias."""
+    """Base class of the biases: computes distances, refuses backends that cannot add."""
 
     def __init__(self, config: PreTrainedConfig, layers: int, is_causal: bool):
         super().__init__(config, layers, is_causal)
@@ -47,18 +41,12 @@ class AttentionBias(NoBias):
                 f"load with attn_implementation={' or '.join(map(repr, BACKENDS))}"
             )
 
-    def forward(
-        self, hidden_states: Tensor, past_key_values: Cache | None = None
-    ) -> list[Tensor | None]:
+    def forward(self, hidden_states: Tensor, past_key_values: Cache | None = None) -> list:
         self.check_backend()
         distance = key_distances(hidden_states, past_key_values)
         # Expanded to the batch, because flex attention indexes each sequence.
         dtype, shape = hidden_states.dtype, (hidden_states.shape[0], -1, -1, -1)
         return [bias.to(dtype).expand(shape) for bias in self.of(distance)]
-
-    def of(self, distance: Tensor) -> list[Tensor]:
-        """Return the biases of distances [query, key], [heads, query, key] for each layer."""
-        raise NotImplementedError
 
 
 class LinearBias(AttentionBias):
@@ -68,14 +56,6 @@ class LinearBias(AttentionBias):
         slopes = slopes_of(self.config.num_attention_heads)
         slopes = torch.tensor(slopes, device=distance.device)[:, None, None]
         return [-slopes * distance.abs()] * self.layers
-
-
-def slopes_of(heads: int) -> list[float]:
-    """A geometric series that ends at 1 / 256; between two powers of 2, every other of the next."""
-    whole = 2 ** (heads.bit_length() - 1)
-    series = [2 ** (-8 * (i + 1) / whole) for i in range(whole)]
-    between = [2 ** (-4 * (i + 1) / whole) for i in range(0, 2 * (heads - whole), 2)]
-    return series + between
 
 
 class RelativeBias(AttentionBias):
@@ -104,12 +84,8 @@ class RelativeBiasPerLayer(AttentionBias):
 
 
 # CODEPATH: alibi in BLOOM and MPT, relative in T5 and MPNet, per layer in UMT5; None in the others
-BIASES = {
-    None: NoBias,
-    "alibi": LinearBias,
-    "relative": RelativeBias,
-    "relative_per_layer": RelativeBiasPerLayer,
-}
+BIASES = {None: NoBias, "alibi": LinearBias, "relative": RelativeBias}
+BIASES["relative_per_layer"] = RelativeBiasPerLayer
 
 
 def build_attention_bias(config: PreTrainedConfig, layers: int, is_causal: bool) -> NoBias:
@@ -126,6 +102,13 @@ def key_distances(hidden_states: Tensor, past_key_values: Cache | None) -> Tenso
         keys, first = past_key_values.get_mask_sizes(length, 0)
     queries = torch.arange(length, device=device) + past
     return torch.arange(keys, device=device) + first - queries[:, None]
+
+
+def slopes_of(heads: int) -> list[float]:
+    """A geometric series that ends at 1 / 256; between two powers of 2, every other of the next."""
+    whole = 2 ** (heads.bit_length() - 1)
+    series = [2 ** (-8 * (i + 1) / whole) for i in range(whole)]
+    return series + [2 ** (-4 * (i + 1) / whole) for i in range(0, 2 * (heads - whole), 2)]
 
 
 def bucket_of(distance: Tensor, is_causal: bool) -> Tensor:

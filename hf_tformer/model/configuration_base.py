@@ -26,7 +26,6 @@ CHOICES = {
     "initializer": ("normal", "xavier_uniform"),
     "sinusoidal_layout": ("interleaved", "halves", "fairseq"),
     "hidden_act": tuple(ACT2FN),
-    "problem_type": ("regression", "single_label_classification", "multi_label_classification"),
 }
 SIZES = ("vocab_size", "source_vocab_size", "hidden_size", "intermediate_size")
 SIZES += ("encoder_layers", "decoder_layers", "num_hidden_layers", "max_position_embeddings")
@@ -163,10 +162,6 @@ class TformerConfig(PreTrainedConfig):
                 f"({self.head_dim}) x partial_rotary_factor ({fraction}) gives {paired} "
                 f"dimensions: choose an even head_dim, with at least {least}"
             )
-        for name in [name for name in ("short_factor", "long_factor") if name in rope]:
-            if not isinstance(rope[name], list) or len(rope[name]) != size // 2:
-                remedy = f"give a list of one number for each of {size // 2} pairs"
-                raise wrong(f"rope_parameters[{name!r}]", rope[name], remedy)
         try:
             self.validate_rope()
         except KeyError as error:

@@ -6,8 +6,7 @@ The shapes are those of attention.py; there is a key and a value for each token 
 
 import torch
 from torch import Tensor, nn
-from transformers.cache_utils import EncoderDecoderCache
-from transformers.configuration_utils import PreTrainedConfig
+from transformers import EncoderDecoderCache, PreTrainedConfig
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .attention import Attention, eager_attention
@@ -97,12 +96,7 @@ class CrossAttention(Attention):
         )
 
     def attend_packed(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        packed: PackedKeys,
-        **kwargs: object,
+        self, query: Tensor, key: Tensor, value: Tensor, packed: PackedKeys, **kwargs: object
     ) -> tuple[Tensor, Tensor | None]:
         """Call flash attention for padded sources.
 

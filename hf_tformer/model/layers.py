@@ -7,12 +7,14 @@ Attention is in attention.py. A CODEPATH comment names the checkpoints on each s
 """
 
 from collections.abc import Callable
+from functools import partial
+from operator import mul
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
-from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .attention import SelfAttention
@@ -23,8 +25,7 @@ SPELLED_OUT = ("gelu_accurate", "gelu_fast", "gelu_new")
 
 
 def build_activation(name: str) -> nn.Module:
-    """Return an activation by transformers' name; xIELU would make bfloat16 parameters."""
-    # CODEPATH: gelu_new in GPT-2
+    """Return an activation by transformers' name, in the default dtype as all parameters."""
     name = "gelu_pytorch_tanh" if name in SPELLED_OUT else name
     return ACT2FN[name].to(torch.get_default_dtype())
 
@@ -77,17 +78,6 @@ class GatedMLP(MLP):
 MLPS = {"gated": GatedMLP, "plain": MLP}
 
 
-class Multiply(nn.Module):
-    """Multiplies by one number."""
-
-    def __init__(self, factor: float):
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, hidden_states: Tensor) -> Tensor:
-        return hidden_states * self.factor
-
-
 def build_output(config: PreTrainedConfig) -> Callable:
     """Return what the output of a sub-layer passes through before it is added.
 
@@ -99,7 +89,7 @@ def build_output(config: PreTrainedConfig) -> Callable:
         return build_norm(config, config.hidden_size)
     # CODEPATH: Granite multiplies it; Llama and the others add it as it is
     factor = getattr(config, "residual_multiplier", 1.0)
-    return unchanged if factor == 1.0 else Multiply(factor)
+    return unchanged if factor == 1.0 else partial(mul, factor)
 
 
 def pre_norm(layer: "Layer", hidden_states: Tensor, **inputs: object) -> Tensor:
@@ -119,34 +109,15 @@ def post_norm(layer: "Layer", hidden_states: Tensor, **inputs: object) -> Tensor
     return layer.mlp_norm(hidden_states + changed)
 
 
-def parallel(layer: "Layer", hidden_states: Tensor, **inputs: object) -> Tensor:
-    """Attention and MLP read the same hidden states, each through its own norm."""
-    attended, _ = layer.self_attn(layer.self_attn_norm(hidden_states), **inputs)
-    changed = layer.mlp(layer.mlp_norm(hidden_states))
-    hidden_states = hidden_states + layer.dropout(layer.self_attn_output(attended))
-    return hidden_states + layer.dropout(layer.mlp_output(changed))
-
-
-def parallel_shared(layer: "Layer", hidden_states: Tensor, **inputs: object) -> Tensor:
-    """Attention and MLP read the same hidden states through one norm."""
-    normalised = layer.self_attn_norm(hidden_states)
-    attended, _ = layer.self_attn(normalised, **inputs)
-    changed = layer.mlp(normalised)
-    hidden_states = hidden_states + layer.dropout(layer.self_attn_output(attended))
-    return hidden_states + layer.dropout(layer.mlp_output(changed))
-
-
-# CODEPATH: own in NeoX and Falcon-40B; shared in Phi-2, GPT-J, Cohere and Falcon-7B
-PARALLEL = {"own": parallel, "shared": parallel_shared}
 # CODEPATH: pre in Llama and GPT-2, post in BERT, inside (no norm before) in OLMo-2, both in Gemma 2
-SEQUENTIAL = {"pre": pre_norm, "inside": pre_norm, "both": pre_norm, "post": post_norm}
+ARRANGEMENTS = {"pre": pre_norm, "inside": pre_norm, "both": pre_norm, "post": post_norm}
 
 
 class Layer(GradientCheckpointingLayer):
     """Self-attention, then an MLP. Each family has a subclass with a name of its own.
 
-    Reads from config: norm_position, parallel_residual (where the family has it), mlp_type,
-    hidden_size, dropout (+ the fields of attention, norm, output and MLP).
+    Reads from config: norm_position, mlp_type, hidden_size, dropout (+ the fields of attention,
+    norm, output and MLP).
     """
 
     def __init__(
@@ -159,19 +130,15 @@ class Layer(GradientCheckpointingLayer):
         super().__init__()
         self.self_attn = SelfAttention(config, layer_idx, is_causal, sliding_window)
         self.mlp = MLPS[config.mlp_type](config)
-        kind = getattr(config, "parallel_residual", None)
         reads_norm = config.norm_position != "inside"
         self.self_attn_norm = optional_norm(config, reads_norm)
-        self.mlp_norm = optional_norm(config, reads_norm and kind != "shared")
+        self.mlp_norm = optional_norm(config, reads_norm)
         self.self_attn_output, self.mlp_output = build_output(config), build_output(config)
         self.dropout = build_dropout(config)
-        self.arrange = PARALLEL[kind] if kind else SEQUENTIAL[config.norm_position]
+        self.arrange = ARRANGEMENTS[config.norm_position]
 
     def forward(
-        self,
-        hidden_states: Tensor,
-        position_bias: Tensor | None = None,
-        **inputs: object,
+        self, hidden_states: Tensor, position_bias: Tensor | None = None, **inputs: object
     ) -> Tensor:
         """Apply the layer. `inputs` are those of attention: mask, rotation, cache and others.
 
@@ -192,52 +159,60 @@ def keep_positions(hidden_states: Tensor, logits_to_keep: int | Tensor) -> Tenso
     return hidden_states[:, logits_to_keep]
 
 
-def initialise(config: PreTrainedConfig, module: nn.Module) -> None:
-    """Initialise what transformers does not: linear layers where config says so, offset norms."""
-    # CODEPATH: Glorot-uniform in the code of the 2017 paper; normal in Llama and BART
-    if config.initializer == "xavier_uniform" and isinstance(module, nn.Linear):
-        init.xavier_uniform_(module.weight)
-    if isinstance(module, OffsetNorm):
-        init.zeros_(module.weight)
+class TformerPreTrainedModel(PreTrainedModel):
+    """What all families tell transformers, to load, initialise, shard and observe their models."""
 
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _skip_keys_device_placement = ["past_key_values"]
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
 
-def plan_for(model: nn.Module, plan: dict[str, str]) -> dict[str, str]:
-    """Keep the entries of a parallel plan whose module this model has, identities aside.
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        # CODEPATH: Glorot-uniform in the code of the 2017 paper; normal in Llama and BART
+        if self.config.initializer == "xavier_uniform" and isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
+        if isinstance(module, OffsetNorm):
+            init.zeros_(module.weight)
 
-    Attention stays whole in each process where all heads are needed at once.
-    """
-    config, whole = model.config, set()
-    # CODEPATH: T5 adds to the scores of each head; those of Llama, Qwen3 and BART are alike
-    if config.score_bias:
-        whole = {"self_attn"}
-    # CODEPATH: OLMo-2 normalises all heads together; the others each, or none
-    if config.qk_norm == "all":
-        whole = {"self_attn", "cross_attn"}
-    real = (name for name, module in model.named_modules() if not isinstance(module, nn.Identity))
-    names = {name.replace("layers.0.", "layers.*.") for name in real}
-    names = {name for name in names if not whole & {*name.split(".")}}
-    return {pattern: style for pattern, style in plan.items() if pattern in names}
+    def post_init(self) -> None:
+        """Keep the entries of the parallel plan whose module this model has, identities aside.
 
-
-class RefusesLayouts:
-    """Refuses layouts that transformers alone would train wrongly, without an error.
-
-    It shards a tied table twice, each padded for itself where the processes do not divide its rows,
-    and embeds again in each pipeline stage. Where hf_tformer is installed, both are done right.
-    """
+        Attention stays whole in each process where all heads are needed at once.
+        """
+        super().post_init()
+        whole = set()
+        # CODEPATH: T5 adds to the scores of each head; those of Llama, Qwen3 and BART are alike
+        if self.config.score_bias:
+            whole = {"self_attn"}
+        # CODEPATH: OLMo-2 normalises all heads together; the others each, or none
+        if self.config.qk_norm == "all":
+            whole = {"self_attn", "cross_attn"}
+        modules = self.named_modules()
+        real = (name for name, module in modules if not isinstance(module, nn.Identity))
+        names = {name.replace("layers.0.", "layers.*.") for name in real}
+        names = {name for name in names if not whole & {*name.split(".")}}
+        plan = self._tp_plan.items()
+        self._tp_plan = {pattern: style for pattern, style in plan if pattern in names}
 
     @classmethod
-    def maybe_distribute_model(
-        cls, model: nn.Module, distributed_config: object, *mesh: object
-    ) -> nn.Module:
-        layout = distributed_config
+    def maybe_distribute_model(cls, model: nn.Module, layout: object, *mesh: object) -> nn.Module:
+        """Refuse layouts that transformers alone would train wrongly, without an error.
+
+        It shards a tied table twice, each padded for itself where the processes do not divide its
+        rows, and embeds again in each pipeline stage. hf_tformer, where installed, does both right.
+        """
         if layout is not None:
-            processes, rows = layout.fsdp_size * layout.tp_size, model.config.vocab_size
-            is_uneven = layout.fsdp_size > 1 and model.all_tied_weights_keys and rows % processes
-            if is_uneven or layout.pp_size > 1:
+            parts = layout.fsdp_size * layout.tp_size if layout.fsdp_size > 1 else 1
+            is_cut = model.all_tied_weights_keys and model.config.vocab_size % parts
+            if is_cut or layout.pp_size > 1:
                 raise ValueError(
-                    f"fsdp_size is {layout.fsdp_size} and pp_size {layout.pp_size}: stages, and a "
-                    f"tied table of {rows} rows that {processes} processes do not divide, need "
-                    "`pip install hf-tformer`"
+                    f"fsdp_size is {layout.fsdp_size} and pp_size {layout.pp_size}: stages, and "
+                    f"a vocab_size ({model.config.vocab_size}) of tied tables that {parts} "
+                    "processes do not divide, need `pip install hf-tformer`"
                 )
-        return super().maybe_distribute_model(model, distributed_config, *mesh)
+        return super().maybe_distribute_model(model, layout, *mesh)

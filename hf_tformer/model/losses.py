@@ -1,27 +1,27 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
 """The training losses. Label smoothing and z-loss are here, so that every trainer applies the same.
 
-Training never holds all logits, which are the largest tensor of a step with a vocabulary of 32000
-and more: the head is called for a few tokens at a time, once for the loss and once more for its
-gradients. Where hf_tformer is installed, a form that calls it only once takes its place.
+Training never holds all logits, often the largest tensor of a step: the head is called for a few
+tokens at a time, once for the loss and once more for its gradients. Where hf_tformer is installed,
+a form that calls it only once takes its place.
 """
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers.configuration_utils import PreTrainedConfig
 
 from .positions import is_padding_mask
 
 CHUNK_TOKENS = 512  # fewer slow the matrix products down, more only cost memory
 
 
-class Unprojected:
+class Unprojected(NamedTuple):
     """Logits that have not been computed yet: the hidden states, and the head to call."""
 
-    def __init__(self, hidden_states: Tensor, head: nn.Module):
-        self.hidden_states = hidden_states
-        self.head = head
+    hidden_states: Tensor
+    head: nn.Module
 
 
 def language_model_loss(
@@ -61,11 +61,7 @@ def causal_language_model_loss(
 
 
 def sum_logits(
-    logits: Tensor,
-    labels: Tensor,
-    ignore_index: int,
-    label_smoothing: float,
-    z_loss: float,
+    logits: Tensor, labels: Tensor, ignore_index: int, label_smoothing: float, z_loss: float
 ) -> Tensor:
     """Sum the cross entropies over the labels that count."""
     # In float32 at least: half precision would round away most of what a large vocabulary adds up.
@@ -114,27 +110,29 @@ def may_be_called_by_chunks(head: nn.Module) -> bool:
     return is_linear and "forward" not in vars(head)
 
 
-def loss_arguments(config: PreTrainedConfig, kwargs: dict) -> dict:
-    """Add the configuration's label smoothing and z-loss unless the call gives its own."""
+def compute_loss(
+    model: nn.Module, hidden_states: Tensor, logits: Tensor | None, labels: Tensor, kwargs: dict
+) -> Tensor:
+    """Call the loss function; the configuration's settings hold unless the call gives its own."""
+    config = model.config
     settings = {"label_smoothing": config.label_smoothing, "z_loss": config.z_loss}
-    return {"vocab_size": config.vocab_size, **settings, **kwargs}
+    settings = {"vocab_size": config.vocab_size, **settings, **kwargs}
+    logits = Unprojected(hidden_states, model.lm_head) if logits is None else logits
+    return model.loss_function(logits=logits, labels=labels, **settings)
 
 
 def ignore_padding(
-    labels: Tensor | None,
-    attention_mask: Tensor | dict | None,
-    ignore_index: int,
-    shift: int,
-) -> Tensor | None:
+    labels: Tensor, attention_mask: Tensor | dict | None, kwargs: dict, shift: int
+) -> Tensor:
     """Return `labels` [batch, seq] without those that padding would have to predict.
 
     The token `shift` places before a label predicts it. Where that is padding, nothing is known,
     and each backend computes something else there: such a label does not count. So a batch has one
     loss, on whichever side it is padded.
     """
-    if labels is None or not is_padding_mask(attention_mask):
+    if not is_padding_mask(attention_mask):
         return labels
     predicts = attention_mask[:, -labels.shape[1] :].to(labels.device)
-    counted = labels.clone()
-    counted[:, shift:].masked_fill_(predicts[:, : predicts.shape[1] - shift] == 0, ignore_index)
+    counted, ignored = labels.clone(), predicts[:, : predicts.shape[1] - shift] == 0
+    counted[:, shift:].masked_fill_(ignored, kwargs.get("ignore_index", -100))
     return counted

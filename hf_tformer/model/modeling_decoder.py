@@ -8,10 +8,10 @@ The model prepares embeddings, positions, masks and the cache; a layer adds the 
 attends; a head projects.
 """
 
+from functools import partial
+
 from torch import Tensor, nn
-from transformers.cache_utils import Cache, DynamicCache
-from transformers.configuration_utils import PreTrainedConfig
-from transformers.generation import GenerationMixin
+from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedConfig
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 from transformers.modeling_layers import (
     GenericForQuestionAnswering,
@@ -19,41 +19,20 @@ from transformers.modeling_layers import (
     GenericForTokenClassification,
 )
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
-from transformers.modeling_utils import PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import is_flash_attention_requested, merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import SelfAttention, mask_unwritten_keys
+from .attention import SelfAttention
 from .attention_bias import build_attention_bias
 from .configuration_decoder import TformerDecoderConfig
 from .layer_types import layer_rotation, layer_type, layer_window
-from .layers import (
-    Layer,
-    RefusesLayouts,
-    build_dropout,
-    embedding_scale,
-    initialise,
-    keep_positions,
-    plan_for,
-)
-from .losses import (
-    Unprojected,
-    causal_language_model_loss,
-    ignore_padding,
-    loss_arguments,
-    needs_logits,
-)
+from .layers import Layer, TformerPreTrainedModel, build_dropout, embedding_scale, keep_positions
+from .losses import causal_language_model_loss, compute_loss, ignore_padding, needs_logits
 from .norms import optional_norm, unchanged
-from .positions import (
-    build_positions,
-    build_rotary,
-    count_positions,
-    refuse_packed_batch,
-    unless_packed,
-)
+from .positions import build_positions, build_rotary, count_positions, settle_padding
 
 MASK_MAKERS = {
     "full_attention": create_causal_mask,
@@ -61,30 +40,49 @@ MASK_MAKERS = {
 }
 
 
+def parallel(layer: Layer, hidden_states: Tensor, **inputs: object) -> Tensor:
+    """Attention and MLP read the same hidden states, each through its own norm."""
+    attended, _ = layer.self_attn(layer.self_attn_norm(hidden_states), **inputs)
+    changed = layer.mlp(layer.mlp_norm(hidden_states))
+    hidden_states = hidden_states + layer.dropout(layer.self_attn_output(attended))
+    return hidden_states + layer.dropout(layer.mlp_output(changed))
+
+
+def parallel_shared(layer: Layer, hidden_states: Tensor, **inputs: object) -> Tensor:
+    """Attention and MLP read the same hidden states through one norm."""
+    normalised = layer.self_attn_norm(hidden_states)
+    attended, _ = layer.self_attn(normalised, **inputs)
+    changed = layer.mlp(normalised)
+    hidden_states = hidden_states + layer.dropout(layer.self_attn_output(attended))
+    return hidden_states + layer.dropout(layer.mlp_output(changed))
+
+
+# CODEPATH: own in NeoX and Falcon-40B; shared in Phi-2, GPT-J, Cohere and Falcon-7B
+PARALLEL = {"own": parallel, "shared": parallel_shared}
+
+
 class TformerDecoderLayer(Layer):
     """A layer that attends to the tokens before it: all of them, or those within a window.
 
-    Reads from config: layer_types, sliding_window (+ the fields of its rotation and the layer's).
+    Reads from config: parallel_residual, layer_types, sliding_window (+ the fields of its rotation
+    and the layer's).
     """
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int):
         super().__init__(config, layer_idx, True, layer_window(config, layer_idx))
         self.attention_type = layer_type(config, layer_idx)
         self.own_rotation = layer_rotation(config, layer_idx)
+        if config.parallel_residual:
+            self.arrange = PARALLEL[config.parallel_residual]
+        if config.parallel_residual == "shared":
+            self.mlp_norm = nn.Identity()
 
 
-class TformerDecoderPreTrainedModel(RefusesLayouts, PreTrainedModel):
-    """Declares what transformers asks of the family to load, shard, initialise and observe it."""
+class TformerDecoderPreTrainedModel(TformerPreTrainedModel):
+    """Declares what is the family's own of what transformers asks."""
 
     config: TformerDecoderConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
     _no_split_modules = ["TformerDecoderLayer"]
-    _skip_keys_device_placement = ["past_key_values"]
-    _supports_flash_attn = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
-    _can_compile_fullgraph = True
     _can_record_outputs = {
         "hidden_states": TformerDecoderLayer,
         "attentions": OutputRecorder(SelfAttention, index=1),
@@ -94,10 +92,6 @@ class TformerDecoderPreTrainedModel(RefusesLayouts, PreTrainedModel):
     def _supports_sdpa(self) -> bool:
         """Deny sdpa to models that bound their scores; transformers then chooses eager."""
         return self.config.attn_logit_softcapping is None
-
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        initialise(self.config, module)
 
 
 class TformerDecoderModel(TformerDecoderPreTrainedModel):
@@ -123,10 +117,6 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
-    def post_init(self) -> None:
-        super().post_init()
-        self._tp_plan = plan_for(self, self._tp_plan)
-
     @merge_with_config_defaults
     @capture_outputs
     def forward(
@@ -143,19 +133,15 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        attention_mask = mask_unwritten_keys(
-            self.config, attention_mask, inputs_embeds, past_key_values
+        attention_mask = settle_padding(
+            self.config, inputs_embeds, attention_mask, position_ids, past_key_values, kwargs
         )
-        attention_mask = unless_packed(attention_mask, position_ids, past_key_values)
-        boundaries = kwargs.get("cu_seq_lens_q")
-        refuse_packed_batch(self.config, attention_mask, position_ids, boundaries)
         # As given: positions that restart mark packed sequences, which no cache can hold.
         packed_position_ids = position_ids if past_key_values is None else None
         if position_ids is None:
             past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
-            position_ids = count_positions(
-                attention_mask, inputs_embeds.shape[1], past_length, inputs_embeds.device
-            )
+            length, device = inputs_embeds.shape[1], inputs_embeds.device
+            position_ids = count_positions(attention_mask, length, past_length, device)
         if use_cache and past_key_values is None and not self.training:
             past_key_values = DynamicCache(config=self.config)
 
@@ -214,15 +200,9 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         return self.layers[: self.config.num_hidden_layers]  # assistant_early_exit lowers it
 
 
-class Cap(nn.Module):
-    """Bounds logits smoothly to ± most."""
-
-    def __init__(self, most: float):
-        super().__init__()
-        self.most = most
-
-    def forward(self, logits: Tensor) -> Tensor:
-        return (logits / self.most).tanh() * self.most
+def bound(most: float, logits: Tensor) -> Tensor:
+    """Bound logits smoothly to ± most."""
+    return (logits / most).tanh() * most
 
 
 class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
@@ -240,7 +220,7 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
         self.logit_scale = config.logit_scale
         # CODEPATH: Gemma 2 bounds its logits; the others do not
         most = config.final_logit_softcapping
-        self.cap = unchanged if most is None else Cap(most)
+        self.cap = unchanged if most is None else partial(bound, most)
         self.loss_function = causal_language_model_loss
         self.post_init()
 
@@ -272,34 +252,18 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
         """Labels are the input ids, -100 where they do not count; the loss function shifts them."""
         if labels is not None and use_cache is None:
             use_cache = False  # a loss needs none
-        outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            use_cache=use_cache,
-            return_dict=True,
-            **kwargs,
-        )
+        inputs = input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache
+        outputs = self.model(*inputs, return_dict=True, **kwargs)
         # There are fewer hidden values than logits. A bias of lm_head is not scaled.
         hidden_states = keep_positions(outputs.last_hidden_state, logits_to_keep) * self.logit_scale
         logits = loss = None
         if needs_logits(self, labels, return_logits):
             logits = self.cap(self.lm_head(hidden_states))
         if labels is not None:
-            ignore_index = kwargs.get("ignore_index", -100)
-            loss = self.loss_function(
-                logits=Unprojected(hidden_states, self.lm_head) if logits is None else logits,
-                labels=ignore_padding(labels, attention_mask, ignore_index, shift=1),
-                **loss_arguments(self.config, kwargs),
-            )
+            labels = ignore_padding(labels, attention_mask, kwargs, shift=1)
+            loss = compute_loss(self, hidden_states, logits, labels, kwargs)
         return CausalLMOutputWithPast(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
+            loss, logits, outputs.past_key_values, outputs.hidden_states, outputs.attentions
         )
 
 

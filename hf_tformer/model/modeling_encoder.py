@@ -11,7 +11,7 @@ both sides; a head projects.
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig
 from transformers.masking_utils import (
     create_bidirectional_mask,
     create_bidirectional_sliding_window_mask,
@@ -35,23 +35,10 @@ from .attention_bias import build_attention_bias
 from .classifiers import TextClassifier, build_token_classifier, build_transform
 from .configuration_encoder import TformerEncoderConfig
 from .layer_types import layer_rotation, layer_type, layer_window
-from .layers import (
-    Layer,
-    RefusesLayouts,
-    build_dropout,
-    embedding_scale,
-    initialise,
-    plan_for,
-)
-from .losses import Unprojected, language_model_loss, loss_arguments, needs_logits
+from .layers import Layer, TformerPreTrainedModel, build_dropout, embedding_scale
+from .losses import compute_loss, language_model_loss, needs_logits
 from .norms import optional_norm
-from .positions import (
-    build_positions,
-    build_rotary,
-    count_positions,
-    refuse_packed_batch,
-    unless_packed,
-)
+from .positions import build_positions, build_rotary, count_positions, settle_padding
 
 
 class TformerEncoderLayer(Layer):
@@ -77,26 +64,15 @@ class WindowMask:
         self.sliding_window = config.sliding_window - 1
 
 
-class TformerEncoderPreTrainedModel(RefusesLayouts, PreTrainedModel):
-    """Declares what transformers asks of the family to load, shard, initialise and observe it."""
+class TformerEncoderPreTrainedModel(TformerPreTrainedModel):
+    """Declares what is the family's own of what transformers asks."""
 
     config: TformerEncoderConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
     _no_split_modules = ["TformerEncoderLayer"]
-    _supports_flash_attn = True
-    _supports_sdpa = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
-    _can_compile_fullgraph = True
     _can_record_outputs = {
         "hidden_states": TformerEncoderLayer,
         "attentions": OutputRecorder(SelfAttention, index=1),
     }
-
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        initialise(self.config, module)
 
 
 class TformerEncoderModel(TformerEncoderPreTrainedModel):
@@ -126,10 +102,6 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
-    def post_init(self) -> None:
-        super().post_init()
-        self._tp_plan = plan_for(self, self._tp_plan)
-
     @merge_with_config_defaults
     @capture_outputs
     def forward(
@@ -145,9 +117,9 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        attention_mask = unless_packed(attention_mask, position_ids, None)
-        boundaries = kwargs.get("cu_seq_lens_q")
-        refuse_packed_batch(self.config, attention_mask, position_ids, boundaries)
+        attention_mask = settle_padding(
+            self.config, inputs_embeds, attention_mask, position_ids, kwargs=kwargs
+        )
         packed_position_ids = position_ids  # as given: positions that restart mark packed sequences
         if position_ids is None:
             length, device = inputs_embeds.shape[1], inputs_embeds.device
@@ -269,14 +241,11 @@ class TformerEncoderForMaskedLM(Head):
         if needs_logits(self, labels, return_logits):
             logits = self.lm_head(self.transform(hidden_states))
         if labels is not None:
-            projected = logits
             if logits is None:
                 ignore_index = kwargs.get("ignore_index", -100)
                 hidden_states, labels = keep_labelled(hidden_states, labels, ignore_index)
-                projected = Unprojected(self.transform(hidden_states), self.lm_head)
-            loss = self.loss_function(
-                logits=projected, labels=labels, **loss_arguments(self.config, kwargs)
-            )
+                hidden_states = self.transform(hidden_states)
+            loss = compute_loss(self, hidden_states, logits, labels, kwargs)
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 

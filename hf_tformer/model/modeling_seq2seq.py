@@ -17,14 +17,8 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .configuration_base import TP_PLAN
 from .configuration_seq2seq import TformerSeq2SeqConfig
-from .layers import keep_positions, plan_for
-from .losses import (
-    Unprojected,
-    ignore_padding,
-    language_model_loss,
-    loss_arguments,
-    needs_logits,
-)
+from .layers import keep_positions
+from .losses import compute_loss, ignore_padding, language_model_loss, needs_logits
 from .stacks_seq2seq import (
     TformerSeq2SeqDecoder,
     TformerSeq2SeqEncoder,
@@ -52,10 +46,6 @@ class TableOwner(TformerSeq2SeqPreTrainedModel):
             self.shared = nn.Embedding(config.vocab_size, config.hidden_size)
         else:
             self._tied_weights_keys = {}
-
-    def post_init(self) -> None:
-        super().post_init()
-        self._tp_plan = plan_for(self, self._tp_plan)
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         # transformers ties nothing unless tie_word_embeddings says so; that field is about the
@@ -141,28 +131,17 @@ class TformerSeq2SeqModel(TableOwner):
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
+        kwargs["return_dict"] = True
         if encoder_outputs is None:
-            encoder_outputs = self.encoder(
-                input_ids=input_ids,
-                attention_mask=attention_mask,
-                inputs_embeds=inputs_embeds,
-                use_cache=False,  # there is none, and checkpointed activations would warn of it
-                return_dict=True,
-                **kwargs,
-            )
+            # It has no cache, and checkpointed activations would warn of one.
+            source = input_ids, attention_mask, inputs_embeds
+            encoder_outputs = self.encoder(*source, use_cache=False, **kwargs)
         elif isinstance(encoder_outputs, (tuple, list)):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
-        decoder_outputs = self.decoder(
-            input_ids=decoder_input_ids,
-            attention_mask=decoder_attention_mask,
-            encoder_hidden_states=encoder_outputs.last_hidden_state,
-            encoder_attention_mask=attention_mask,
-            past_key_values=past_key_values,
-            inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            return_dict=True,
-            **kwargs,
-        )
+        target = decoder_input_ids, decoder_attention_mask
+        source = encoder_outputs.last_hidden_state, attention_mask
+        rest = past_key_values, decoder_inputs_embeds, use_cache
+        decoder_outputs = self.decoder(*target, *source, *rest, **kwargs)
         return Seq2SeqModelOutput(
             last_hidden_state=decoder_outputs.last_hidden_state,
             past_key_values=decoder_outputs.past_key_values,
@@ -229,31 +208,17 @@ class TformerSeq2SeqForConditionalGeneration(TformerSeq2SeqPreTrainedModel, Gene
             use_cache = False  # a loss needs none
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            decoder_input_ids=decoder_input_ids,
-            decoder_attention_mask=decoder_attention_mask,
-            encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            decoder_inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            return_dict=True,
-            **kwargs,
-        )
+        inputs = input_ids, attention_mask, decoder_input_ids, decoder_attention_mask
+        rest = past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache
+        outputs = self.model(*inputs, encoder_outputs, *rest, return_dict=True, **kwargs)
         # There are fewer hidden values than logits. A bias of lm_head is not scaled.
         hidden_states = keep_positions(outputs.last_hidden_state, logits_to_keep) * self.logit_scale
         logits = loss = None
         if needs_logits(self, labels, return_logits):
             logits = self.lm_head(hidden_states)
         if labels is not None:
-            ignore_index = kwargs.get("ignore_index", -100)
-            loss = self.loss_function(
-                logits=Unprojected(hidden_states, self.lm_head) if logits is None else logits,
-                labels=ignore_padding(labels, decoder_attention_mask, ignore_index, shift=0),
-                **loss_arguments(self.config, kwargs),
-            )
+            labels = ignore_padding(labels, decoder_attention_mask, kwargs, shift=0)
+            loss = compute_loss(self, hidden_states, logits, labels, kwargs)
         shared = {name: x for name, x in outputs.items() if name != "last_hidden_state"}
         return Seq2SeqLMOutput(loss=loss, logits=logits, **shared)
 

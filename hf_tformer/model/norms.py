@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from transformers.configuration_utils import PreTrainedConfig
+from transformers import PreTrainedConfig
 
 
 class RMSNorm(nn.Module):

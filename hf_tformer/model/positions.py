@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from transformers.configuration_utils import PreTrainedConfig
+from transformers import Cache, PreTrainedConfig
 from transformers.masking_utils import find_packed_sequence_indices
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
 from transformers.utils.generic import is_flash_attention_requested
@@ -23,24 +23,62 @@ def is_padding_mask(attention_mask: object) -> bool:
     return isinstance(attention_mask, Tensor) and attention_mask.ndim == 2
 
 
-def count_positions(
+def settle_padding(
+    config: PreTrainedConfig,
+    inputs_embeds: Tensor,
     attention_mask: Tensor | dict | None,
-    seq_length: int,
-    past_length: int | Tensor,
-    device: torch.device,
+    position_ids: Tensor | None = None,
+    past_key_values: Cache | None = None,
+    kwargs: dict | None = None,
+) -> Tensor | dict | None:
+    """Return the padding mask without what would mislead transformers' mask functions.
+
+    Flash attention reads every key it is handed, and a static cache hands over all it has room for:
+    there the mask ends where the cache has been written. Beside any mask, even one of all ones,
+    transformers does not look for packed sequences, whose position ids restart: a mask that hides
+    nothing is dropped.
+    """
+    is_finished = attention_mask is not None and not is_padding_mask(attention_mask)
+    if is_finished or torch.compiler.is_compiling():  # reading values would break the graph
+        return attention_mask
+    is_flash = is_flash_attention_requested(config)
+    if past_key_values is not None and past_key_values.is_compileable and is_flash:
+        written = int(past_key_values.get_seq_length()) + inputs_embeds.shape[1]
+        if attention_mask is None:
+            attention_mask = inputs_embeds.new_ones(inputs_embeds.shape[0], written).long()
+        return attention_mask[:, :written]
+    if position_ids is None or past_key_values is not None:
+        return attention_mask
+    if attention_mask is not None and not attention_mask.all():
+        return attention_mask
+    if is_flash and len(position_ids) > 1 and kwargs.get("cu_seq_lens_q") is None:
+        refuse_packed_batch(position_ids)
+    return None
+
+
+def refuse_packed_batch(position_ids: Tensor) -> None:
+    """Refuse packed sequences in several rows: flash attention looks for them in one row only."""
+    if find_packed_sequence_indices(position_ids) is not None:
+        raise ValueError(
+            f"packed sequences stand in a batch of {len(position_ids)} rows, and flash attention "
+            "keeps them apart only in a batch of one: pack them into one row, or give cu_seq_lens_q"
+        )
+
+
+def count_positions(
+    attention_mask: Tensor | dict | None, length: int, past_length: int, device: torch.device
 ) -> Tensor:
     """Return the position of each new token; padding is not counted, whichever side it is on.
 
-    `attention_mask` is [batch, past + seq] with 1 for real tokens, or anything else where padding
-    is unknown. It may be wider, as the width of a static cache is.
+    A padding mask is [batch, past + seq] with 1 for real tokens, or as wide as a static cache.
     """
-    new = torch.arange(seq_length, device=device) + past_length
+    new = torch.arange(length, device=device) + past_length
     if not is_padding_mask(attention_mask):
         return new.unsqueeze(0)
-    if isinstance(past_length, int) and attention_mask.shape[-1] < past_length + seq_length:
+    if isinstance(past_length, int) and attention_mask.shape[-1] < past_length + length:
         raise ValueError(
             f"attention_mask covers {attention_mask.shape[-1]} tokens, but {past_length} are in "
-            f"the cache and {seq_length} are new: give a mask over all {past_length + seq_length}"
+            f"the cache and {length} are new: give a mask over all {past_length + length}"
         )
     counted = (attention_mask.to(device).long().cumsum(-1) - 1).clamp(min=0)
     return counted.index_select(-1, new)
@@ -50,43 +88,6 @@ def count_visible(causal_mask: Tensor) -> Tensor:
     """Return positions from a finished causal mask [batch, 1, seq, key]: visible keys minus one."""
     visible = causal_mask if causal_mask.dtype == torch.bool else causal_mask == 0
     return (visible[:, 0].sum(-1) - 1).clamp(min=0)
-
-
-def unless_packed(
-    attention_mask: Tensor | dict | None,
-    position_ids: Tensor | None,
-    past_key_values: object,
-) -> Tensor | dict | None:
-    """Drop a padding mask that hides nothing where position ids are given, which may restart.
-
-    Beside any mask, even one of all ones, transformers does not look for packed sequences.
-    """
-    may_be_packed = position_ids is not None and past_key_values is None
-    if not may_be_packed or not is_padding_mask(attention_mask) or torch.compiler.is_compiling():
-        return attention_mask
-    return None if attention_mask.all() else attention_mask
-
-
-def refuse_packed_batch(
-    config: PreTrainedConfig,
-    attention_mask: Tensor | dict | None,
-    position_ids: Tensor | None,
-    boundaries: Tensor | None,
-) -> None:
-    """Refuse a batch of several packed rows beside flash attention, which looks into one row only.
-
-    With `boundaries` (cu_seq_lens_q) of all rows laid end to end it keeps the sequences apart;
-    without them the sequences of a row would attend to each other.
-    """
-    if not is_flash_attention_requested(config) or boundaries is not None:
-        return
-    if position_ids is None or attention_mask is not None or torch.compiler.is_compiling():
-        return
-    if len(position_ids) > 1 and find_packed_sequence_indices(position_ids) is not None:
-        raise ValueError(
-            f"packed sequences stand in a batch of {len(position_ids)} rows, and flash attention "
-            "keeps them apart only in a batch of one: pack them into one row, or give cu_seq_lens_q"
-        )
 
 
 class NoPositions(nn.Module):
@@ -102,19 +103,12 @@ class SinusoidalPositions(nn.Module):
     def __init__(self, hidden_size: int, layout: str):
         super().__init__()
         self.hidden_size = hidden_size
-        self.arrange = {"interleaved": self.interleaved, "halves": self.halves}[layout]
-
-    @staticmethod
-    def interleaved(sines: Tensor, cosines: Tensor) -> Tensor:
-        return torch.stack((sines, cosines), dim=-1).flatten(-2)
-
-    @staticmethod
-    def halves(sines: Tensor, cosines: Tensor) -> Tensor:
-        return torch.cat((sines, cosines), dim=-1)
+        self.joined_at = {"interleaved": -1, "halves": -2}[layout]  # in pairs, or sines first
 
     def forward(self, hidden_states: Tensor, position_ids: Tensor) -> Tensor:
         angles = self.angles(position_ids[..., None].float())  # [batch, seq, hidden / 2]
-        positions = self.arrange(angles.sin(), angles.cos())[..., : self.hidden_size]
+        both = torch.stack((angles.sin(), angles.cos()), dim=self.joined_at)
+        positions = both.flatten(-2)[..., : self.hidden_size]
         return hidden_states + positions.to(hidden_states.dtype)
 
     def angles(self, positions: Tensor) -> Tensor:
@@ -140,17 +134,14 @@ class LearnedPositions(nn.Embedding):
 
     def forward(self, hidden_states: Tensor, position_ids: Tensor) -> Tensor:
         # Reading the values would stall an accelerator; there the lookup itself stops the program.
-        if position_ids.device.type == "cpu" and not torch.compiler.is_compiling():
-            self.check_range(int(position_ids.max()))
-        return hidden_states + super().forward(position_ids)
-
-    def check_range(self, last: int) -> None:
-        if last >= self.num_embeddings:
+        is_readable = position_ids.device.type == "cpu" and not torch.compiler.is_compiling()
+        if is_readable and (last := int(position_ids.max())) >= self.num_embeddings:
             raise ValueError(
                 f"a token stands at position {last}, but max_position_embeddings is "
                 f"{self.num_embeddings} and learned positions end there: shorten the input, or "
                 "train a model with more positions"
             )
+        return hidden_states + super().forward(position_ids)
 
 
 def build_positions(config: PreTrainedConfig) -> nn.Module:

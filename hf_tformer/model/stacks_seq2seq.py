@@ -7,13 +7,7 @@ decoder  input_ids → embed + positions → n × layer(self mask, cross mask, c
 
 import torch
 from torch import Tensor, nn
-from transformers import (
-    Cache,
-    DynamicCache,
-    EncoderDecoderCache,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
+from transformers import Cache, DynamicCache, EncoderDecoderCache, PreTrainedConfig, PreTrainedModel
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
 from transformers.processing_utils import Unpack
@@ -21,18 +15,17 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import SelfAttention, mask_unwritten_keys
+from .attention import SelfAttention
 from .attention_bias import build_attention_bias
 from .configuration_seq2seq import TformerSeq2SeqConfig
 from .cross_attention import SELF_ATTENTION_ONLY, CrossAttention, PackedKeys
 from .layers import (
     Layer,
-    RefusesLayouts,
+    TformerPreTrainedModel,
     build_dropout,
     build_output,
     embedding_scale,
     given,
-    initialise,
 )
 from .norms import optional_norm
 from .positions import (
@@ -41,6 +34,7 @@ from .positions import (
     count_positions,
     count_visible,
     is_padding_mask,
+    settle_padding,
 )
 
 
@@ -113,19 +107,11 @@ class TformerSeq2SeqDecoderLayer(Layer):
         return self.arrange(self, hidden_states, own, source)
 
 
-class TformerSeq2SeqPreTrainedModel(RefusesLayouts, PreTrainedModel):
-    """Declares what transformers asks of the family to load, shard, initialise and observe it."""
+class TformerSeq2SeqPreTrainedModel(TformerPreTrainedModel):
+    """Declares what is the family's own of what transformers asks."""
 
     config: TformerSeq2SeqConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
     _no_split_modules = ["TformerSeq2SeqEncoderLayer", "TformerSeq2SeqDecoderLayer"]
-    _skip_keys_device_placement = ["past_key_values"]
-    _supports_flash_attn = True
-    _supports_sdpa = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
-    _can_compile_fullgraph = True
 
     @property
     def dummy_inputs(self) -> dict[str, Tensor]:
@@ -155,10 +141,6 @@ class TformerSeq2SeqPreTrainedModel(RefusesLayouts, PreTrainedModel):
             encoder.resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
         self.tie_weights()
         return decoder.embed_tokens
-
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        initialise(self.config, module)
 
 
 class Stack(TformerSeq2SeqPreTrainedModel):
@@ -302,11 +284,13 @@ class TformerSeq2SeqDecoder(Stack):
             inputs_embeds = self.embed_tokens(input_ids)
         past_key_values = self.prepare_cache(past_key_values, use_cache)
         self_cache = None if past_key_values is None else past_key_values.self_attention_cache
-        past_length = 0 if self_cache is None else self_cache.get_seq_length()
-        attention_mask = mask_unwritten_keys(self.config, attention_mask, inputs_embeds, self_cache)
+        attention_mask = settle_padding(
+            self.config, inputs_embeds, attention_mask, past_key_values=self_cache
+        )
         if attention_mask is not None and attention_mask.ndim == 4:  # made for a static cache
             position_ids = count_visible(attention_mask)
         else:
+            past_length = 0 if self_cache is None else self_cache.get_seq_length()
             length, device = inputs_embeds.shape[1], inputs_embeds.device
             position_ids = count_positions(attention_mask, length, past_length, device)
         hidden_states, position_embeddings = self.embed(inputs_embeds, position_ids)

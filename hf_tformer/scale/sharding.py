@@ -1,13 +1,13 @@
 """What transformers alone would shard wrongly: tied tables, and bodies cut into pipeline stages.
 
-It replaces the refusal that travels with a saved model (model/layers.py, RefusesLayouts).
+It replaces the refusal of `TformerPreTrainedModel`, which travels with a saved model.
 """
 
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.distributed import DistributedConfig
 
-from ..model.layers import RefusesLayouts
+from ..model.layers import TformerPreTrainedModel
 from ..model.norms import unchanged
 from ..model.positions import NoPositions
 
@@ -26,7 +26,7 @@ def distribute(
     layout = distributed_config
     if layout is not None and layout.fsdp_size > 1:
         tie_before_sharding(model, layout)
-    model = super(RefusesLayouts, kind).maybe_distribute_model(model, layout, *mesh)
+    model = super(TformerPreTrainedModel, kind).maybe_distribute_model(model, layout, *mesh)
     if layout is not None and layout.pp_size > 1:
         keep_own_stage(model.base_model)
     return model
@@ -75,4 +75,4 @@ def refuse_to_cut(model: PreTrainedModel, parts: int) -> None:
         )
 
 
-RefusesLayouts.maybe_distribute_model = classmethod(distribute)
+TformerPreTrainedModel.maybe_distribute_model = classmethod(distribute)
