@@ -183,9 +183,9 @@ def run_next_tokens(
     """The last hidden states of [texts, 1, hidden], or None where the modules have to be called."""
     if not (guards.may_skip_modules(stack, hidden_states) and guards.grows_plainly(cache)):
         return None
-    if not (cache.layers and guards.slides_as(stack, cache)):
+    if not (cache.layers and guards.is_known_stack(stack)):
         return None
-    if not (guards.is_known_stack(stack) and guards.rotates_alike(stack)):
+    if not (guards.slides_as(stack, cache) and guards.rotates_alike(stack)):
         return None
     batch, keys = len(hidden_states), cache.get_seq_length() + 1
     is_possible, mask = guards.visible_keys(attention_mask, (batch, keys))

@@ -9,7 +9,7 @@ from ..model.positions import count_positions
 from . import biases, guards
 from .caches import own_part
 from .compiled import step_functions
-from .layers import norm_function, source_keys_and_values, stack_functions
+from .layers import layers_of, norm_function, source_keys_and_values, stack_functions
 from .passes import NextOfBeams, NextTokens
 from .products import linear_function
 from .rotations import rotations_of, tables_of
@@ -157,7 +157,7 @@ def read_source(model, model_kwargs):
         return
     states = model_kwargs["encoder_outputs"][0]
     source = cache.cross_attention_cache
-    for layer in model.get_decoder().layers_in_use():
+    for layer in layers_of(model.get_decoder()):
         attention = layer.cross_attn
         source.update(*source_keys_and_values(attention, states), attention.layer_idx)
         cache.is_updated[attention.layer_idx] = True

@@ -7,6 +7,7 @@ local-p   p = S sigmoid(v_p tanh(W_p h)), of S tokens; the weights of that softm
 
 import torch
 from torch import nn
+from transformers.masking_utils import create_causal_mask
 
 from .attention import eager_attention
 from .configuration_local import LocalConfig
@@ -93,9 +94,17 @@ class LocalDecoder(LocalPreTrainedModel, TformerSeq2SeqDecoder):
             encoder_attention_mask = encoder_hidden_states.new_ones(encoder_hidden_states.shape[:2])
         return encoder_attention_mask[:, None, None].bool()
 
-    def run_layers(self, hidden_states, encoder_hidden_states, self_mask, *args, **kwargs):
+    def run_layers(self, hidden_states, encoder_hidden_states, attention_mask, *inputs, **kwargs):
+        cache = inputs[-1]
+        self_mask = create_causal_mask(
+            config=self.config,
+            inputs_embeds=hidden_states,
+            attention_mask=attention_mask,
+            past_key_values=None if cache is None else cache.self_attention_cache,
+        )
         kwargs["target_places"] = count_visible(self_mask)
-        return super().run_layers(hidden_states, encoder_hidden_states, self_mask, *args, **kwargs)
+        inputs = hidden_states, encoder_hidden_states, attention_mask, *inputs
+        return super().run_layers(*inputs, **kwargs)
 
 
 class LocalModel(LocalPreTrainedModel, TformerSeq2SeqModel):
