@@ -15,10 +15,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, TorchAoConfig
 
 from conversion.engine.companions import own_tokenizer
-from conversion.engine.rules import ConversionError
+from conversion.engine.errors import ConversionError
 from conversion.runtimes.exporting import export_to_runtime, library_of
-from conversion.runtimes.generating import InGenerate
-from conversion.runtimes.graphs import Graphs
+from conversion.runtimes.generating import Graphs, InGenerate
 from conversion.runtimes.registry import RUNTIMES
 from conversion.runtimes.runtime import Source
 from hf_tformer import fast

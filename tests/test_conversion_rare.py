@@ -7,9 +7,9 @@ import pytest
 import test_parity_decoder as decoders
 
 from conversion import ConversionError
-from conversion.engine.format import DECODER
-from conversion.engine.models import meaning, translate
+from conversion.engine.format import DECODER, meaning
 from conversion.engine.registry import FORMATS
+from conversion.engine.translation import translate
 from hf_tformer import TformerDecoderConfig
 from hf_tformer.model.layer_types import layer_type
 

@@ -5,8 +5,8 @@ from copy import deepcopy
 
 from converting import CASES as DECODERS_AND_PAIRS
 
-from conversion.engine.models import translate
 from conversion.engine.registry import FORMATS
+from conversion.engine.translation import translate
 from hf_tformer import TformerDecoderConfig
 
 # Where another case than that of its name has the fields of a format.

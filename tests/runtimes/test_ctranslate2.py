@@ -14,7 +14,7 @@ from benchmarks import memory
 from benchmarks.machine import Limits
 from benchmarks.measure import OURS, Settings, race
 from benchmarks.registry import BENCHMARKS
-from conversion.engine.rules import ConversionError
+from conversion.engine.errors import ConversionError
 from conversion.runtimes import ctranslate2 as runtime
 from conversion.runtimes.exporting import export_to_runtime, library_of
 from conversion.runtimes.runtime import Source

@@ -4,7 +4,7 @@ import pytest
 from drawn_ctranslate2 import beginning
 from families import DECODER, ENCODER, SEQ2SEQ
 
-from conversion.engine.rules import ConversionError
+from conversion.engine.errors import ConversionError
 from conversion.runtimes.exporting import export_to_runtime
 
 PLAIN_ROPE = {"rope_type": "default", "rope_theta": 500.0}
