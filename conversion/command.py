@@ -8,7 +8,7 @@ from huggingface_hub import constants
 from transformers.utils import logging
 
 from hf_tformer.command_line import Parser
-from hf_tformer.inside import printable
+from hf_tformer.path_safety import printable
 
 from .engine import listing
 from .engine.conversion import Conversion

@@ -6,8 +6,8 @@ import yaml
 from huggingface_hub import ModelCard, ModelCardData, metadata_load
 
 import hf_tformer
-from hf_tformer.publish import card as our_card
-from hf_tformer.publish.publishing import count_parameters
+from hf_tformer.publishing import card as our_card
+from hf_tformer.publishing.upload import count_parameters
 
 from .conversion import Conversion
 from .translation import AnyFormat

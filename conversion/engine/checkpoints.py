@@ -14,8 +14,8 @@ from packaging.version import Version
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from hf_tformer.damage import fault_of_pickle, json_object
-from hf_tformer.inside import fault_of_file
+from hf_tformer.file_integrity import fault_of_pickle, json_object
+from hf_tformer.path_safety import fault_of_file
 
 from .errors import ConversionError
 

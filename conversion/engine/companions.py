@@ -19,7 +19,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from hf_tformer.inside import TEMPLATES, fault_of_path, printable
+from hf_tformer.path_safety import TEMPLATES, fault_of_path, printable
 
 from .checkpoints import read_json
 from .errors import ConversionError

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from tqdm.auto import tqdm
 
-from hf_tformer.damage import not_a_number
+from hf_tformer.file_integrity import not_a_number
 
 from . import proof
 from .card import write_card

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
-from hf_tformer.unfinished import remove_rests, undone_by_signals, unfinished_folder
+from hf_tformer.atomic_folders import remove_rests, undone_by_signals, unfinished_folder
 
 from .errors import ConversionError
 

@@ -1,6 +1,6 @@
 """The one error that a conversion raises on purpose, and its most frequent kind."""
 
-from hf_tformer.inside import printable
+from hf_tformer.path_safety import printable
 
 
 class ConversionError(ValueError):

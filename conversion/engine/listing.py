@@ -1,4 +1,4 @@
-"""The formats as lines, as blocks, as JSON, and as the page FORMATS.md."""
+"""The formats as lines, as blocks, as JSON, and as the page docs/FORMATS.md."""
 
 import json
 import textwrap
@@ -17,30 +17,31 @@ INTRODUCTION = (
     "field. `asks` shows by an example what has to be said where a file does not say it, "
     "`assumes` what is taken where nobody does. What matters in training alone, such as dropout, "
     "is carried over where both sides have a name for it.\n\n"
-    "This page is written by `python -m conversion formats --markdown > FORMATS.md`."
+    "This page is written by `python -m conversion formats --markdown > docs/FORMATS.md`."
 )
 PROOFS = {
     "decoders": (
         "Proven for each: logits, hidden states, attention weights, loss and the gradient of every "
         "parameter equal those of transformers on padded batches "
-        "(`tests/test_parity_decoder.py`); so do greedy texts and those of beams "
-        "(`tests/test_parity_texts.py`). An import has the same logits, and its export is the "
-        "same bits (`tests/test_conversion.py`)."
+        "(`tests/model/test_parity_decoder.py`); so do greedy texts and those of beams "
+        "(`tests/model/test_parity_texts.py`). An import has the same logits, and its export is "
+        "the same bits (`tests/conversion/test_conversion.py`)."
     ),
     "encoder-decoders": (
-        "Proven for each: the same as for decoders (`tests/test_parity_seq2seq.py`, "
-        "`tests/test_parity_texts.py`, `tests/test_conversion.py`)."
+        "Proven for each: the same as for decoders (`tests/model/test_parity_seq2seq.py`, "
+        "`tests/model/test_parity_texts.py`, `tests/conversion/test_conversion.py`)."
     ),
     "encoders": (
         "Proven for each head: answers, hidden states, attention weights, loss and the gradient of "
-        "every parameter equal those of transformers (`tests/test_parity_encoder.py`). An import "
-        "answers the same, and its export is the same bits (`tests/test_conversion_encoders.py`), "
-        "for random configurations, too (`tests/test_conversion_drawn.py`)."
+        "every parameter equal those of transformers (`tests/model/test_parity_encoder.py`). An "
+        "import answers the same, and its export is the same bits "
+        "(`tests/conversion/test_conversion_encoders.py`), for random configurations, too "
+        "(`tests/conversion/test_conversion_drawn.py`)."
     ),
     PROGRAMS: (
         "Proven for each: an import has the logits of a reference that is written from the layout "
-        "(`conversion/references/`, `tests/test_conversion_plain.py`). Any other layout is "
-        "described by `--rules FILE` ([Contributing](CONTRIBUTING.md))."
+        "(`conversion/references/`, `tests/conversion/test_conversion_plain.py`). Any other layout "
+        "is described by `--rules FILE` ([Contributing](../CONTRIBUTING.md))."
     ),
 }
 TABLE = ("| name | models | ways | read by | what to know |", "|---|---|---|---|---|")

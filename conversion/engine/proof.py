@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from hf_tformer.damage import not_a_number
+from hf_tformer.file_integrity import not_a_number
 
 from .aliases import Fields
 from .errors import ConversionError

@@ -4,8 +4,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from hf_tformer.damage import fault_of_dtype
-from hf_tformer.inside import fault_of_path
+from hf_tformer.file_integrity import fault_of_dtype
+from hf_tformer.path_safety import fault_of_path
 
 from ..formats.decoders import (
     bloom,

@@ -5,7 +5,7 @@ from pathlib import Path
 from huggingface_hub import ModelCard, ModelCardData
 
 import hf_tformer
-from hf_tformer.publish import card as our_card
+from hf_tformer.publishing import card as our_card
 
 from ..engine.card import OF_OURS, metadata_of
 from ..engine.destination import in_words

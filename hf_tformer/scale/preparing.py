@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from ..unfinished import unfinished_folder
+from ..atomic_folders import unfinished_folder
 from .tokens import (
     ABOUT,
     FORMAT,

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..damage import json_object
+from ..file_integrity import json_object
 
 MARK = "checkpoint.json"
 BLOCK = 2**24

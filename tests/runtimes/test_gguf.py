@@ -2,10 +2,6 @@
 
 import pytest
 import torch
-from gguf_models import DECODERS_AND_PAIRS, decoder_fields, drawn
-from parity import randomise
-from parity_encoder import CASES as ENCODERS
-from trained_tokenizers import KNOWN, like_bert, like_sentencepiece
 
 import hf_tformer
 from conversion import ConversionError, import_checkpoint
@@ -16,6 +12,10 @@ from conversion.runtimes.exporting import export_to_runtime
 from conversion.runtimes.gguf import tensors
 from conversion.runtimes.gguf.architectures import ARCHITECTURES
 from conversion.runtimes.gguf.running import LlamaCpp
+from support.gguf_models import DECODERS_AND_PAIRS, decoder_fields, drawn
+from support.parity import randomise
+from support.parity_encoder import CASES as ENCODERS
+from support.trained_tokenizers import KNOWN, like_bert, like_sentencepiece
 
 pytestmark = pytest.mark.runtime
 pytest.importorskip("gguf")
