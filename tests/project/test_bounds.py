@@ -1,6 +1,6 @@
-"""Bounds that the code follows: how much travels, how long a file is, what imports what.
+"""Bounds on the code: its size, the length of files and functions, type hints, import circles.
 
-All of their numbers stand at the top. One that is raised is a decision, not a repair.
+All numbers are at the top. The code follows them; raising one is a decision, not a repair.
 """
 
 import ast
@@ -14,21 +14,21 @@ from support.module_graph import circles, import_graph, parsed, python_files
 from support.pages import PAGES
 from support.paths import ROOT
 
-# What a saved folder may hold at most, in all its files of code.
+# The most lines of code in a saved folder, in all its files together, and the most files.
 SAVED_LINES = {"decoder": 1_700, "seq2seq": 1_900, "encoder": 1_800}
 SAVED_FILES = 11
-# How long a file and a function may be, and where.
+# The most lines of a file and of a function, in these folders.
 FILE_LINES = 350
 FUNCTION_LINES = 45
 SHORT = ("hf_tformer", "conversion")
-# Where every parameter and every result has a hint.
+# Folders in which every parameter and every result has a type hint.
 ANNOTATED = (
     *("hf_tformer/model", "hf_tformer/fast", "hf_tformer/testing"),
     *("hf_tformer/scale", "hf_tformer/plan", "conversion"),
 )
-# Where no modules import each other in a circle.
+# Folders in which no modules import each other in a circle.
 WITHOUT_CIRCLES = ("hf_tformer", "conversion", "benchmarks", "examples")
-# The product has fewer lines of Python than this.
+# The product has fewer lines of Python than this, in all these folders together.
 PRODUCT_LINES = 38_721
 PRODUCT = ("hf_tformer", "conversion", "benchmarks", "examples", "tools")
 
@@ -38,7 +38,7 @@ def lines_of(path: Path) -> int:
 
 
 def functions_of(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Also methods, and functions within functions."""
+    """List all functions of a file, with methods and functions within functions."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return [node for node in ast.walk(parsed(path)) if isinstance(node, kinds)]
 
@@ -48,7 +48,7 @@ def place_of(path: Path, node: ast.AST) -> str:
 
 
 def listed(offenders: dict[str, object]) -> str:
-    """One offender a line, with its figure; the largest first."""
+    """Write one offender on each line, with its figure, the largest first."""
     ordered = sorted(offenders.items(), key=lambda item: item[1], reverse=True)
     return "\n".join(["", *(f"{figure:>8,}  {name}" for name, figure in ordered)])
 
@@ -65,7 +65,10 @@ def test_a_saved_folder_can_be_read_in_an_hour(family, tmp_path):
     assert len(lines) <= SAVED_FILES, figures
 
 
-@pytest.mark.parametrize(("page", "unit"), zip(PAGES, ("(?:lines )?for an?", "行"), strict=True))
+UNITS = ("(?:lines )?for an?", "行")
+
+
+@pytest.mark.parametrize(("page", "unit"), list(zip(PAGES, UNITS, strict=True)))
 def test_both_readmes_say_how_much_code_travels(page, unit):
     text = (ROOT / page).read_text(encoding="utf-8")
     said = [int(n.replace(",", "")) for n in re.findall(rf"(\d,\d{{3}}) {unit}", text)]
@@ -101,7 +104,7 @@ def test_the_product_does_not_grow():
 
 
 def without_hint(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    """The parameters that have none, and `return`; an `__init__` returns nothing anyway."""
+    """Name the parameters without a hint, and `return` unless this is an `__init__`."""
     given = node.args
     named = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
     bare = [argument.arg for argument in named if argument and not argument.annotation]
@@ -124,7 +127,7 @@ def test_every_function_is_fully_annotated(room):
 
 
 def test_no_modules_import_each_other_in_a_circle():
-    """At run time, within functions, or for a type checker: every import counts."""
+    """Imports count at the top of a file, within functions and under TYPE_CHECKING alike."""
     graph = import_graph(WITHOUT_CIRCLES)
     assert len(graph) > 100
     found = circles(graph)

@@ -1,4 +1,4 @@
-"""The graph of imports between modules, wherever in a file an import stands."""
+"""The graph of imports between modules; it counts an import wherever in a file it stands."""
 
 import ast
 from collections import defaultdict, deque
@@ -8,13 +8,12 @@ from pathlib import Path
 
 from support.paths import ROOT
 
-# Where a package's modules have their first name: the programs of examples/ import each other by
-# name.
+# The folder that module names start from. The programs of examples/ import each other by name.
 HOMES = {"examples": ROOT / "examples"}
 
 
 def python_files(room: str) -> list[Path]:
-    """Every Python file below a folder of the repository, but for what npm has put there."""
+    """List the Python files below a folder of the repository, without those of node_modules."""
     found = sorted((ROOT / room).rglob("*.py"))
     return [path for path in found if "node_modules" not in path.parts]
 
@@ -25,7 +24,7 @@ def parsed(path: Path) -> ast.Module:
 
 
 def module_names(rooms: tuple[str, ...]) -> dict[str, Path]:
-    """The name that each file is imported by."""
+    """Map the name that each file is imported by to the file."""
     found = {}
     for room in rooms:
         for path in python_files(room):
@@ -35,7 +34,7 @@ def module_names(rooms: tuple[str, ...]) -> dict[str, Path]:
 
 
 def imports_of(name: str, path: Path) -> dict[str, int]:
-    """Each name that a module may import, with the line; of `from a import b`, `a` and `a.b`."""
+    """Map each name that a module imports to the line of the import; `from a import b` is `a.b`."""
     package = name if path.stem == "__init__" else name.rpartition(".")[0]
     found = {}
     for node in runnable(parsed(path)):
@@ -49,10 +48,10 @@ def imports_of(name: str, path: Path) -> dict[str, int]:
 
 
 def runnable(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those below `if False:`.
+    """Yield all nodes except those below `if False:`.
 
-    A configuration names its model there and nowhere else: nothing imports it, transformers alone
-    reads the line and counts the model's code into the digest of the configuration's.
+    A configuration names its model there. Nothing runs that import: transformers reads the line
+    and includes the model's code in the digest of the configuration's code.
     """
     is_dead = isinstance(node, ast.If) and getattr(node.test, "value", None) is False
     for child in node.orelse if is_dead else ast.iter_child_nodes(node):
@@ -61,11 +60,11 @@ def runnable(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def import_graph(rooms: tuple[str, ...]) -> dict[str, dict[str, int]]:
-    """Module → the modules that it imports, each with the line of the import.
+    """Map each module to the modules that it imports, with the line of each import.
 
-    `from package import name` leads to the submodule `package.name` where there is one, and to
-    `package/__init__.py` where there is none. That the import of a submodule runs the `__init__.py`
-    above it is no edge: nearly every package would be a circle.
+    `from package import name` is an edge to the submodule `package.name` if there is one, and to
+    `package/__init__.py` otherwise. The import of a submodule is no edge to the `__init__.py` above
+    it, although Python runs that file: nearly every package would be a circle.
     """
     modules = module_names(rooms)
     graph = {}
@@ -79,7 +78,7 @@ def import_graph(rooms: tuple[str, ...]) -> dict[str, dict[str, int]]:
 
 
 def circles(graph: dict[str, dict[str, int]]) -> list[list[str]]:
-    """One shortest circle through each group of modules that import each other."""
+    """Return a shortest circle for each group of modules that import each other."""
     reached = {name: reachable(graph, name) for name in graph}
     groups = defaultdict(list)
     for name in graph:
@@ -89,6 +88,7 @@ def circles(graph: dict[str, dict[str, int]]) -> list[list[str]]:
 
 
 def reachable(graph: dict[str, dict[str, int]], start: str) -> set[str]:
+    """Return all modules that an import of `start` may lead to."""
     found, todo = set(), [start]
     while todo:
         new = graph[todo.pop()].keys() - found
@@ -98,7 +98,7 @@ def reachable(graph: dict[str, dict[str, int]], start: str) -> set[str]:
 
 
 def shortest_circle(graph: dict[str, dict[str, int]], start: str) -> list[str]:
-    """A path from a module back to itself, by the fewest imports."""
+    """Return the path from a module back to itself that takes the fewest imports."""
     before, todo = {}, deque([start])
     while start not in before:
         name = todo.popleft()
