@@ -1,11 +1,10 @@
-"""`tformer view`: the attention of a model that reads a text, as tables, a picture or a page."""
+"""`tformer view`: show the attention of a model as tables, a picture or a page."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..command_line import Parser
+from ..command_line import Parser, print_error
 from ..opening import OpeningError, open_model
 from .attention import AttentionMap, AttentionMaps, attention_maps
 
@@ -15,56 +14,44 @@ if TYPE_CHECKING:
 
 
 class ViewError(Exception):
-    """Why there is nothing to see, in one sentence."""
+    """A sentence that says why there is nothing to show."""
 
 
 def build_parser(prog: str) -> Parser:
     parser = Parser(
         prog=prog,
-        description="Show which token looks at which, for every layer and head of any transformers "
-        "model. An encoder-decoder is shown writing --target, or what it would write by itself.",
+        description="Show which token attends to which, for every layer and head of any model of "
+        "transformers. An encoder-decoder is shown with --target, or with what it generates.",
     )
-    parser.add_argument("source", metavar="FOLDER_OR_REPO", help="a model folder, or user/name")
-    parser.add_argument("text", metavar="TEXT", nargs="+", help="what the model reads")
-    written = parser.add_mutually_exclusive_group()
-    written.add_argument("--target", help="what an encoder-decoder writes (default: what it would)")
-    written.add_argument(
-        "--generate", action="store_true", help="let a decoder go on, and show its steps"
-    )
-    parser.add_argument("--new-tokens", type=int, default=40, help="to write (default: 40)")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="a page, attention.html, or a picture, heads.png; print no tables",
-    )
-    page = parser.add_argument_group("a page only")
-    page.add_argument("--also", metavar="TEXT", action="append", default=[], help="one more text")
-    page.add_argument(
-        "--beside", metavar="FOLDER_OR_REPO", help="a second model, on the same texts"
-    )
-    tables = parser.add_argument_group("tables and pictures only")
-    tables.add_argument(
-        "--kind", help="encoder, decoder or cross (default: cross, else what there is)"
-    )
-    tables.add_argument("--layers", type=int, nargs="+", help="from 0 (default: all)")
-    tables.add_argument("--heads", type=int, nargs="+", help="from 0 (default: all)")
-    parser.add_argument("--revision", help="branch, tag or commit of a repository")
-    parser.add_argument(
-        "--trust-remote-code", action="store_true", help="run the code that the folder brings"
-    )
+    parser.add_source()
+    add = parser.add_argument
+    add("text", metavar="TEXT", nargs="+", help="input of the model")
+    generated = parser.add_mutually_exclusive_group()
+    help = "output of an encoder-decoder (default: what it generates)"
+    generated.add_argument("--target", metavar="TEXT", help=help)
+    help = "let a decoder continue its input, and show these steps, too"
+    generated.add_argument("--generate", action="store_true", help=help)
+    add("--new-tokens", type=int, default=40, help="tokens to generate (default: 40)")
+    help = "page (attention.html) or picture (heads.png) to write instead of tables"
+    add("-o", "--output", type=Path, metavar="FILE", help=help)
+    add("--trust-remote-code", action="store_true", help="run the code that the folder brings")
+    add = parser.add_argument_group("a page only").add_argument
+    add("--also", metavar="TEXT", action="append", default=[], help="another input of the model")
+    add("--beside", metavar="FOLDER_OR_REPO", help="second model, shown with the same inputs")
+    add = parser.add_argument_group("tables and pictures only").add_argument
+    add("--kind", help="encoder, decoder or cross (default: cross, where there is one)")
+    add("--layers", type=int, nargs="+", help="numbers of layers, from 0 (default: all)")
+    add("--heads", type=int, nargs="+", help="numbers of heads, from 0 (default: all)")
     return parser
 
 
 def main(arguments: list[str] | None = None, prog: str = "tformer view") -> int:
-    """The exit status is 1 where there is nothing to see."""
+    """Return the exit status: 1 where there is nothing to show."""
     args = build_parser(prog).parse_args(arguments)
     try:
         show(args)
     except (ViewError, OpeningError) as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return 1
+        return print_error(error)
     return 0
 
 
