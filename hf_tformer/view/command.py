@@ -99,7 +99,7 @@ def opened(source: str, args: argparse.Namespace) -> tuple:
 
 
 def refuse_flags(args: argparse.Namespace, is_page: bool) -> None:
-    """Before a model is loaded: what has no part in what is asked for."""
+    """Refuse options that have no effect on this kind of output, before a model is loaded."""
     page, tables = ("also", "beside"), ("kind", "layers", "heads")
     for name in tables if is_page else page:
         if getattr(args, name):
@@ -107,11 +107,11 @@ def refuse_flags(args: argparse.Namespace, is_page: bool) -> None:
             place = "a page" if is_page else "tables and pictures"
             raise ViewError(f"--{name} has no meaning for {place}: {remedy}")
     if args.new_tokens < 1:
-        raise ViewError(f"--new-tokens is {args.new_tokens}: at least one token is written")
+        raise ViewError(f"--new-tokens is {args.new_tokens}: choose 1 or more")
 
 
 def refuse_place(output: Path | None) -> None:
-    """Before a model is loaded."""
+    """Refuse an output that cannot be written, before a model is loaded."""
     if output is not None and output.is_dir():
         raise ViewError(f"--output {output} is a folder: name a file, such as attention.html")
     if output is not None and not output.absolute().parent.is_dir():
@@ -137,14 +137,14 @@ def model_inputs(
     text: str,
     args: argparse.Namespace,
 ) -> "tuple[dict[str, torch.Tensor], int | None]":
-    """What the model is called with, and where what it wrote begins."""
+    """Return the arguments of the model, and the index of its first generated token."""
     inputs = dict(tokenizer(text, return_tensors="pt", return_token_type_ids=False))
     if not inputs["input_ids"].numel():
         raise ViewError("the text is empty: give some")
     writing = {"max_new_tokens": args.new_tokens, "do_sample": False}
     if not model.config.is_encoder_decoder:
         if args.target is not None:
-            raise ViewError("--target is what an encoder-decoder writes: give --generate, or none")
+            raise ViewError("--target is for an encoder-decoder: give --generate, or neither")
         if not args.generate:
             return inputs, None
         written = model.generate(**inputs, **writing)
@@ -154,7 +154,7 @@ def model_inputs(
         return {**inputs, "decoder_input_ids": written}, 1
     labels = tokenizer(text_target=args.target, return_tensors="pt")["input_ids"]
     if not labels.numel():
-        raise ViewError("--target is empty: give some, or leave it out")
+        raise ViewError("--target is empty: give some, or omit it")
     shifted = model.prepare_decoder_input_ids_from_labels(labels)
     return {**inputs, "decoder_input_ids": shifted}, None
 
