@@ -21,11 +21,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # Windows: nothing tells two runs apart
-    fcntl = None
-
+from ..atomic_folders import locked
 from ..checking.folder import Folder, digest, opened
 from ..checking.package_code import INSIDE, code_under, loaded_code, with_auto_map
 from .renewal import Change, Refreshed, RefreshError, renewed
@@ -34,7 +30,7 @@ NAMES = "files.txt"  # in there: what is to be replaced or removed
 
 
 def refresh_folder(path: Path, dry_run: bool, timeout: float) -> Refreshed:
-    with locked(path):
+    with alone_in(path):
         left_behind = sorted(path.glob(INSIDE + "[0-9a-f]" * 8))
         known = {name for place in left_behind for name in names_in(place)}
         with renewed(path, str(path), timeout, known=known) as (staged, result):
@@ -50,19 +46,13 @@ def refresh_folder(path: Path, dry_run: bool, timeout: float) -> Refreshed:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """One run at a time in a folder; the system lets go of the lock of a process that dies."""
-    if fcntl is None:
-        yield
-        return
-    folder = os.open(path, os.O_RDONLY)
+def alone_in(path: Path) -> Iterator[None]:
+    """Let one process at a time refresh a folder; on Windows nothing tells two of them apart."""
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        with locked(path):
+            yield
     except BlockingIOError as error:
         raise RefreshError(f"{path} is being refreshed by another process: wait for it") from error
-    finally:
-        os.close(folder)
 
 
 def names_in(place: Path) -> list[str]:

@@ -143,9 +143,7 @@ def set_to_eager(model: "PreTrainedModel") -> Iterator[None]:
     """Run a model with eager attention and without dropout; restore its settings at the end."""
     configs = {id(part.config): part.config for part in model.modules() if hasattr(part, "config")}
     before = [(config, config._attn_implementation) for config in configs.values()]
-    trained = [
-        part for part in model.modules() if part.training
-    ]  # a part may be in evaluation mode
+    trained = [part for part in model.modules() if part.training]  # perhaps not all of them
     for config in configs.values():  # T5's stacks have copies of their own
         config._attn_implementation = "eager"
     model.eval()
