@@ -25,7 +25,7 @@ COMMANDS = {
     "refresh": Command("hf_tformer.refreshing.command", "renew the code of a folder or repository"),
     "view": Command("hf_tformer.view.command", "show which token attends to which"),
     "plan": Command("hf_tformer.plan.command", "compute what training needs of each device"),
-    "convert": Command("conversion.__main__", "convert from other formats, and back"),
+    "convert": Command("conversion.command", "convert from other formats, and back"),
 }
 
 

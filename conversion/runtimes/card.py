@@ -8,8 +8,8 @@ from huggingface_hub import ModelCard, ModelCardData
 import hf_tformer
 from hf_tformer.publishing import card as our_card
 
-from ..card import OF_OURS, metadata_of
-from ..destination import in_words
+from ..engine.card import OF_OURS, metadata_of
+from ..engine.destination import in_words
 from .proof import Proof
 from .runtime import Source
 
