@@ -52,11 +52,10 @@ def register_adapter_targets(constants: ModuleType) -> None:
 
 
 def make_fast(modeling: ModuleType) -> None:
-    """Patch a family's modeling file with the fast paths, as soon as it has been imported."""
+    """Replace in a family what makes it fast, as soon as somebody touches it."""
     importlib.import_module("hf_tformer.fast").patch(modeling.__name__)
 
 
-# module → what to do once it has been imported
 WAITING = {
     "transformers.models.auto.configuration_auto": register_configurations,
     "transformers.models.auto.modeling_auto": register_models,
