@@ -10,7 +10,7 @@ from .. import __version__
 from ..checking.folder import digest
 from ..families import FAMILIES
 
-# The task that a head is filed under.
+# Auto class → the task that the Hub files a model under.
 TASKS = {
     "AutoModel": "feature-extraction",
     "AutoModelForCausalLM": "text-generation",
@@ -110,7 +110,7 @@ def write_card(
     language: str | list[str] | None = None,
     tags: Sequence[str] = (),
 ) -> ModelCard:
-    """Writes README.md into a saved folder; `revision` is the commit that its snippets pin."""
+    """Write README.md into a saved folder; `revision` is the commit that its programs pin."""
     config = read_config(folder)
     what, task, _ = about(config)
     summary = f"{what} {size(config, parameters)}, made with hf_tformer {__version__}."
@@ -140,7 +140,7 @@ def write_card(
 
 
 def size(config: dict, parameters: int) -> str:
-    """How many parameters; a quantised file does not tell, for it packs several into a number."""
+    """Return the number of parameters as words; a quantised file packs several into a number."""
     if method := quantiser_of(config):
         return f"with weights quantised by {method}, whose package opens them"
     return f"of {parameters:,} parameters"
@@ -155,20 +155,20 @@ def table(rows: Iterable[tuple[str, object]]) -> str:
 
 
 def read_config(folder: str | os.PathLike) -> dict:
-    """The configuration of a saved folder as transformers reads it, without running its code."""
+    """Return the configuration of a saved folder, without running its code."""
     from transformers import PreTrainedConfig
 
     return PreTrainedConfig.get_config_dict(folder)[0]
 
 
 def code_hashes(folder: str | os.PathLike) -> dict[str, str]:
-    """File name → SHA-256 of every Python file of a folder."""
+    """Return the SHA-256 of every Python file of a folder, by file name."""
     files = sorted(Path(folder).glob("*.py"))
     return {path.name: digest(path) for path in files}
 
 
 def snippet(folder: str | os.PathLike, repo_id: str, revision: str | None, installed: bool) -> str:
-    """A program that loads the model as it was published and runs it once."""
+    """Return a program that loads the published model and runs it once."""
     auto_class = auto_class_of(read_config(folder))
     has_tokenizer = (Path(folder) / "tokenizer_config.json").exists()
     loading = (WITH_TOKENIZER if has_tokenizer else WITHOUT_TOKENIZER).format(
@@ -183,14 +183,14 @@ def snippet(folder: str | os.PathLike, repo_id: str, revision: str | None, insta
 def installed_program(
     folder: str | os.PathLike, repo_id: str, revision: str | None, config: dict
 ) -> str:
-    """How to do without trust; a model of somebody's own is not among those of the package."""
+    """Return how to load a model without trust, or "" if the package does not have its class."""
     if config["model_type"] not in FAMILIES:
         return ""
     return INSTALLED.format(program=snippet(folder, repo_id, revision, installed=True))
 
 
 def program(loading: str, auto_class: str, has_tokenizer: bool) -> str:
-    """What loads a model, followed by what is done with it."""
+    """Return a program: the lines that load a model, and lines that use it."""
     if auto_class not in USES:
         return f"{loading}\n{CLASSES if has_classes(auto_class) else SHAPE}"
     return "\n".join((loading, USES[auto_class], SHOW_TEXT if has_tokenizer else SHOW))
@@ -201,7 +201,7 @@ def has_classes(auto_class: str) -> bool:
 
 
 def auto_class_of(config: dict) -> str:
-    """The Auto class that opens a checkpoint with the head it was saved from."""
+    """Return the Auto class that opens a checkpoint with the head that it was saved from."""
     return about(config)[2]
 
 
@@ -210,7 +210,7 @@ def saved_class(config: dict) -> str | None:
 
 
 def about(config: dict) -> tuple[str, str, str]:
-    """What a model is called, its task, and the Auto class that opens it with its head."""
+    """Return what a model is called, its task, and the Auto class that opens it with its head."""
     model_type, class_name = config["model_type"], saved_class(config)
     if family := FAMILIES.get(model_type):
         what, usual, heads = family.description, family.usual_auto, family.models
