@@ -1,4 +1,4 @@
-"""What the names in the code of a folder stand for.
+"""Find what the names in the code of a folder stand for.
 
 import os as o           o → os
 s = o.system             s → os.system
@@ -24,7 +24,7 @@ TEXT = 10_000  # characters that are put together
 class Meanings:
     """The dotted names that an expression may stand for."""
 
-    def __init__(self, files: dict[str, Scopes]):
+    def __init__(self, files: dict[str, Scopes]) -> None:
         self.files = files
         self.known: dict[ast.expr, frozenset[str]] = {}
         self.lost: set[ast.expr] = set()  # has too many meanings to be followed
@@ -94,7 +94,7 @@ class Meanings:
             yield from self.expand(owner)
 
     def expand(self, dotted: str, seen: set[str] | None = None) -> list[str]:
-        """`.file.name` → what that file binds to the name; any other name as it is."""
+        """Return what a file binds to the name in `.file.name`; any other name stays as it is."""
         file, _, rest = dotted[1:].partition(".")
         if not dotted.startswith(".") or not rest or file not in self.files:
             return [dotted]
@@ -113,7 +113,7 @@ class Meanings:
         return self.files[file].module.stars
 
     def text(self, node: ast.AST, scope: Scope, depth: int = 9) -> str | None:
-        """The text that an expression of constants is, None where it cannot be read off."""
+        """Return the string that an expression of constants is, or None if it cannot be read."""
         if isinstance(node, ast.Constant):
             return node.value if isinstance(node.value, str) else None
         if not depth:
