@@ -6,11 +6,13 @@ the dangerous one. A person has to read names that no pattern matches, and modul
 listed.
 """
 
+import ast
 import re
 import sys
 from functools import cache
 
 from .known_names import HARMLESS, LISTED
+from .scopes import is_builtin
 
 # kind → (verdict, what the code does, the remedy). "warn" means that a person should read it.
 KINDS = {
@@ -224,6 +226,19 @@ def is_listed(name: str) -> bool:
 def is_wholly_harmless(module: str) -> bool:
     """Return whether a pattern calls everything in a module harmless, known or not."""
     return kind_of(f"{module}.anything") == HARMLESS
+
+
+def calls_dangerous(text: str) -> bool:
+    """Return whether a string is an expression that calls a dangerous builtin."""
+    if "(" not in text:
+        return False
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    called = {getattr(node.func, "id", "") for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    kinds = {kind_of(f"builtins.{name}") for name in called if is_builtin(name)}
+    return "open" in called or any(map(is_dangerous, kinds))
 
 
 @cache
