@@ -9,7 +9,6 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import cached_property
 from pathlib import Path
 
 CODE_LIMIT = 1 << 20  # bytes of one file of code; the largest honest ones have a third of that
@@ -29,7 +28,7 @@ class Files:
     """The files in a folder: those of `names` may be opened, those of `faults` may not."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.roots = path, roots_of(path)
         self.names: set[str] = set()
         self.faults: dict[str, str] = {}  # name → why
         self.spent: dict[int, int] = Counter()  # limit → bytes read under it
@@ -59,19 +58,12 @@ class Files:
         except (OSError, RuntimeError):
             self.faults[name] = "leads nowhere: remove the link"
             return
-        if path.is_symlink() and not self.is_inside(target):
+        if path.is_symlink() and not any(target.is_relative_to(root) for root in self.roots):
             self.faults[name] = "leads out of the folder: replace the link by what it means"
         elif stat.S_ISREG(mode):
             self.names.add(name)
         elif not stat.S_ISDIR(mode):
             self.faults[name] = "is a pipe, a socket or a device: remove it"
-
-    def is_inside(self, target: Path) -> bool:
-        return any(target.is_relative_to(root) for root in self.roots)
-
-    @cached_property
-    def roots(self) -> list[Path]:
-        return roots_of(self.path)
 
     def named(self, suffix: str, deep: bool = False) -> list[str]:
         """Return the names with this ending, sorted; those in inner folders only if `deep`."""

@@ -145,27 +145,22 @@ def download(repo_id: str, revision: str | None, cache: str | Path) -> Path:
         RevisionNotFoundError,
     )
 
+    reasons = {  # the first class is a subclass of the second one
+        GatedRepoError: "is gated: ask for access on its page, then log in with `hf auth login`",
+        RepositoryNotFoundError: "is neither a folder here nor a repository that you may see: "
+        "check the name, or log in with `hf auth login`",
+        RevisionNotFoundError: f"has no revision {revision}: choose one of its page",
+        HFValidationError: "is neither a folder here nor a repository's name (user/name): check it",
+    }
+    options = {"revision": revision, "cache_dir": cache, "ignore_patterns": list(NOT_LOADED)}
     try:
-        return Path(
-            snapshot_download(
-                repo_id, revision=revision, cache_dir=cache, ignore_patterns=list(NOT_LOADED)
-            )
-        )
-    except GatedRepoError as error:
-        reason = "is gated: ask for access on its page, then log in with `hf auth login`"
-        raise CheckError(f"{repo_id} {reason}") from error
-    except RepositoryNotFoundError as error:
-        reason = "is neither a folder here nor a repository that you may see: check the name"
-        raise CheckError(f"{repo_id} {reason}, or log in with `hf auth login`") from error
-    except RevisionNotFoundError as error:
-        raise CheckError(f"{repo_id} has no revision {revision}: choose one of its page") from error
-    except HFValidationError as error:
-        reason = "is neither a folder here nor a repository's name (user/name): check it"
-        raise CheckError(f"{repo_id} {reason}") from error
+        return Path(snapshot_download(repo_id, **options))
     # A ValueError: it is not in the cache, and the client is set to be offline.
     except (HfHubHTTPError, OSError, ValueError) as error:
-        reason = f"cannot be downloaded ({type(error).__name__}): check the connection, or give"
-        raise CheckError(f"{repo_id} {reason} a folder that has been downloaded") from error
+        other = f"cannot be downloaded ({type(error).__name__}): check the connection, or give a "
+        other += "folder that has been downloaded"
+        known = (reason for kind, reason in reasons.items() if isinstance(error, kind))
+        raise CheckError(f"{repo_id} {next(known, other)}") from error
 
 
 def opened(path: Path) -> Folder:

@@ -142,7 +142,8 @@ def check_cache(model: PreTrainedModel, autos: dict) -> str:
     if kind == "encoder":
         raise Skip("an encoder has no cache")
     if not model.can_generate():
-        if {"AutoModelForCausalLM", "AutoModelForSeq2SeqLM"} & set(autos) and is_head(model):
+        is_head = model.base_model_prefix and hasattr(model, model.base_model_prefix)
+        if {"AutoModelForCausalLM", "AutoModelForSeq2SeqLM"} & set(autos) and is_head:
             raise Fault("generate() is missing: inherit GenerationMixin after PreTrainedModel")
         raise Skip(f"{type(model).__name__} does not generate")
     if not takes(model, "past_key_values"):
@@ -159,10 +160,6 @@ def check_cache(model: PreTrainedModel, autos: dict) -> str:
     at_once = ask(model, **inputs)[:, -1 - len(steps[True].logits) : -1]
     compare(at_once, torch.stack(steps[True].logits, 1), f"{what}, in one pass")
     return f"{len(steps[True].logits)} tokens one by one = one pass"
-
-
-def is_head(model: PreTrainedModel) -> bool:
-    return bool(model.base_model_prefix) and hasattr(model, model.base_model_prefix)
 
 
 def greedy(model: PreTrainedModel, prompt: torch.Tensor, use_cache: bool) -> ModelOutput:

@@ -38,14 +38,10 @@ def check_auto_map(folder: Folder) -> Iterator[tuple[str, str]]:
     elif "AutoConfig" not in named:
         yield "fail", "AutoConfig is not named, so nothing can read the configuration: name it"
     elif "AutoModel" not in named:
-        yield (
-            "warn",
-            "AutoModel is not named, so vLLM and SGLang cannot open it: name it",
-        )
+        yield "warn", "AutoModel is not named, so vLLM and SGLang cannot open it: name it"
     for file, content in folder.documents.items():
-        if isinstance(content, dict) and not isinstance(
-            content.get("auto_map", {}), (dict, type(None))
-        ):
+        auto_map = content.get("auto_map") if isinstance(content, dict) else None
+        if not isinstance(auto_map, (dict, type(None))):
             yield "fail", f"auto_map of {file} is no object of class names: save it again"
     for file, purpose, reference in folder.references:
         if fault := reference_fault(folder, reference):

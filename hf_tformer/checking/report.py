@@ -9,19 +9,17 @@ With `run=False` the code is only read. Nor is it run if reading found something
 
 import os
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
 from .. import __version__
 from ..path_safety import printable
 from .files import few
-from .folder import CheckError, Folder, located, opened
+from .folder import CheckError, Folder, digest, located, opened
 from .fresh_process import TIMEOUT, run_probe
 from .package_code import code_under, is_of_package
 from .reading import dangers, static_findings
 from .same_answers import compare_with_package
-from .source_code import Source
 
 
 @dataclass(frozen=True)
@@ -107,10 +105,18 @@ def compare_foundation(folder: Folder) -> Finding:
 
 
 def digests_of(folder: Folder) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the SHA-256 by file of the package's code for a folder, and of the folder's own."""
+    """Return the SHA-256 by file of the package's code for a folder, and of the folder's own.
+
+    It is "unread" for a file that cannot be read, which another check reports.
+    """
     code = code_under(folder)
-    ours = {name: sha256(path.read_bytes()).hexdigest() for name, path in code.items()}
-    return ours, digests(source for source in folder.all_sources.values() if not source.folder)
+    ours = {name: digest(path) for name, path in code.items()}
+    theirs = {
+        source.name: "unread" if source.fault else sha256(source.content).hexdigest()
+        for source in folder.all_sources.values()
+        if not source.folder
+    }
+    return ours, theirs
 
 
 def compare_answers(folder: Folder, timeout: float) -> tuple[str, str]:
@@ -124,8 +130,3 @@ def compare_answers(folder: Folder, timeout: float) -> tuple[str, str]:
     if difference:
         return "fail", f"; where the package is installed its code runs, and {difference}"
     return "warn", "; the answers are equal: `tformer refresh` renews the code"
-
-
-def digests(sources: Iterable[Source]) -> dict[str, str]:
-    """Return the SHA-256 by file; "unread" if it cannot be read, which another check reports."""
-    return {s.name: "unread" if s.fault else sha256(s.content).hexdigest() for s in sources}

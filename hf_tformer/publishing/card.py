@@ -115,6 +115,8 @@ def write_card(
     what, task, _ = about(config)
     summary = f"{what} {size(config, parameters)}, made with hf_tformer {__version__}."
     digests = ((f"`{file}`", f"`{digest}`") for file, digest in code_hashes(folder).items())
+    is_ours = config["model_type"] in FAMILIES  # a user's own model needs its code
+    installed = snippet(folder, repo_id, revision, installed=True) if is_ours else ""
     results = "| metric | value |\n|---|---|\n" + table((metrics or {}).items())
     text = TEXT.format(
         name=repo_id.split("/")[-1],
@@ -122,7 +124,7 @@ def write_card(
         description=f"{summary}\n\n{description}" if description else summary,
         sizes=table((name, config.get(name)) for name in SIZES),
         remote=snippet(folder, repo_id, revision, installed=False),
-        installed=installed_program(folder, repo_id, revision, config),
+        installed=INSTALLED.format(program=installed) if is_ours else "",
         trained=f"## Training\n\n{training}\n\n" if training else "",
         results=f"## Results\n\n{results}\n\n" if metrics else "",
         hashes=table(digests),
@@ -141,13 +143,9 @@ def write_card(
 
 def size(config: dict, parameters: int) -> str:
     """Return the number of parameters as words; a quantised file packs several into a number."""
-    if method := quantiser_of(config):
+    if method := (config.get("quantization_config") or {}).get("quant_method"):
         return f"with weights quantised by {method}, whose package opens them"
     return f"of {parameters:,} parameters"
-
-
-def quantiser_of(config: dict) -> str | None:
-    return (config.get("quantization_config") or {}).get("quant_method")
 
 
 def table(rows: Iterable[tuple[str, object]]) -> str:
@@ -180,24 +178,12 @@ def snippet(folder: str | os.PathLike, repo_id: str, revision: str | None, insta
     return f"import hf_tformer\n{text}" if installed else text
 
 
-def installed_program(
-    folder: str | os.PathLike, repo_id: str, revision: str | None, config: dict
-) -> str:
-    """Return how to load a model without trust, or "" if the package does not have its class."""
-    if config["model_type"] not in FAMILIES:
-        return ""
-    return INSTALLED.format(program=snippet(folder, repo_id, revision, installed=True))
-
-
 def program(loading: str, auto_class: str, has_tokenizer: bool) -> str:
     """Return a program: the lines that load a model, and lines that use it."""
     if auto_class not in USES:
-        return f"{loading}\n{CLASSES if has_classes(auto_class) else SHAPE}"
+        has_classes = TASKS[auto_class].endswith("-classification")
+        return f"{loading}\n{CLASSES if has_classes else SHAPE}"
     return "\n".join((loading, USES[auto_class], SHOW_TEXT if has_tokenizer else SHOW))
-
-
-def has_classes(auto_class: str) -> bool:
-    return TASKS[auto_class].endswith("-classification")
 
 
 def auto_class_of(config: dict) -> str:
@@ -205,13 +191,9 @@ def auto_class_of(config: dict) -> str:
     return about(config)[2]
 
 
-def saved_class(config: dict) -> str | None:
-    return (config.get("architectures") or [None])[0]
-
-
 def about(config: dict) -> tuple[str, str, str]:
     """Return what a model is called, its task, and the Auto class that opens it with its head."""
-    model_type, class_name = config["model_type"], saved_class(config)
+    model_type, class_name = config["model_type"], (config.get("architectures") or [None])[0]
     if family := FAMILIES.get(model_type):
         what, usual, heads = family.description, family.usual_auto, family.models
         if class_name == family.standalone_encoder:
