@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, astuple
 
 from ..command_line import Parser, print_error
@@ -57,10 +57,6 @@ def report_lines(findings: list[Finding]) -> Iterator[str]:
     width = max((len(name) for name, _, _ in lines), default=0)
     for name, verdict, detail in lines:
         yield f"{verdict:<4}  {name:<{width}}  {detail}"
-    yield summary(findings)
-
-
-def summary(findings: Iterable[Finding]) -> str:
     count = Counter(finding.verdict for finding in findings)
     warnings = "1 warning" if count["warn"] == 1 else f"{count['warn']} warnings"
-    return f"{count['ok']} ok, {warnings}, {count['fail']} failed, {count['skip']} skipped"
+    yield f"{count['ok']} ok, {warnings}, {count['fail']} failed, {count['skip']} skipped"

@@ -8,7 +8,7 @@ Unless every head answers as before, nothing is written.
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,7 +64,11 @@ class Refreshed:
 
 @contextmanager
 def renewed(
-    path: Path, source: str, timeout: float, branch: str = "main", known: set[str] = frozenset()
+    path: Path,
+    source: str,
+    timeout: float,
+    branch: str = "main",
+    known: Collection[str] = (),
 ) -> Iterator[tuple[Path, Refreshed]]:
     """Yield a staged folder with today's code, proven to answer as before, and its changes.
 
@@ -73,7 +77,7 @@ def renewed(
     """
     folder = suitable(path)
     ours = code_under(folder).keys()
-    obsolete = obsolete_code(folder) | {n for n in known - ours if is_ours(path / n)}
+    obsolete = obsolete_code(folder) | {n for n in known if n not in ours and is_ours(path / n)}
     refuse_clashing_names(folder, ours - known)
     with tempfile.TemporaryDirectory() as place:
         staged = Path(place)

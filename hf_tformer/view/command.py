@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    Opened = tuple[PreTrainedModel, PreTrainedTokenizerBase]
+
 
 class ViewError(Exception):
     """A sentence that says why there is nothing to show."""
@@ -61,8 +63,8 @@ def show(args: argparse.Namespace) -> None:
     refuse_flags(args, is_page)
     if is_page:
         return save_page(args)
-    model, tokenizer = opened(args.source, args)
-    chosen = choose_map(maps_of(model, tokenizer, " ".join(args.text), args), args.kind)
+    maps = maps_of(opened(args.source, args), " ".join(args.text), args)
+    chosen = choose_map(maps, args.kind)
     try:
         shown = (chosen.draw if args.output else chosen.as_text)(args.layers, args.heads)
     except (ValueError, ImportError) as error:  # a head that is not there; no matplotlib
@@ -82,9 +84,9 @@ def save_page(args: argparse.Namespace) -> None:
     for source in (args.source, args.beside):
         if source is None:
             continue
-        model, tokenizer = opened(source, args)
+        model = opened(source, args)
         for text in (" ".join(args.text), *args.also):
-            entries.append(maps_of(model, tokenizer, text, args))
+            entries.append(maps_of(model, text, args))
             entries[-1].title = Path(source).name or source
     try:
         entries[0].save_html(args.output, *entries[1:])
@@ -93,7 +95,7 @@ def save_page(args: argparse.Namespace) -> None:
     print(args.output)
 
 
-def opened(source: str, args: argparse.Namespace) -> tuple:
+def opened(source: str, args: argparse.Namespace) -> "Opened":
     revision = args.revision if source == args.source else None
     return open_model(source, revision, writes=args.generate, trusts=args.trust_remote_code)
 
@@ -118,12 +120,8 @@ def refuse_place(output: Path | None) -> None:
         raise ViewError(f"there is no folder {output.parent} for {output.name}: make it first")
 
 
-def maps_of(
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
-    text: str,
-    args: argparse.Namespace,
-) -> AttentionMaps:
+def maps_of(opened: "Opened", text: str, args: argparse.Namespace) -> AttentionMaps:
+    model, tokenizer = opened
     inputs, written_from = model_inputs(model, tokenizer, text, args)
     try:
         return attention_maps(model, inputs, tokenizer, written_from)
