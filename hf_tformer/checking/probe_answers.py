@@ -72,11 +72,6 @@ def random_ids(model: PreTrainedModel, length: int, seed: int = 0) -> torch.Tens
     return torch.tensor(ordinary)[torch.randint(len(ordinary), (1, length), generator=generator)]
 
 
-def other_than(model: PreTrainedModel, token: torch.Tensor) -> torch.Tensor:
-    ids = random_ids(model, 64, seed=3)[0]
-    return ids[ids != token][0]
-
-
 @torch.no_grad()
 def ask(model: PreTrainedModel, **inputs: torch.Tensor) -> torch.Tensor:
     """Return the answer as one tensor: logits if there are any."""
@@ -185,7 +180,8 @@ def check_causality(model: PreTrainedModel, autos: dict) -> str:
     name = "decoder_input_ids" if kind == "encoder-decoder" else "input_ids"
     ids = random_ids(model, LENGTHS[0])
     changed = ids.clone()
-    changed[0, -1] = other_than(model, ids[0, -1])
+    others = random_ids(model, 64, seed=3)[0]
+    changed[0, -1] = others[others != ids[0, -1]][0]
     given = {"input_ids": ids}
     before = ask(model, **{**given, name: ids})
     after = ask(model, **{**given, name: changed})

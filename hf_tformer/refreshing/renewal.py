@@ -64,11 +64,7 @@ class Refreshed:
 
 @contextmanager
 def renewed(
-    path: Path,
-    source: str,
-    timeout: float,
-    branch: str = "main",
-    known: Collection[str] = (),
+    path: Path, source: str, timeout: float, branch: str = "main", known: Collection[str] = ()
 ) -> Iterator[tuple[Path, Refreshed]]:
     """Yield a staged folder with today's code, proven to answer as before, and its changes.
 
