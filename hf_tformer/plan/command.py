@@ -3,11 +3,10 @@
 import argparse
 import dataclasses
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..command_line import Parser
+from ..command_line import Parser, print_error
 from ..opening import OpeningError, first_line, open_pretrained
 
 if TYPE_CHECKING:
@@ -70,8 +69,7 @@ def main(arguments: list[str] | None = None, prog: str = "tformer plan") -> int:
     try:
         planner, choices = make_plan(args)
     except (PlanError, OpeningError) as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return 1
+        return print_error(error)
     show = as_json if args.json else as_table
     print(show(planner, choices))
     return 0 if any(not choice.refusal for choice in choices) else 1
