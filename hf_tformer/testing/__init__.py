@@ -16,7 +16,7 @@ families.py   how a family is asked; travel.py: the reader elsewhere; simulated_
 import pytest
 
 pytest.register_assert_rewrite(
-    *(f"{__name__}.{room}" for room in ("promise", "files", "logits", "writing", "training"))
+    *(f"{__name__}.{room}" for room in ("promise", "files", "logits", "generation", "training"))
 )
 
 from .families import Decoder, Encoder, Seq2Seq  # noqa: E402 (pytest must rewrite them first)
@@ -24,7 +24,7 @@ from .files import FilePromises  # noqa: E402
 from .logits import LogitsPromises, PackingPromises  # noqa: E402
 from .promise import BrokenPromiseError  # noqa: E402
 from .training import TrainingPromises  # noqa: E402
-from .writing import WritingPromises  # noqa: E402
+from .generation import WritingPromises  # noqa: E402
 
 
 class DecoderPromises(
