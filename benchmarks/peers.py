@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from conversion import import_checkpoint
-from conversion.registry import FORMATS
+from conversion.engine.registry import FORMATS
 from hf_tformer import (
     TformerDecoderForCausalLM,
     TformerEncoderModel,

@@ -14,8 +14,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, TorchAoConfig
 
-from conversion.companions import own_tokenizer
-from conversion.rules import ConversionError
+from conversion.engine.companions import own_tokenizer
+from conversion.engine.rules import ConversionError
 from conversion.runtimes.exporting import export_to_runtime, library_of
 from conversion.runtimes.generating import InGenerate
 from conversion.runtimes.graphs import Graphs

@@ -21,8 +21,8 @@ from folders import checkpoint_to_resume, output_folder, publish_folder
 from program import ProgramError, at_least, run, share
 from training import add_training_flags, training_arguments
 
+from hf_tformer.atomic_folders import save_whole
 from hf_tformer.opening import open_pretrained
-from hf_tformer.unfinished import save_whole
 
 IGNORED = -100
 SPECIAL = {"mask_token": "<mask>", "pad_token": "<pad>", "cls_token": "<cls>"}

@@ -15,8 +15,8 @@ from data import read_dataset, read_pairs, read_text
 from folders import checkpoint_to_resume, output_folder, publish_folder
 from program import ProgramError, at_least, positive, run
 
+from hf_tformer.atomic_folders import save_whole
 from hf_tformer.opening import open_model
-from hf_tformer.unfinished import save_whole
 
 ADAPTERS = """\
 saved: {folder}, the adapters of {base}; to load them:

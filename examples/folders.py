@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from program import ProgramError
 
-from hf_tformer.unfinished import MARKS
+from hf_tformer.atomic_folders import MARKS
 
 if TYPE_CHECKING:
-    from hf_tformer.publish import Published
+    from hf_tformer.publishing import Published
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def checkpoint_to_resume(folder: Path) -> str:
 
 def publish_folder(folder: Path, repo_id: str) -> "Published":
     """`hf_tformer.publish`, with its refusal as a program's."""
-    from hf_tformer.publish import PublishError, publish
+    from hf_tformer.publishing import PublishError, publish
 
     try:
         return publish(folder, repo_id)

@@ -21,7 +21,7 @@ from dates import same_dates
 from folders import output_folder
 from program import ProgramError, at_least, positive, run, share
 
-from hf_tformer.unfinished import save_whole
+from hf_tformer.atomic_folders import save_whole
 
 SPECIAL = {"mask_token": "<mask>", "pad_token": "<pad>", "cls_token": "<cls>"}
 

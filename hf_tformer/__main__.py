@@ -20,12 +20,12 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "new": Command("hf_tformer.new.command", "begin a model of your own kind"),
-    "check": Command("hf_tformer.check.command", "say what is wrong with a folder or repository"),
-    "publish": Command("hf_tformer.publish.command", "send a folder to the Hub, with a card"),
-    "refresh": Command("hf_tformer.refresh.command", "renew the code of a folder or repository"),
+    "check": Command("hf_tformer.checking.command", "find faults in a folder or repository"),
+    "publish": Command("hf_tformer.publishing.command", "send a folder to the Hub, with a card"),
+    "refresh": Command("hf_tformer.refreshing.command", "renew the code of a folder or repository"),
     "view": Command("hf_tformer.view.command", "show which token looks at which"),
     "plan": Command("hf_tformer.plan.command", "say what a training takes of each device"),
-    "convert": Command("conversion.__main__", "from another format, and back"),
+    "convert": Command("conversion.command", "from another format, and back"),
 }
 
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .inside import printable
-from .registration import ALONE
+from .families import FAMILIES
+from .path_safety import printable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -38,7 +38,7 @@ def open_model(
                 "encoder-decoder"
             )
         auto_class = AutoModelForMaskedLM
-    elif ALONE.get(config.model_type) in (config.architectures or ()):
+    elif is_encoder_alone(config):
         raise OpeningError(
             f"{source} is the encoder of an encoder-decoder, saved without its decoder: give the "
             "folder of both"
@@ -48,6 +48,11 @@ def open_model(
     options = {"revision": revision, "trust_remote_code": trusts, **options}
     model = open_pretrained(auto_class, source, **options)
     return model, open_pretrained(AutoTokenizer, source, revision=revision)
+
+
+def is_encoder_alone(config: "PreTrainedConfig") -> bool:
+    family = FAMILIES.get(config.model_type)
+    return family is not None and family.standalone_encoder in (config.architectures or ())
 
 
 def class_that_writes(config: "PreTrainedConfig", is_needed: bool) -> type:

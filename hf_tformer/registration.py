@@ -12,64 +12,28 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-# model_type → its configuration, and the class that answers each Auto class
-FAMILIES = {
-    "tformer_decoder": (
-        "TformerDecoderConfig",
-        {
-            "AutoModel": "TformerDecoderModel",
-            "AutoModelForCausalLM": "TformerDecoderForCausalLM",
-            "AutoModelForSequenceClassification": "TformerDecoderForSequenceClassification",
-            "AutoModelForTokenClassification": "TformerDecoderForTokenClassification",
-            "AutoModelForQuestionAnswering": "TformerDecoderForQuestionAnswering",
-        },
-    ),
-    "tformer_encoder": (
-        "TformerEncoderConfig",
-        {
-            "AutoModel": "TformerEncoderModel",
-            "AutoModelForMaskedLM": "TformerEncoderForMaskedLM",
-            "AutoModelForSequenceClassification": "TformerEncoderForSequenceClassification",
-            "AutoModelForTokenClassification": "TformerEncoderForTokenClassification",
-            "AutoModelForQuestionAnswering": "TformerEncoderForQuestionAnswering",
-        },
-    ),
-    "tformer_seq2seq": (
-        "TformerSeq2SeqConfig",
-        {
-            "AutoModel": "TformerSeq2SeqModel",
-            "AutoModelForSeq2SeqLM": "TformerSeq2SeqForConditionalGeneration",
-            "AutoModelForTextEncoding": "TformerSeq2SeqEncoderModel",
-        },
-    ),
-}
-
-# model_type → what AutoModel opens where a folder was saved from it
-ALONE = {"tformer_seq2seq": "TformerSeq2SeqEncoderModel"}
+from .families import FAMILIES, Family
 
 
-def auto_classes(model_type: str, architectures: Sequence[str] | None) -> dict[str, str]:
-    """The class that answers each Auto class, for a folder that was saved from `architectures`."""
-    models, alone = FAMILIES[model_type][1], ALONE.get(model_type)
-    return {**models, "AutoModel": alone} if alone in (architectures or ()) else models
+def load(family: Family, name: str) -> type:
+    """Import one of a family's classes."""
+    return getattr(importlib.import_module(f".model.{family.modules[name]}", __package__), name)
 
 
 def register_configurations(configuration_auto: ModuleType) -> None:
-    package = importlib.import_module("hf_tformer")
-    for model_type, (config_name, _) in FAMILIES.items():
-        config_class = getattr(package, config_name)
+    for model_type, family in FAMILIES.items():
+        config_class = load(family, family.config)
         configuration_auto.AutoConfig.register(model_type, config_class, exist_ok=True)
 
 
 def register_models(modeling_auto: ModuleType) -> None:
-    package = importlib.import_module("hf_tformer")
-    for model_type, (config_name, models) in FAMILIES.items():
-        for auto_name, model_name in models.items():
-            auto_class = getattr(modeling_auto, auto_name)
-            config_class, model_class = getattr(package, config_name), getattr(package, model_name)
-            if auto_name == "AutoModel" and model_type in ALONE:  # the folder decides
-                model_class = model_class, getattr(package, ALONE[model_type])
-            auto_class.register(config_class, model_class, exist_ok=True)
+    for family in FAMILIES.values():
+        config_class = load(family, family.config)
+        for auto_name, model_name in family.models.items():
+            model_class = load(family, model_name)
+            if auto_name == "AutoModel" and family.standalone_encoder:  # the folder decides
+                model_class = model_class, load(family, family.standalone_encoder)
+            getattr(modeling_auto, auto_name).register(config_class, model_class, exist_ok=True)
 
 
 # What PEFT may target without being told: names that our projections share with Llama's.
@@ -96,10 +60,8 @@ WAITING = {
     "transformers.models.auto.configuration_auto": register_configurations,
     "transformers.models.auto.modeling_auto": register_models,
     "peft.utils.constants": register_adapter_targets,
-    "hf_tformer.model.modeling_decoder": make_fast,
-    "hf_tformer.model.modeling_encoder": make_fast,
-    "hf_tformer.model.modeling_seq2seq": make_fast,
 }
+WAITING |= {f"hf_tformer.model.modeling_{family.name}": make_fast for family in FAMILIES.values()}
 
 
 class RegisterWhenQuiet(MetaPathFinder):

@@ -6,7 +6,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from transformers import TrainerState
 
-from .damage import fault_of_pickle, json_object
+from .file_integrity import fault_of_pickle, json_object
 
 STATE = "trainer_state.json"
 MODELS = ("config.json", "adapter_config.json")

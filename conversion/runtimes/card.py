@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from huggingface_hub import ModelCard, ModelCardData
 
 import hf_tformer
-from hf_tformer.publish import card as our_card
+from hf_tformer.publishing import card as our_card
 
-from ..card import OF_OURS, metadata_of
-from ..destination import in_words
+from ..engine.card import OF_OURS, metadata_of
+from ..engine.destination import in_words
 from .proof import Proof
 from .runtime import Source
 

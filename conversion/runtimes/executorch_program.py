@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from ..rules import ConversionError
+from ..engine.rules import ConversionError
 from .executorch_methods import DECODER, ENCODER, FORWARD, ROWS, inputs_of, piece, room
 from .generating import HeldPast
 from .graphs import Graphs

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from transformers import PreTrainedConfig
 
-from ..companions import Companions, first_line
-from ..destination import appearing
-from ..formats import DECODER
-from ..heads import architecture_of
-from ..models import Library
-from ..registry import our_model_type, our_side, refuse_unreadable
-from ..rules import ConversionError
+from ..engine.companions import Companions, first_line
+from ..engine.destination import appearing
+from ..engine.format import DECODER
+from ..engine.heads import architecture_of
+from ..engine.models import Library
+from ..engine.registry import our_model_type, our_side, refuse_unreadable
+from ..engine.rules import ConversionError
 from .card import write_card
 from .proof import Proof, ask, prove
 from .registry import RUNTIMES

@@ -24,8 +24,8 @@ from transformers.utils import ModelOutput, logging
 
 from hf_tformer.model.cross_attention import CrossAttention
 
-from ..models import ask_encoder
-from ..rules import ConversionError
+from ..engine.models import ask_encoder
+from ..engine.rules import ConversionError
 from .generating import InGenerate
 from .proof import write
 from .runtime import Batch, Running, Source, Texts

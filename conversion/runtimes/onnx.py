@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from ..checkpoints import read_json
+from ..engine.checkpoints import read_json
 from .generating import HeldPast, program
 from .graphs import (
     DECODER,

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from ..rules import ConversionError
+from ..engine.rules import ConversionError
 from .exporting import library_of
 from .generating import InGenerate
 from .graphs import Graphs

@@ -3,8 +3,8 @@
 import sys
 
 from ..command_line import Parser
-from ..inside import printable
-from .writing import FAMILIES, NewError, model_type_of, write_new
+from ..path_safety import printable
+from .writing import BY_NAME, NewError, model_type_of, write_new
 
 
 def build_parser(prog: str) -> Parser:
@@ -14,7 +14,7 @@ def build_parser(prog: str) -> Parser:
         "about thirty lines that change one thing and test it.",
     )
     parser.add_argument("folder", metavar="FOLDER", help="new or empty; Python imports it by name")
-    parser.add_argument("--family", choices=FAMILIES, required=True, help="what it is built on")
+    parser.add_argument("--family", choices=BY_NAME, required=True, help="what it is built on")
     parser.add_argument("--name", required=True, help="what its classes begin with: MyModel")
     return parser
 

@@ -12,7 +12,7 @@ from typing import BinaryIO
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from ..unfinished import unfinished_folder
+from ..atomic_folders import unfinished_folder
 from .tokens import (
     ABOUT,
     FORMAT,

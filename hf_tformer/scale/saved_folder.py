@@ -7,7 +7,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel
 
-from ..unfinished import Savable, save_whole
+from ..atomic_folders import Savable, save_whole
 from .checkpoint_folders import CheckpointError
 from .together import TogetherError, first_alone, joined_rank
 

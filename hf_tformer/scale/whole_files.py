@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..damage import json_object
+from ..file_integrity import json_object
 
 MARK = "checkpoint.json"
 BLOCK = 2**24

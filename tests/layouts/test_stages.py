@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from families import DECODER, ENCODER, SEQ2SEQ, random_rows
 
 from hf_tformer.model.layers import keep_own_stage
 from hf_tformer.scale.pipeline import Stage
+from support.families import DECODER, ENCODER, SEQ2SEQ, random_rows
 
 from .processes import new_layouts, run_in_processes
 from .writing import CASES, write, write_in_stages

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, replace
 
-from ...errors import UnexpressibleError
-from ...formats import Format, choose
-from ...heads import FormatWithHeads
-from ...models import WRONG_VALUES, Config, Fields, translate
-from ...registry import FORMATS
-from ...rules import ConversionError
+from ...engine.errors import UnexpressibleError
+from ...engine.format import Format, choose
+from ...engine.heads import FormatWithHeads
+from ...engine.models import WRONG_VALUES, Config, Fields, translate
+from ...engine.registry import FORMATS
+from ...engine.rules import ConversionError
 from ..runtime import Source
 from .architectures import ARCHITECTURES, Architecture
 from .fields import fields_of

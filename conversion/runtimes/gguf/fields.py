@@ -2,9 +2,9 @@
 
 from hf_tformer.model.layer_types import is_by_kind
 
-from ...errors import UnexpressibleError
-from ...models import Config, Fields
-from ...rules import ConversionError
+from ...engine.errors import UnexpressibleError
+from ...engine.models import Config, Fields
+from ...engine.rules import ConversionError
 from .architectures import FULL, SLIDING, Architecture
 
 # What yarn does where nothing is said, on both sides.

@@ -14,8 +14,8 @@ import torch
 from torch.utils.hooks import RemovableHandle
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
-from ...errors import ConversionError
-from ...models import Fields, Reader
+from ...engine.errors import ConversionError
+from ...engine.models import Fields, Reader
 from ..runtime import Running, Runtime, Source
 from .expressing import express
 from .modelfile import modelfile
