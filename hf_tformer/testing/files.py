@@ -7,8 +7,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import PreTrainedConfig
 
-import hf_tformer
-
+from ..checking import check
 from .promise import Promises, promise
 from .travel import expect_same_elsewhere, write
 
@@ -78,8 +77,7 @@ class FilePromises(Promises):
         `tformer check FOLDER` prints all its findings.
         """
         self.build().save_pretrained(tmp_path)
-        found = hf_tformer.check(tmp_path)  # type: ignore[operator]
-        failed = [finding for finding in found if finding.verdict == "fail"]
+        failed = [finding for finding in check(tmp_path) if finding.verdict == "fail"]
         assert not failed, "\n".join(f"{finding.name}: {finding.detail}" for finding in failed)
 
 
