@@ -17,16 +17,14 @@ from . import (
     training,
     travelling,
 )
+from .measure import Settings, Workloads
 
 
 @dataclass(frozen=True)
 class Benchmark:
     name: str
     title: str
-    list_workloads: Callable
-
-    def workloads(self, settings):
-        return self.list_workloads(settings)
+    workloads: Callable[[Settings], Workloads]
 
 
 BENCHMARKS = {
@@ -52,7 +50,7 @@ BENCHMARKS = {
         Benchmark("beams", "Translating, four beams", seq2seq.beams),
         Benchmark("t5", "Writing with T5", seq2seq.t5),
         Benchmark("corpus", "Translating a corpus", seq2seq.corpus),
-        Benchmark("engine", "Translating, beside an engine in C++", seq2seq.engine),
+        Benchmark("engine", "Translating, beside an engine in C++", runtimes.engine),
         Benchmark("engines", "Writing, in the runtimes that we export to", runtimes.runtimes),
         Benchmark("encoder", "Encoding, in inference", seq2seq.encoder),
         Benchmark("encoder-only", "Encoding a padded batch", encoders.encoder_only),
