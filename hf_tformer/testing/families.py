@@ -24,6 +24,7 @@ IGNORED = -100
 Rows = list[list[int]]  # token ids of several sequences
 Examples = list[dict[str, list[int]]]  # input_ids and labels
 Batch = dict[str, torch.Tensor]
+Pair = tuple[torch.Tensor, torch.Tensor]
 Model = TypeVar("Model", bound=nn.Module)
 
 SIZES = {
@@ -38,7 +39,7 @@ SIZES = {
 }
 
 
-def pad(rows: Rows, side: str) -> tuple[torch.Tensor, torch.Tensor]:
+def pad(rows: Rows, side: str) -> Pair:
     """Return input_ids and attention_mask of sequences, padded on one side."""
     width = max(len(row) for row in rows)
     ids, mask = torch.full((len(rows), width), PAD), torch.zeros(len(rows), width, dtype=torch.long)
@@ -125,7 +126,7 @@ class Family:
 
     def training_rows(self, rows: Rows, targets: Rows | None = None) -> Examples:
         """Return the examples of a dataset: input_ids and labels without padding."""
-        return [{"input_ids": row, "labels": row} for row in rows]
+        return examples_of(rows, rows)
 
     def training_batch(self, rows: Rows, targets: Rows | None = None) -> Batch:
         return self.collate(self.training_rows(rows, targets))
@@ -137,9 +138,7 @@ class Family:
         labels = labels.masked_fill(counted == 0, IGNORED)
         return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
-    def shifted(
-        self, logits: torch.Tensor, labels: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def shifted(self, logits: torch.Tensor, labels: torch.Tensor) -> Pair:
         """Align logits with the labels that they predict."""
         return logits, labels
 
@@ -152,10 +151,8 @@ class Encoder(Family):
 
     def training_rows(self, rows: Rows, targets: Rows | None = None) -> Examples:
         """Return examples with a label for every other token."""
-        labels = ([t if i % 2 == 0 else IGNORED for i, t in enumerate(row)] for row in rows)
-        return [
-            {"input_ids": row, "labels": wanted} for row, wanted in zip(rows, labels, strict=True)
-        ]
+        every_other = [[t if i % 2 == 0 else IGNORED for i, t in enumerate(row)] for row in rows]
+        return examples_of(rows, every_other)
 
 
 class GeneratingFamily(Family):
@@ -215,9 +212,7 @@ class Decoder(GeneratingFamily):
     usual_sizes = {**SIZES, "num_hidden_layers": 2}
     prompt_side = "left"
 
-    def shifted(
-        self, logits: torch.Tensor, labels: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def shifted(self, logits: torch.Tensor, labels: torch.Tensor) -> Pair:
         return logits[:, :-1], labels[:, 1:]
 
 
@@ -249,10 +244,12 @@ class Seq2Seq(GeneratingFamily):
         return list(output.logits)
 
     def training_rows(self, rows: Rows, targets: Rows | None = None) -> Examples:
-        targets = targets or [row[::-1] for row in rows]
-        return [
-            {"input_ids": row, "labels": target} for row, target in zip(rows, targets, strict=True)
-        ]
+        return examples_of(rows, targets or [row[::-1] for row in rows])
+
+
+def examples_of(rows: Rows, labels: Rows) -> Examples:
+    pairs = zip(rows, labels, strict=True)
+    return [{"input_ids": row, "labels": wanted} for row, wanted in pairs]
 
 
 def until_end(tokens: list[int], end: int = END) -> list[int]:
