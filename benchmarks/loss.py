@@ -1,18 +1,23 @@
 """The last layer of training: projection to the vocabulary and cross entropy, in one."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import nn
 from torch.nn import functional
 
 from hf_tformer.model import losses
 
-from .measure import OURS, Absent, Run, Workload
+from .measure import OURS, Run, Settings, Workload, Workloads
+from .training import of_one
 
 FULL, TORCH = "full logits", "torch.nn.functional.linear_cross_entropy"
 IGNORED = -100
+Loss = Callable[[torch.Tensor, nn.Linear, torch.Tensor], torch.Tensor]
 
 
-def loss(settings):
+def loss(settings: Settings) -> Workloads:
     """Forward and backward from the hidden states; the gradients of both operands are compared."""
     for tokens, hidden, vocab_size, memory_floor in (
         (4096, 512, 32000, 1 / 0.35),
@@ -22,9 +27,9 @@ def loss(settings):
         yield Workload(
             "{} tokens, hidden size {}, vocabulary {}".format(*shape),
             {
-                OURS: lambda shape=shape: step(ours, shape, settings),
-                FULL: lambda shape=shape: step(full_logits, shape, settings),
-                TORCH: lambda shape=shape: step(torchs_function(), shape, settings),
+                OURS: partial(step, ours, shape, settings),
+                FULL: partial(step, full_logits, shape, settings),
+                TORCH: partial(step, torchs_function, shape, settings),
             },
             {FULL: 1.0},
             {FULL: memory_floor},
@@ -33,23 +38,23 @@ def loss(settings):
         )
 
 
-def full_logits(hidden, projection, labels):
+def full_logits(hidden: torch.Tensor, projection: nn.Linear, labels: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(projection(hidden), labels, ignore_index=IGNORED)
 
 
-def ours(hidden, projection, labels):
+def ours(hidden: torch.Tensor, projection: nn.Linear, labels: torch.Tensor) -> torch.Tensor:
     return losses.language_model_loss(losses.Unprojected(hidden, projection), labels)
 
 
-def torchs_function():
-    if not hasattr(functional, "linear_cross_entropy"):
-        raise Absent("this torch does not have it")
-    return lambda hidden, projection, labels: functional.linear_cross_entropy(
+def torchs_function(
+    hidden: torch.Tensor, projection: nn.Linear, labels: torch.Tensor
+) -> torch.Tensor:
+    return functional.linear_cross_entropy(
         hidden, projection.weight, labels, options=nn.LinearCrossEntropyOptions()
     )
 
 
-def step(function, shape, settings):
+def step(function: Loss, shape: tuple[int, int, int], settings: Settings) -> Run:
     tokens, width, vocab_size = shape
     generator = torch.Generator().manual_seed(0)
     hidden, weight = (
@@ -64,17 +69,17 @@ def step(function, shape, settings):
     projection.weight = weight
     labels = torch.randint(vocab_size, (tokens,), generator=generator).to(settings.device)
 
-    def call():
+    def call() -> torch.Tensor:
         hidden.grad = weight.grad = None
         value = function(hidden, projection, labels)
         value.backward()
         return value.detach()
 
-    def outcome(value):
+    def outcome(value: torch.Tensor) -> dict[str, torch.Tensor]:
         return {
             "loss": value,
-            "gradient of the hidden states": hidden.grad / hidden.grad.abs().max(),
-            "gradient of the weights": weight.grad / weight.grad.abs().max(),
+            "gradient of the hidden states": of_one(hidden.grad),
+            "gradient of the weights": of_one(weight.grad),
         }
 
     return Run(call, outcome)

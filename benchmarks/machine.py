@@ -3,21 +3,23 @@
 import os
 import platform
 import re
-import time
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.nn import functional
+
+from .measure import Limits, Settings, clock
 
 PACKAGES = ("torch", "transformers", "ctranslate2", "litgpt", "x-transformers")
 PACKAGES += ("onnxruntime", "openvino", "xllamacpp", "bertviz")
 
 
-def describe(settings):
-    """For the head of a table. No host names: they say nothing to a reader."""
+def describe(settings: Settings) -> dict[str, Any]:
+    """Return what the head of a table shows. No host names: they mean nothing to a reader."""
     return {
         "date": date.today().isoformat(),
         "device": settings.device,
@@ -30,7 +32,7 @@ def describe(settings):
     }
 
 
-def device_name(settings):
+def device_name(settings: Settings) -> str:
     if settings.device == "cuda":
         return torch.cuda.get_device_name()
     cpu_info = Path("/proc/cpuinfo")
@@ -39,32 +41,14 @@ def device_name(settings):
     return f"{named[1] if named else platform.machine()}, {os.cpu_count()} cores, {capability}"
 
 
-def installed(package):
+def installed(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
         return None
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Floating point operations and bytes in a second, at best."""
-
-    flops: float
-    bytes: float
-
-    def share(self, work, seconds):
-        """The fraction of the limit that a run reached, and of which; (None, None) if unknown."""
-        for kind, amount in work.items():
-            return amount / seconds / getattr(self, kind), LIMIT_NAMES[kind]
-        return None, None
-
-
-LIMIT_NAMES = {"flops": "matrix product", "bytes": "read bandwidth"}
-
-
-def measure_limits(settings):
-    """The best of a few tries: a limit is what the machine can do, not what it usually does."""
+def measure_limits(settings: Settings) -> Limits:
     rows, width, megabytes = settings.pick((1024, 2048, 512), (64, 64, 8))
     options = {"device": settings.device, "dtype": settings.torch_dtype}
     left, right = torch.randn(rows, width, **options), torch.randn(width, width, **options)
@@ -78,12 +62,6 @@ def measure_limits(settings):
     )
 
 
-def best(call, settings, tries=10):
-    times = []
-    for _ in range(tries):
-        start = time.perf_counter()
-        call()
-        if settings.device == "cuda":
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return min(times)
+def best(call: Callable[[], Any], settings: Settings) -> float:
+    """Return the least seconds of ten tries: a limit is what the machine can do, not the usual."""
+    return min(clock(call, settings) for _ in range(10))

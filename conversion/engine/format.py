@@ -12,8 +12,9 @@ import transformers
 
 import hf_tformer
 
+from .aliases import Config, Fields
 from .errors import UnexpressibleError
-from .models import Config, Fields, Library
+from .models import Library
 from .rules import Rule
 
 
@@ -117,3 +118,13 @@ def whole_heads(config: Config, reader: str) -> None:
         num_key_value_heads=config.num_attention_heads,
         head_dim=config.hidden_size / config.num_attention_heads,
     )
+
+
+def meaning(config: Config, name: str) -> object:
+    """The value of a field, said in one way where there are two."""
+    value = getattr(config, name, None)
+    if name == "attention_scale" and value is None:
+        return config.head_dim**-0.5
+    if name == "no_rope_layers" and value and all(value):
+        return None
+    return value

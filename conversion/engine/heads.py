@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from .aliases import Config, Fields
 from .checkpoints import read_json
-from .errors import UnexpressibleError
-from .format import Format, choose
-from .models import Config, Fields, meaning
-from .rules import ConversionError, Rule, as_tuple
+from .errors import ConversionError, UnexpressibleError
+from .format import Format, choose, meaning
+from .rules import Rule, as_tuple
 
 
 @dataclass(frozen=True)

@@ -47,12 +47,13 @@ from ..formats.plain import (
 )
 from ..formats.shared_encoders import OUR_CLASSES
 from .checkpoints import open_file, read_json
-from .format import OURS, Format
+from .errors import ConversionError
+from .format import OURS
 from .heads import FormatWithHeads, architecture_of
 from .models import Library
 from .plain import PlainFormat
 from .refused import REFUSED
-from .rules import ConversionError
+from .translation import AnyFormat, AnySide
 
 FORMATS = {
     form.name: form
@@ -111,7 +112,7 @@ FORMATS = {
 BIDIRECTIONAL = {"gemma3_text": "embeddinggemma"}
 
 
-def named(name: str) -> Format | PlainFormat:
+def named(name: str) -> AnyFormat:
     if name in REFUSED:
         raise ConversionError(f"{name} is no format, because {REFUSED[name]}")
     if name not in FORMATS:
@@ -119,7 +120,7 @@ def named(name: str) -> Format | PlainFormat:
     return FORMATS[name]
 
 
-def exportable(name: str) -> Format | PlainFormat:
+def exportable(name: str) -> AnyFormat:
     form = named(name)
     if form.config_to_theirs is None:
         choices = [form.name for form in FORMATS.values() if form.config_to_theirs]
@@ -152,7 +153,7 @@ def model_type_of(folder: str | Path) -> str:
     return str(config.get("model_type"))
 
 
-def detect(src: str | Path, name: str | None = None) -> Format | PlainFormat:
+def detect(src: str | Path, name: str | None = None) -> AnyFormat:
     """The format of what is to be imported; `name` is what the user takes it for."""
     found = format_of(src, name)
     if name is not None and named(name).name != found.name:
@@ -160,7 +161,7 @@ def detect(src: str | Path, name: str | None = None) -> Format | PlainFormat:
     return found
 
 
-def format_of(src: str | Path, name: str | None = None) -> Format | PlainFormat:
+def format_of(src: str | Path, name: str | None = None) -> AnyFormat:
     if Path(src).is_file():
         return format_of_file(src, name)
     if is_meta_folder(src):
@@ -218,7 +219,7 @@ def format_of_file(path: str | Path, name: str | None = None) -> PlainFormat:
     )
 
 
-def side_of(path: str | Path) -> Library | PlainFormat:
+def side_of(path: str | Path) -> AnySide:
     """Who reads a folder or a file, ours or theirs."""
     is_folder_of_a_library = not Path(path).is_file() and not is_meta_folder(path)
     if is_folder_of_a_library and (model_type := model_type_of(path)) in OURS:
@@ -244,7 +245,7 @@ def our_side(folder: str | Path, model_type: str) -> Library:
     return replace(library, model_name=architecture_of(folder, OUR_CLASSES))
 
 
-def format_for(folder: str | Path, name: str) -> Format | PlainFormat:
+def format_for(folder: str | Path, name: str) -> AnyFormat:
     """The format that a folder of ours is to be exported to, for the model that it holds."""
     form = exportable(name)
     refuse_unreadable(folder)
@@ -252,7 +253,7 @@ def format_for(folder: str | Path, name: str) -> Format | PlainFormat:
     return form.writing(folder) if isinstance(form, FormatWithHeads) else form
 
 
-def refuse_others_family(folder: str | Path, form: Format | PlainFormat) -> None:
+def refuse_others_family(folder: str | Path, form: AnyFormat) -> None:
     """The format that a folder of ours is to be exported to has to be one of its family."""
     model_type = our_model_type(folder)
     family = OURS[model_type]

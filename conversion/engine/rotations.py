@@ -4,8 +4,8 @@ from copy import deepcopy
 
 from hf_tformer.model.layer_types import LAYER_TYPES, is_by_layer_type
 
-from .models import Config, Fields
-from .rules import ConversionError
+from .aliases import Config, Fields
+from .errors import ConversionError
 
 
 def one_rotation(config: Config, reader: str) -> Fields:

@@ -13,17 +13,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
+from .checkpoints import Checkpoint
 from .errors import ConversionError
 from .transforms import Same
-
-if TYPE_CHECKING:
-    from .checkpoints import Checkpoint
 
 SHOWN = 5  # names in a message
 
@@ -162,7 +159,7 @@ def shared_names(state: dict[str, torch.Tensor]) -> dict[str, str]:
 
 
 def locate(
-    checkpoint: "Checkpoint", side: Side, ignored: Iterable[str], used: set[str]
+    checkpoint: Checkpoint, side: Side, ignored: Iterable[str], used: set[str]
 ) -> dict[str, str]:
     """Canonical name → name in the file, of all that is used; every name of the file is explained.
 
@@ -196,7 +193,7 @@ def modern(name: str) -> str:
     return name
 
 
-def refuse_unequal(checkpoint: "Checkpoint", first: str, second: str) -> None:
+def refuse_unequal(checkpoint: Checkpoint, first: str, second: str) -> None:
     if not torch.equal(checkpoint.read(first), checkpoint.read(second)):
         raise ConversionError(
             f"{first} and {second} hold different values, but the configuration ties them: "

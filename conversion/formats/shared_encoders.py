@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from ..engine.errors import UnexpressibleError
+from ..engine.aliases import Config, Fields
+from ..engine.errors import ConversionError, UnexpressibleError
 from ..engine.format import ENCODER
 from ..engine.heads import Head
-from ..engine.models import Config, Fields
-from ..engine.rules import ConversionError, Rule, linear
+from ..engine.rules import Rule, linear
 from ..engine.transforms import FirstOfTwo
 
 # Under one name on both sides, whatever the format.

@@ -485,6 +485,12 @@ def test_a_picture_that_cannot_be_made_is_refused(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_missing_matplotlib_is_named_before_the_model_is_opened(program, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    refused = program.refuses("attention_maps", "no-such-model", "the cat")
+    assert "a picture needs matplotlib: run `pip install 'hf-tformer[viz]'`" in refused
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_help_is_given(program, name):
     status, out, _ = program(name, "--help")

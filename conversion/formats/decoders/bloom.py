@@ -5,6 +5,7 @@ Its model counts distances from the first token and rounds them to the dtype of 
 ours counts from each token. In float32 that is the same.
 """
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import (
     BIASES,
     DECODER,
@@ -16,7 +17,6 @@ from ...engine.format import (
     require,
     whole_heads,
 )
-from ...engine.models import Config, Fields
 from ...engine.rules import Rule, linear
 from ..shared_megatron import OURS, branches
 

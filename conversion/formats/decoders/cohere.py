@@ -3,8 +3,8 @@
 The layers of Cohere 2 that see all tokens do not turn at all. Command-R+ has a norm for each head.
 """
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import carry, plain_attention_scale, require
-from ...engine.models import Config, Fields
 from ...engine.rotations import full_rotation
 from .glm import LLAMA_RULES
 from .llama import ALL_OF_THEM, SAME_FIELDS, head_size, llama_format, windows

@@ -1,7 +1,7 @@
 """EXAONE 4: Qwen3 with its norms behind each branch; beside windows, full layers do not turn."""
 
-from ...engine.format import BIASES, carry, plain_attention_scale, require
-from ...engine.models import Config, Fields, meaning
+from ...engine.aliases import Config, Fields
+from ...engine.format import BIASES, carry, meaning, plain_attention_scale, require
 from ...engine.rotations import full_rotation
 from .llama import ALL_OF_THEM, SAME_FIELDS, head_size, layer_types_of, llama_format
 from .olmo2 import BEHIND_ALONE

@@ -4,6 +4,7 @@ Falcon-7B has one norm for attention and the MLP beside it, Falcon-40B one for e
 again. Falcon-RW adds distances to its scores (alibi), rounded in a way that no field of ours says.
 """
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import (
     BIASES,
     DECODER,
@@ -14,7 +15,6 @@ from ...engine.format import (
     plain_attention_scale,
     require,
 )
-from ...engine.models import Config, Fields
 from ...engine.rotations import full_rotation
 from ...engine.rules import Rule, linear
 from ..shared_megatron import OURS, branches

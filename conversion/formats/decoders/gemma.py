@@ -4,18 +4,20 @@ Only their ids are scaled, not `inputs_embeds`, and in half precision the factor
 scales both, and rounds the product.
 """
 
+from ...engine.aliases import Config, Fields
+from ...engine.errors import ConversionError
 from ...engine.format import (
     DECODER,
     Format,
     carry,
     choose,
     inverted,
+    meaning,
     plain_attention_scale,
     require,
 )
-from ...engine.models import Config, Fields, meaning
 from ...engine.rotations import full_rotation, full_rotations
-from ...engine.rules import ConversionError, Rule
+from ...engine.rules import Rule
 from .llama import ALL_OF_THEM, IGNORED, RULES, SAME_FIELDS, llama_format, windows
 from .olmo2 import BEHIND, LAYER
 

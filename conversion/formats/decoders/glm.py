@@ -3,10 +3,11 @@ neighbours."""
 
 from functools import partial
 
+from ...engine.aliases import Config, Fields
+from ...engine.errors import ConversionError
 from ...engine.format import carry, plain_attention_scale, require
-from ...engine.models import Config, Fields
 from ...engine.rotations import full_rotation
-from ...engine.rules import ConversionError, Rule
+from ...engine.rules import Rule
 from ...engine.transforms import RotaryPairs
 from .llama import ATTENTION, LIKE_LLAMA, RULES, SAME_FIELDS, head_size, llama_format
 from .phi3 import FUSED_GATE, GATE_AND_UP

@@ -1,5 +1,6 @@
 """GPT-2: its projections lie transposed, and query, key and value in one tensor."""
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import (
     DECODER,
     Format,
@@ -9,7 +10,6 @@ from ...engine.format import (
     require,
     whole_heads,
 )
-from ...engine.models import Config, Fields
 from ...engine.rules import Rule, linear
 from ...engine.transforms import Split, Transpose
 

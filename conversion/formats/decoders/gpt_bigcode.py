@@ -1,7 +1,7 @@
 """GPT-BigCode (SantaCoder, StarCoder): GPT-2 with plain projections, mostly with one key head."""
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import DECODER, Format, carry, inverted, plain_attention_scale, require
-from ...engine.models import Config, Fields
 from ...engine.rules import Rule, linear
 from ...engine.transforms import InterleavedHeads
 from .gpt2 import FIELDS, FIXED, IGNORED, OURS, THEIRS

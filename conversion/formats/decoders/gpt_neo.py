@@ -1,7 +1,7 @@
 """GPT-Neo: GPT-2's layers with plain projections, unscaled scores, and windows in some layers."""
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import DECODER, Format, carry, inverted, require, whole_heads
-from ...engine.models import Config, Fields
 from ...engine.rules import Rule, linear
 from .gpt2 import FIXED as GPT2_FIXED
 

@@ -3,6 +3,8 @@
 import math
 from types import SimpleNamespace
 
+from ...engine.aliases import Config, Fields
+from ...engine.errors import ConversionError
 from ...engine.format import (
     DECODER,
     Format,
@@ -12,8 +14,7 @@ from ...engine.format import (
     require,
     whole_heads,
 )
-from ...engine.models import Config, Fields
-from ...engine.rules import ConversionError, Rule, linear
+from ...engine.rules import Rule, linear
 from ...engine.transforms import RotaryPairs
 from .glm import KEYS, QUERIES
 from .gpt2 import FIELDS, IGNORED, OURS, THEIRS

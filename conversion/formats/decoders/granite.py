@@ -1,7 +1,7 @@
 """Granite 3: Llama with a number before the scores, the branches, the embeddings and the logits."""
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import carry, inverted, require
-from ...engine.models import Config, Fields
 from ...engine.rotations import full_rotation
 from .llama import LIKE_LLAMA, SAME_FIELDS, head_size, llama_format
 

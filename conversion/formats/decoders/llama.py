@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from functools import partial
 
+from ...engine.aliases import Config, Fields
+from ...engine.errors import ConversionError
 from ...engine.format import DECODER, Format, carry, plain_attention_scale, require
-from ...engine.models import Config, Fields
 from ...engine.rotations import full_rotation
-from ...engine.rules import ConversionError, Rule, linear
+from ...engine.rules import Rule, linear
 
 ATTENTION = "model.layers.{i}.self_attn"
 MLP = "model.layers.{i}.mlp"

@@ -4,8 +4,8 @@ What its configuration says of positions, biases, widths and scales of logits is
 model of transformers. What differs from the releases there is refused.
 """
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import BIASES, DECODER, Format, carry, choose, inverted, require, whole_heads
-from ...engine.models import Config, Fields
 from ...engine.rules import Rule
 from ...engine.transforms import Split
 

@@ -4,10 +4,11 @@ It turns queries and keys before it norms them, ours after. Lengths stay what th
 so without weights in these norms and without scales in the rotation the order does not matter.
 """
 
+from ...engine.aliases import Config, Fields
+from ...engine.errors import ConversionError
 from ...engine.format import carry, plain_attention_scale, require
-from ...engine.models import Config, Fields
 from ...engine.rotations import full_rotation
-from ...engine.rules import ConversionError, Rule, linear
+from ...engine.rules import Rule, linear
 from ...engine.transforms import Ones, SwappedHalves
 from .llama import ATTENTION, LIKE_LLAMA, MLP, SAME_FIELDS, head_size, llama_format
 

@@ -3,6 +3,7 @@
 Released files call the head embed_out, transformers' model calls it lm_head.
 """
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import (
     DECODER,
     Format,
@@ -13,7 +14,6 @@ from ...engine.format import (
     require,
     whole_heads,
 )
-from ...engine.models import Config, Fields
 from ...engine.rules import Rule, linear
 from ..shared_megatron import OURS, branches
 from .llama import ALL_OF_THEM

@@ -1,7 +1,7 @@
 """OLMo, Seed-OSS and Arcee: Llama with other norms, other biases or another MLP."""
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import carry, choose, inverted, plain_attention_scale, require
-from ...engine.models import Config, Fields
 from ...engine.rotations import full_rotation
 from ...engine.rules import Rule
 from ...engine.transforms import Ones, Zeros

@@ -1,7 +1,7 @@
 """OLMo-2 and OLMo-3: norms behind each branch, not before it, and one norm over all heads."""
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import carry, plain_attention_scale, require
-from ...engine.models import Config, Fields
 from ...engine.rotations import full_rotation, full_rotations
 from ...engine.rules import Rule
 from .llama import ALL_OF_THEM, ATTENTION, RULES, SAME_FIELDS, head_size, llama_format, windows

@@ -1,5 +1,6 @@
 """OPT and BioGPT: GPT-2's layers, and learned positions that begin at two."""
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import (
     BIASES,
     DECODER,
@@ -11,7 +12,6 @@ from ...engine.format import (
     require,
     whole_heads,
 )
-from ...engine.models import Config, Fields
 from ...engine.rules import Rule, linear
 from ...engine.transforms import DropRows
 from ..encoder_decoders.marian import MODULES

@@ -1,5 +1,6 @@
 """Phi-1, Phi-1.5 and Phi-2: attention beside the MLP behind one norm, and biases everywhere."""
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import (
     BIASES,
     DECODER,
@@ -9,7 +10,6 @@ from ...engine.format import (
     plain_attention_scale,
     require,
 )
-from ...engine.models import Config, Fields
 from ...engine.rules import Rule, linear
 from .llama import ALL_OF_THEM, ATTENTION, IGNORED, MLP, SAME_FIELDS, head_size
 from .stablelm import part_of_heads, said_twice

@@ -4,8 +4,8 @@ With the longrope type, generate of theirs reads a text anew when it grows beyon
 length, for other frequencies hold from there. Ours goes on with the cache that it has.
 """
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import carry, plain_attention_scale, require
-from ...engine.models import Config, Fields
 from ...engine.rotations import one_rotation
 from ...engine.rules import Rule
 from ...engine.transforms import Split, SplitHeads

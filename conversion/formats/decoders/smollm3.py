@@ -1,7 +1,7 @@
 """SmolLM3: Llama with layers that do not turn, every fourth one as a rule."""
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import carry, plain_attention_scale, require
-from ...engine.models import Config, Fields
 from ...engine.rotations import full_rotation
 from .llama import ALL_OF_THEM, SAME_FIELDS, head_size, layer_types_of, llama_format
 

@@ -3,6 +3,8 @@
 Attention may stand beside the MLP behind one norm. StableLM-2-12B has a norm for each head besides.
 """
 
+from ...engine.aliases import Config, Fields
+from ...engine.errors import ConversionError
 from ...engine.format import (
     DECODER,
     Format,
@@ -12,8 +14,7 @@ from ...engine.format import (
     plain_attention_scale,
     require,
 )
-from ...engine.models import Config, Fields
-from ...engine.rules import ConversionError, Rule
+from ...engine.rules import Rule
 from .llama import ALL_OF_THEM, IGNORED, SAME_FIELDS
 from .llama import RULES as LLAMA_RULES
 

@@ -1,5 +1,6 @@
 """StarCoder2: Llama's attention, LayerNorm, and an MLP without a gate."""
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import (
     BIASES,
     DECODER,
@@ -9,7 +10,6 @@ from ...engine.format import (
     plain_attention_scale,
     require,
 )
-from ...engine.models import Config, Fields
 from ...engine.rotations import full_rotation
 from ...engine.rules import Rule, linear
 from .llama import ATTENTION, IGNORED, MLP, require_one_kind_of_layer

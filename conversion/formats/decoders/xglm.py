@@ -4,6 +4,7 @@ Its model counts positions from two, whatever the id of padding; fairseq and our
 id. The releases have one there.
 """
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import (
     BIASES,
     DECODER,
@@ -14,7 +15,6 @@ from ...engine.format import (
     require,
     whole_heads,
 )
-from ...engine.models import Config, Fields
 from ..encoder_decoders.m2m_100 import COMPUTED, FAIRSEQ
 from . import opt
 

@@ -3,8 +3,8 @@
 PLBart is the same. Without decoder inputs it makes them as mBART does (mbart.py).
 """
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import SEQ2SEQ, Format, require
-from ...engine.models import Config, Fields
 from ...engine.rules import Rule, linear
 from ...engine.transforms import DropRows, FirstOfTwo
 from .marian import LAYERS_AND_HEAD, ZERO_IF_ABSENT, shared_fields_to_ours, shared_fields_to_theirs

@@ -1,7 +1,7 @@
 """Blenderbot: learned positions from the first row on, and mBART's order of norms."""
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import SEQ2SEQ, Format
-from ...engine.models import Config, Fields
 from ...engine.rules import Rule
 from .bart import LAYERS_AND_TABLES, STACKS, one_vocabulary_to_ours, one_vocabulary_to_theirs
 from .marian import ZERO_IF_ABSENT

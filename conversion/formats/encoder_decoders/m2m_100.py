@@ -3,8 +3,8 @@
 The language that a text begins with is a matter of generation_config.json, or of each call.
 """
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import SEQ2SEQ, Format
-from ...engine.models import Config, Fields
 from . import bart
 from .bart import LAYERS_AND_TABLES, STACKS, one_vocabulary_to_ours, one_vocabulary_to_theirs
 from .mbart import LAST_NORMS, NORMS_FIRST

@@ -1,5 +1,7 @@
 """Marian, and what it has in common with BART and its kin: the layers, most fields."""
 
+from ...engine.aliases import Config, Fields
+from ...engine.errors import ConversionError
 from ...engine.format import (
     SEQ2SEQ,
     Format,
@@ -9,8 +11,7 @@ from ...engine.format import (
     require,
     whole_heads,
 )
-from ...engine.models import Config, Fields
-from ...engine.rules import ConversionError, Rule, linear
+from ...engine.rules import Rule, linear
 from ...engine.transforms import Flatten
 
 # our module → theirs, in a layer

@@ -5,8 +5,8 @@ language or the end; ours begins with decoder_start_token_id. The losses are equ
 same token, or where decoder_input_ids are given.
 """
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import SEQ2SEQ, Format
-from ...engine.models import Config, Fields
 from ...engine.rules import linear
 from . import bart
 from .bart import IGNORED, STACKS, one_vocabulary_to_ours, one_vocabulary_to_theirs

@@ -1,7 +1,7 @@
 """PEGASUS: Marian's sinusoids, stored in the file, and mBART's order of norms."""
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import SEQ2SEQ, Format
-from ...engine.models import Config, Fields
 from ...engine.rules import Rule
 from ...engine.transforms import WithSinusoids
 from .bart import LAYERS_AND_TABLES, STACKS, one_vocabulary_to_ours, one_vocabulary_to_theirs

@@ -6,10 +6,11 @@ overflows in float16 and ours do not: what was converted is to be run in bfloat1
 
 from functools import partial
 
+from ...engine.aliases import Config, Fields
+from ...engine.errors import ConversionError
 from ...engine.format import BIASES, SEQ2SEQ, carry, choose, inverted, require
 from ...engine.heads import refuse_learned_activations
-from ...engine.models import Config, Fields
-from ...engine.rules import ConversionError, Rule
+from ...engine.rules import Rule
 from .marian import MAYBE
 from .t5_library import HEAD, T5Format
 

@@ -12,10 +12,11 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
+from ...engine.aliases import Config, Fields
 from ...engine.checkpoints import Checkpoint, open_checkpoint
 from ...engine.format import Format
 from ...engine.heads import architecture_of
-from ...engine.models import Config, Fields, Library
+from ...engine.models import Library
 
 HEAD = "lm_head.weight"
 TABLES = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")

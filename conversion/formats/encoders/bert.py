@@ -2,9 +2,9 @@
 
 from functools import partial
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import ENCODER, carry, inverted, require
 from ...engine.heads import FormatWithHeads
-from ...engine.models import Config, Fields
 from ...engine.rules import Rule, linear
 from ..shared_encoders import (
     BERT_FIELDS,

@@ -1,8 +1,8 @@
 """DistilBERT: BERT without segments, under names of its own."""
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import ENCODER, carry, inverted
 from ...engine.heads import FormatWithHeads
-from ...engine.models import Config, Fields
 from ...engine.rules import linear
 from ..shared_encoders import (
     LIKE_BERT,

@@ -1,9 +1,9 @@
 """EmbeddingGemma: Gemma 3 that sees both sides, alone in its folder; what makes a vector of a text
 stands beside it, as sentence-transformers has it."""
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import ENCODER, carry, inverted, require
 from ...engine.heads import FormatWithHeads, Head
-from ...engine.models import Config, Fields
 from ...engine.rotations import full_rotations
 from ..decoders.gemma import NORMS_AROUND, scalar_of_queries
 from ..decoders.llama import layer_types_of

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import ENCODER, carry, require
 from ...engine.heads import FormatWithHeads
-from ...engine.models import Config, Fields
 from ...engine.rotations import full_rotation
 from ...engine.rules import linear
 from ..decoders.llama import IGNORED, RULES

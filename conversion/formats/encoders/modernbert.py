@@ -1,8 +1,8 @@
 """ModernBERT: rotary positions and windows, a pace for each; gated, fused and mostly unbiased."""
 
+from ...engine.aliases import Config, Fields
 from ...engine.format import ENCODER, carry, inverted, require
 from ...engine.heads import FormatWithHeads
-from ...engine.models import Config, Fields
 from ...engine.rotations import full_rotations
 from ...engine.rules import Rule, linear
 from ...engine.transforms import Split

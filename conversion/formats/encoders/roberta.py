@@ -2,10 +2,11 @@
 
 from functools import partial
 
+from ...engine.aliases import Config, Fields
+from ...engine.errors import ConversionError
 from ...engine.format import ENCODER, carry, inverted, require
 from ...engine.heads import FormatWithHeads
-from ...engine.models import Config, Fields
-from ...engine.rules import ConversionError, Rule
+from ...engine.rules import Rule
 from ...engine.transforms import DropPadding
 from ..shared_encoders import (
     BERT_FIELDS,

@@ -4,11 +4,12 @@ with."""
 from collections.abc import Iterator
 from types import SimpleNamespace
 
+from ...engine.aliases import Fields
 from ...engine.checkpoints import Checkpoint
+from ...engine.errors import ConversionError
 from ...engine.format import SEQ2SEQ, choose, require
-from ...engine.models import Fields
 from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
-from ...engine.rules import ConversionError, Rule, linear
+from ...engine.rules import Rule, linear
 from ...references.attention_is_all_you_need import Transformer
 
 ATTENTION = {"q_proj": "w_qs", "k_proj": "w_ks", "v_proj": "w_vs", "o_proj": "fc"}

@@ -2,11 +2,12 @@
 
 from types import SimpleNamespace
 
+from ...engine.aliases import Fields
 from ...engine.checkpoints import Checkpoint
+from ...engine.errors import ConversionError
 from ...engine.format import DECODER
-from ...engine.models import Fields
 from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size, is_same
-from ...engine.rules import ConversionError, Rule, linear
+from ...engine.rules import Rule, linear
 from ...references.llms_from_scratch import GPT, Llama
 from ..decoders import gpt2
 from ..decoders.llama import ALL_OF_THEM

@@ -3,11 +3,12 @@
 from functools import partial
 from types import SimpleNamespace
 
+from ...engine.aliases import Fields
 from ...engine.checkpoints import Checkpoint
+from ...engine.errors import ConversionError
 from ...engine.format import DECODER
-from ...engine.models import Fields
 from ...engine.plain import TOKEN_IDS, Needed, PlainFormat
-from ...engine.rules import ConversionError, Rule
+from ...engine.rules import Rule
 from ...references.llms_from_scratch_bonus import Gemma3, Qwen3
 from ..decoders.llama import ALL_OF_THEM
 from ..decoders.llama import FIXED as FIXED_OF_NAMES

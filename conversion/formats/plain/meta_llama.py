@@ -5,11 +5,12 @@ from types import SimpleNamespace
 
 import torch
 
+from ...engine.aliases import Fields
 from ...engine.checkpoints import Checkpoint, PickledShard, read_json
+from ...engine.errors import ConversionError
 from ...engine.format import DECODER
-from ...engine.models import Fields
 from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size, is_same
-from ...engine.rules import ConversionError, Rule, matches
+from ...engine.rules import Rule, matches
 from ...engine.transforms import RotaryPairs
 from ...references.meta_llama import MetaLlama
 from ..decoders.llama import ALL_OF_THEM

@@ -2,9 +2,9 @@
 
 from types import SimpleNamespace
 
+from ...engine.aliases import Fields
 from ...engine.checkpoints import Checkpoint
 from ...engine.format import DECODER, choose
-from ...engine.models import Fields
 from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
 from ...engine.rules import Rule
 from ...engine.transforms import Split, Zeros

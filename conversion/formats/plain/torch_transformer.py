@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from math import prod
 from types import SimpleNamespace
 
+from ...engine.aliases import Config, Fields
 from ...engine.checkpoints import Checkpoint
+from ...engine.errors import ConversionError
 from ...engine.format import SEQ2SEQ, choose, plain_attention_scale, require, whole_heads
-from ...engine.models import Config, Fields
 from ...engine.plain import Needed, PlainFormat, count, head_size, is_same
-from ...engine.rules import ConversionError, Rule
+from ...engine.rules import Rule
 from ...engine.transforms import Split, Zeros
 from ...references.torch_transformer import TorchTransformer
 

@@ -2,9 +2,9 @@
 
 from types import SimpleNamespace
 
+from ...engine.aliases import Fields
 from ...engine.checkpoints import Checkpoint
 from ...engine.format import SEQ2SEQ
-from ...engine.models import Fields
 from ...engine.plain import Needed, PlainFormat, count, head_size
 from ...engine.rules import Rule, linear
 from ...references.tutorial_seq2seq import TutorialSeq2Seq

@@ -11,9 +11,9 @@ import torch
 
 from hf_tformer.model.layer_types import is_by_layer_type
 
+from ...engine.aliases import Config, Fields
 from ...engine.errors import ConversionError, UnexpressibleError
 from ...engine.format import BIASES, ENCODER, choose, plain_attention_scale, require
-from ...engine.models import Config, Fields
 from ...engine.transforms import InterleavedHeads, RotaryPairs
 from ...formats.decoders.llama import layer_types_of
 
