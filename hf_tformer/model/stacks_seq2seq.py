@@ -31,24 +31,24 @@ class TformerSeq2SeqEncoderLayer(Layer):
 
 
 def pre_norm_cross(
-    layer: "TformerSeq2SeqDecoderLayer", hidden_states: Tensor, own: dict, source: dict
+    layer: Layer, hidden_states: Tensor, own: dict, source: tuple, **kwargs: object
 ) -> Tensor:
     """Normalise what each sub-layer reads, as pre_norm of layers.py."""
-    attended, _ = layer.self_attn(layer.self_attn_norm(hidden_states), **own)
+    attended, _ = layer.self_attn(layer.self_attn_norm(hidden_states), **own, **kwargs)
     hidden_states = hidden_states + layer.dropout(layer.self_attn_output(attended))
-    attended, _ = layer.cross_attn(layer.cross_attn_norm(hidden_states), **source)
+    attended, _ = layer.cross_attn(layer.cross_attn_norm(hidden_states), *source, **kwargs)
     hidden_states = hidden_states + layer.dropout(layer.cross_attn_output(attended))
     changed = layer.mlp(layer.mlp_norm(hidden_states))
     return hidden_states + layer.dropout(layer.mlp_output(changed))
 
 
 def post_norm_cross(
-    layer: "TformerSeq2SeqDecoderLayer", hidden_states: Tensor, own: dict, source: dict
+    layer: Layer, hidden_states: Tensor, own: dict, source: tuple, **kwargs: object
 ) -> Tensor:
     """Normalise each sum, as post_norm of layers.py."""
-    attended, _ = layer.self_attn(hidden_states, **own)
+    attended, _ = layer.self_attn(hidden_states, **own, **kwargs)
     hidden_states = layer.self_attn_norm(hidden_states + layer.dropout(attended))
-    attended, _ = layer.cross_attn(hidden_states, **source)
+    attended, _ = layer.cross_attn(hidden_states, *source, **kwargs)
     hidden_states = layer.cross_attn_norm(hidden_states + layer.dropout(attended))
     return layer.mlp_norm(hidden_states + layer.dropout(layer.mlp(hidden_states)))
 
@@ -76,13 +76,12 @@ class TformerSeq2SeqDecoderLayer(Layer):
         **kwargs: object,
     ) -> Tensor:
         self_cache = None if past_key_values is None else past_key_values.self_attention_cache
-        own = {"attention_mask": self_mask, "position_embeddings": position_embeddings, **kwargs}
+        own = {"attention_mask": self_mask, "position_embeddings": position_embeddings}
         own["past_key_values"] = self_cache
         if position_bias is not None:
             own["position_bias"] = position_bias
-        source = {"encoder_hidden_states": encoder_hidden_states, "attention_mask": cross_mask}
-        source |= {"past_key_values": past_key_values, **kwargs}
-        return self.arrange(self, hidden_states, own, source)
+        source = encoder_hidden_states, cross_mask, past_key_values
+        return self.arrange(self, hidden_states, own, source, **kwargs)
 
 
 class TformerSeq2SeqPreTrainedModel(TformerPreTrainedModel):

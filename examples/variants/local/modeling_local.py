@@ -7,13 +7,12 @@ local-p   p = S sigmoid(v_p tanh(W_p h)), of S tokens; the weights of that softm
 
 import torch
 from torch import nn
-from transformers.masking_utils import create_causal_mask
 
 from .attention import eager_attention
 from .configuration_local import LocalConfig
 from .cross_attention import CrossAttention
 from .modeling_seq2seq import TformerSeq2SeqForConditionalGeneration, TformerSeq2SeqModel
-from .positions import count_visible
+from .positions import count_positions
 from .stacks_seq2seq import (
     TformerSeq2SeqDecoder,
     TformerSeq2SeqDecoderLayer,
@@ -94,17 +93,11 @@ class LocalDecoder(LocalPreTrainedModel, TformerSeq2SeqDecoder):
             encoder_attention_mask = encoder_hidden_states.new_ones(encoder_hidden_states.shape[:2])
         return encoder_attention_mask[:, None, None].bool()
 
-    def run_layers(self, hidden_states, encoder_hidden_states, attention_mask, *inputs, **kwargs):
-        cache = inputs[-1]
-        self_mask = create_causal_mask(
-            config=self.config,
-            inputs_embeds=hidden_states,
-            attention_mask=attention_mask,
-            past_key_values=None if cache is None else cache.self_attention_cache,
-        )
-        kwargs["target_places"] = count_visible(self_mask)
-        inputs = hidden_states, encoder_hidden_states, attention_mask, *inputs
-        return super().run_layers(*inputs, **kwargs)
+    def run_layers(self, hidden_states, source, attention_mask, *inputs, **kwargs):
+        past = 0 if inputs[-1] is None else inputs[-1].get_seq_length()
+        length, device = hidden_states.shape[1], hidden_states.device
+        kwargs["target_places"] = count_positions(attention_mask, length, past, device)
+        return super().run_layers(hidden_states, source, attention_mask, *inputs, **kwargs)
 
 
 class LocalModel(LocalPreTrainedModel, TformerSeq2SeqModel):
