@@ -54,7 +54,7 @@ def mix(matrix, heads):
 
 
 class TalkingLayer(TformerDecoderLayer):
-    def __init__(self, config, layer_idx):
+    def __init__(self, config: TalkingConfig, layer_idx: int) -> None:
         super().__init__(config, layer_idx)
         window = self.self_attn.sliding_window
         self.self_attn = TalkingAttention(config, layer_idx, is_causal=True, sliding_window=window)
@@ -67,7 +67,7 @@ class TalkingPreTrainedModel(TformerDecoderPreTrainedModel):
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = False
     _supports_attention_backend = False
 
-    def _init_weights(self, module):
+    def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, TalkingAttention):
             for matrix in (module.mix_scores, module.mix_weights):
@@ -79,7 +79,7 @@ class TalkingModel(TalkingPreTrainedModel, TformerDecoderModel):
 
 
 class TalkingForCausalLM(TalkingPreTrainedModel, TformerDecoderForCausalLM):
-    def post_init(self):
+    def post_init(self) -> None:
         self.model = TalkingModel(self.config)  # before tables are tied
         super().post_init()
 
