@@ -45,7 +45,9 @@ def with_model(model_class):
 
 
 def subtract(layer, hidden_states, **inputs):
-    hidden_states = hidden_states - layer.self_attn(layer.self_attn_norm(hidden_states), **inputs)[0]
+    hidden_states = (
+        hidden_states - layer.self_attn(layer.self_attn_norm(hidden_states), **inputs)[0]
+    )
     return hidden_states - layer.mlp(layer.mlp_norm(hidden_states))
 
 
