@@ -2,7 +2,7 @@
 
     NextTokens   one token for each text, beside a cache
     NextOfBeams  one token for each beam of beam search
-    WholeTexts   all tokens of each text, padding left out (whole_texts.py)
+    WholeTexts   all tokens of each text, padding left out (whole_sequences.py)
 
 All know how their tokens attend; the rest of a layer is the same (layers.py). What they compute is
 what the modules compute, up to rounding; where padding was, WholeTexts leaves zeros.
@@ -21,7 +21,7 @@ from . import biases, guards
 from .caches import ROOM, append, select_texts
 from .layers import layers_of, stack_functions
 from .rotations import rotations_of, turn_heads
-from .whole_texts import WholeTexts
+from .whole_sequences import WholeTexts
 
 
 class NextTokens:

@@ -13,9 +13,9 @@ from transformers.generation import GenerationMixin
 
 from . import guards
 from .beams import search_beams
+from .decoding import write_texts
 from .layers import ADDITIONS, add_post_norm, add_pre_norm
 from .passes import run_next_tokens, run_whole_texts
-from .texts import write_texts
 
 ORIGINALS: dict[tuple[type, str], Callable | None] = {}  # None: the class only inherits it
 
