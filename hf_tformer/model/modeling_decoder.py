@@ -252,8 +252,8 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
         """Labels are the input ids, -100 where they do not count; the loss function shifts them."""
         if labels is not None and use_cache is None:
             use_cache = False  # a loss needs none
-        inputs = input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache
-        outputs = self.model(*inputs, return_dict=True, **kwargs)
+        inputs = input_ids, attention_mask, position_ids, past_key_values, inputs_embeds
+        outputs = self.model(*inputs, use_cache=use_cache, return_dict=True, **kwargs)
         # There are fewer hidden values than logits. A bias of lm_head is not scaled.
         hidden_states = keep_positions(outputs.last_hidden_state, logits_to_keep) * self.logit_scale
         logits = loss = None

@@ -140,8 +140,8 @@ class TformerSeq2SeqModel(TableOwner):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
         target = decoder_input_ids, decoder_attention_mask
         source = encoder_outputs.last_hidden_state, attention_mask
-        rest = past_key_values, decoder_inputs_embeds, use_cache
-        decoder_outputs = self.decoder(*target, *source, *rest, **kwargs)
+        rest = past_key_values, decoder_inputs_embeds
+        decoder_outputs = self.decoder(*target, *source, *rest, use_cache=use_cache, **kwargs)
         return Seq2SeqModelOutput(
             last_hidden_state=decoder_outputs.last_hidden_state,
             past_key_values=decoder_outputs.past_key_values,
@@ -209,8 +209,8 @@ class TformerSeq2SeqForConditionalGeneration(TformerSeq2SeqPreTrainedModel, Gene
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         inputs = input_ids, attention_mask, decoder_input_ids, decoder_attention_mask
-        rest = past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache
-        outputs = self.model(*inputs, encoder_outputs, *rest, return_dict=True, **kwargs)
+        rest = encoder_outputs, past_key_values, inputs_embeds, decoder_inputs_embeds
+        outputs = self.model(*inputs, *rest, use_cache=use_cache, return_dict=True, **kwargs)
         # There are fewer hidden values than logits. A bias of lm_head is not scaled.
         hidden_states = keep_positions(outputs.last_hidden_state, logits_to_keep) * self.logit_scale
         logits = loss = None
