@@ -1,11 +1,11 @@
 """Passes through a stack without the calls of its modules.
 
     NextTokens   one token for each text, beside a cache
-    NextOfBeams  one token for each beam of beam search
-    WholeTexts   all tokens of each text, padding left out (whole_texts.py)
+    NextBeamTokens  one token for each beam of beam search
+    WholeSequences   all tokens of each text, padding left out (whole_sequences.py)
 
 All know how their tokens attend; the rest of a layer is the same (layers.py). What they compute is
-what the modules compute, up to rounding; where padding was, WholeTexts leaves zeros.
+what the modules compute, up to rounding; where padding was, WholeSequences leaves zeros.
 """
 
 import weakref
@@ -18,10 +18,10 @@ from ..model.attention import as_additive_mask
 from ..model.layer_types import LAYER_TYPES
 from ..model.norms import unchanged
 from . import biases, guards
-from .caches import ROOM, append, select_texts
+from .caches import ROOM, append, select_sequences
 from .layers import layers_of, stack_functions
-from .rotations import rotations_of, turn_heads
-from .whole_texts import WholeTexts
+from .rotations import apply_rotation, rotations_of
+from .whole_sequences import WholeSequences
 
 
 class NextTokens:
@@ -59,17 +59,17 @@ class NextTokens:
 
     def keep_past(self, texts):
         """A source may be one for all: then it stays."""
-        select_texts(self.cache, texts)
+        select_sequences(self.cache, texts)
         if self.source_cache is not None and len(self.source_cache.layers[0].keys) > 1:
-            select_texts(self.source_cache, texts)
+            select_sequences(self.source_cache, texts)
         if self.source_mask is not None and len(self.source_mask) > 1:
             self.source_mask = self.source_mask[texts]
 
     def attend(self, attention, queries, keys, values):
-        queries, keys = (turn_heads(states, self.rotation) for states in (queries, keys))
-        return self.attend_turned(attention, queries, keys, values)
+        queries, keys = (apply_rotation(states, self.rotation) for states in (queries, keys))
+        return self.attend_rotated(attention, queries, keys, values)
 
-    def attend_turned(self, attention, queries, keys, values):
+    def attend_rotated(self, attention, queries, keys, values):
         """The same, of heads that are rotated."""
         layer = self.cache.layers[attention.layer_idx]
         keys = self.to_be_kept(keys, attention.head_dim)
@@ -105,7 +105,7 @@ class NextTokens:
         )
 
 
-class NextOfBeams(NextTokens):
+class NextBeamTokens(NextTokens):
     """One token for each beam of a text.
 
     What beams write lies side by side behind the prompt that they share, [texts, …, prompt + steps
@@ -181,11 +181,11 @@ def run_next_tokens(
     stack, hidden_states, attention_mask, position_embeddings, cache, source=None, source_mask=None
 ):
     """The last hidden states of [texts, 1, hidden], or None where the modules have to be called."""
-    if not (guards.may_skip_modules(stack, hidden_states) and guards.grows_plainly(cache)):
+    if not (guards.may_skip_modules(stack, hidden_states) and guards.is_growing_cache(cache)):
         return None
-    if not (cache.layers and guards.is_known_stack(stack)):
+    if not (cache.layers and guards.is_supported_stack(stack)):
         return None
-    if not (guards.slides_as(stack, cache) and guards.rotates_alike(stack)):
+    if not (guards.matches_windows(stack, cache) and guards.has_one_rotation(stack)):
         return None
     batch, keys = len(hidden_states), cache.get_seq_length() + 1
     is_possible, mask = guards.visible_keys(attention_mask, (batch, keys))
@@ -209,15 +209,15 @@ def run_next_tokens(
     return hidden_states.view(shape)
 
 
-def run_whole_texts(
+def run_whole_sequences(
     stack, hidden_states, attention_mask, packed_position_ids, position_embeddings, cache=None
 ):
     """Return the last hidden states [batch, length, hidden], or None where modules are needed."""
     shape = hidden_states.shape[:2]
     if not guards.may_skip_modules(stack, hidden_states):
         return None
-    is_new = cache is None or (guards.grows_plainly(cache) and cache.get_seq_length() == 0)
-    if not (is_new and guards.is_known_stack(stack)):
+    is_new = cache is None or (guards.is_growing_cache(cache) and cache.get_seq_length() == 0)
+    if not (is_new and guards.is_supported_stack(stack)):
         return None
     is_possible, real = guards.real_tokens(stack, attention_mask, shape)
     # A text that will be continued and ends in padding goes on from there: it has to be computed.
@@ -227,8 +227,8 @@ def run_whole_texts(
     if attention_mask is None and packed_position_ids is not None:
         documents = find_packed_sequence_indices(packed_position_ids.expand(shape))
     rotations = rotations_by_type(stack, position_embeddings)
-    bias = biases.of_whole_texts(stack, shape[1], hidden_states.dtype)
-    run = WholeTexts(shape, real, rotations, documents, cache, bias)
+    bias = biases.of_whole_sequences(stack, shape[1], hidden_states.dtype)
+    run = WholeSequences(shape, real, rotations, documents, cache, bias)
     return run_through(stack, run, hidden_states)
 
 

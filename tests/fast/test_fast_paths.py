@@ -197,7 +197,7 @@ READINGS = {
 def test_texts_that_are_read_in_another_way_are_left_to_modules(reading):
     options, settings = READINGS[reading]
     model = DECODER.build(**settings)
-    with counted_passes("run_whole_texts") as taken, torch.no_grad():
+    with counted_passes("run_whole_sequences") as taken, torch.no_grad():
         model(torch.tensor(random_rows([9, 9, 9])), **options)
     assert taken == []
 
@@ -212,7 +212,7 @@ def test_packed_sequences_are_read_as_modules_read_them(settings, use_cache):
     model, ids = DECODER.build(**settings), torch.tensor(random_rows([9, 9, 9]))
     logits = []
     for plain in (False, True):
-        with counted_passes("run_whole_texts", plain) as taken, torch.no_grad():
+        with counted_passes("run_whole_sequences", plain) as taken, torch.no_grad():
             logits.append(model(ids, **PACKED, use_cache=use_cache).logits)
         assert len(taken) == (0 if plain else 1)
     torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-5)
