@@ -1,10 +1,11 @@
-"""What the programs of this folder learn from: texts and pairs, of files and of the Hub."""
+"""The data that the programs of this folder train on: texts and pairs, from files or the Hub."""
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from program import ProgramError
 
@@ -21,7 +22,7 @@ def read_text(path: str | Path) -> str:
 
 @contextmanager
 def readable(path: str | Path) -> Iterator[None]:
-    """What cannot be read as text is a program's refusal."""
+    """End the program with one sentence where a file cannot be read as text."""
     try:
         yield
     except FileNotFoundError as error:
@@ -33,7 +34,7 @@ def readable(path: str | Path) -> Iterator[None]:
 
 
 def iterate_json_lines(path: str | Path, column: str) -> Iterator[str]:
-    """The column of one line after the other; the file may be larger than memory."""
+    """Yield a column line by line; the file may be larger than memory."""
     with readable(path), Path(path).open(encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
@@ -42,9 +43,9 @@ def iterate_json_lines(path: str | Path, column: str) -> Iterator[str]:
 
 
 def read_pairs(path: str | Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """(source, target) of each line: two columns of a .tsv or .csv, or fields of a .jsonl.
+    """Read (source, target) of each line: two columns of a .tsv or .csv, or fields of a .jsonl.
 
-    A table has a heading with the columns' names if its first line names them.
+    The first line of a table is its heading if it holds the names of the columns.
     """
     lines = read_text(path).splitlines()
     if Path(path).suffix == ".jsonl":
@@ -72,8 +73,10 @@ def parse_json(path: str | Path, number: int, line: str) -> object:
         raise ProgramError(f"line {number} of {path} is not JSON: {error}") from error
 
 
-def pick_columns(source: str | Path, rows, columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """The named columns of rows that are dicts, as tuples of text."""
+def pick_columns(
+    source: str | Path, rows: Collection[object], columns: Sequence[str]
+) -> list[tuple[str, ...]]:
+    """Return the named columns of rows that are dicts, as tuples of text."""
     if not rows:
         raise ProgramError(f"{source} holds no rows: give some")
     for row in rows:
@@ -90,19 +93,19 @@ def pick_columns(source: str | Path, rows, columns: Sequence[str]) -> list[tuple
 
 
 def read_dataset(name: str, config: str | None, columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """Tuples of text from the training split of a data set on the Hub."""
-    return pick_columns(name, open_dataset(name, config), columns)
+    """Read tuples of text from the training split of a data set on the Hub."""
+    return pick_columns(name, open_dataset(name, config, split="train"), columns)
 
 
 def iterate_dataset(
     name: str, config: str | None, column: str, *, streaming: bool = False
 ) -> Iterator[str]:
-    """The column of one row after the other; streamed, they are not stored on this machine."""
-    for row in open_dataset(name, config, streaming=streaming):
+    """Yield a column row by row; streamed, the rows are not stored on this machine."""
+    for row in open_dataset(name, config, split="train", streaming=streaming):
         yield pick_columns(name, [row], [column])[0][0]
 
 
-def open_dataset(name: str, config: str | None, **options: object):
+def open_dataset(name: str, config: str | None, **options: object) -> Any:
     try:
         from datasets import load_dataset
     except ModuleNotFoundError as error:
@@ -110,6 +113,6 @@ def open_dataset(name: str, config: str | None, **options: object):
         raise ProgramError(reason) from error
 
     try:
-        return load_dataset(name, config, split="train", **options)
+        return load_dataset(name, config, **options)
     except Exception as error:  # each loader has its own errors; none of them is ours
         raise ProgramError(f"the data set {name} cannot be loaded: {first_line(error)}") from error

@@ -54,7 +54,9 @@ def main():
     for pair, answer in list(zip(pairs, answers, strict=True))[:SHOWN]:
         mark = "" if answer == pair.target else f"  wrong: {pair.target}"
         print(f"  {pair.language}  {answer}  {pair.source}{mark}")
-    right = train_translation.share(zip(answers, (pair.target for pair in pairs), strict=True))
+    right = train_translation.share_equal(
+        zip(answers, (pair.target for pair in pairs), strict=True)
+    )
     print(f"{right:.1%} of {len(pairs)} dates that it had never seen are exactly right.\n")
 
     draw_loss(folder, args.output / "loss.png")
@@ -89,7 +91,7 @@ def draw_loss(folder, picture):
     state = Path(last_complete_checkpoint(folder)) / "trainer_state.json"
     history = json.loads(state.read_text(encoding="utf-8"))["log_history"]
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    for name, label in (("loss", "dates to learn from"), ("eval_loss", "dates held out")):
+    for name, label in (("loss", "dates trained on"), ("eval_loss", "dates held out")):
         points = [(entry["step"], entry[name]) for entry in history if name in entry]
         axes.plot(*zip(*points, strict=True), marker=".", label=label)
     axes.set(xlabel="step", ylabel="cross entropy per token", yscale="log")

@@ -1,12 +1,16 @@
-"""What a training says while it runs: on the screen, and to the trackers that accelerate knows."""
+"""The figures of a training while it runs: printed, and sent to a tracker of accelerate."""
 
 import math
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from program import ProgramError
 
-WAYS = {
+if TYPE_CHECKING:
+    from accelerate.tracking import GeneralTracker
+
+FORMATS = {
     "loss": "loss {:.6f}",
     "eval_loss": "validation loss {:.6f}",
     "perplexity": "perplexity {:.1f}",
@@ -21,15 +25,15 @@ WAYS = {
 
 def in_one_line(step: int, figures: dict[str, float]) -> str:
     scaled = {**figures, "memory": figures.get("memory", 0) / 1e6}
-    said = (WAYS[name].format(scaled[name]) for name in WAYS if name in figures)
-    return f"step {step}: {', '.join(said)}"
+    shown = (FORMATS[name].format(scaled[name]) for name in FORMATS if name in figures)
+    return f"step {step}: {', '.join(shown)}"
 
 
 class Reporter:
-    """The first process prints each figure and sends it on; the others are silent.
+    """Prints each figure and sends it on, in the first process; the others are silent.
 
-    `name` is a tracker of `accelerate.tracking`, or none. What tensorboard writes lies in
-    `folder/runs`, or where TENSORBOARD_LOGGING_DIR says.
+    `name` is a tracker of `accelerate.tracking`, or none. The files of tensorboard are in
+    `folder/runs`, or in TENSORBOARD_LOGGING_DIR.
     """
 
     def __init__(self, name: str, folder: Path, is_first: bool):
@@ -49,7 +53,7 @@ class Reporter:
             self.tracker.finish()
 
 
-def make_tracker(name: str, folder: Path):
+def make_tracker(name: str, folder: Path) -> "GeneralTracker":
     from accelerate import PartialState
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 

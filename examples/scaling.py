@@ -1,15 +1,15 @@
-"""What train_language_model.py needs to run on one process and on many: flags, and its folder."""
+"""What train_language_model.py needs to run on one process and on many: options, and its folder."""
 
 import argparse
-import contextlib
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from program import ProgramError, at_least, positive
+from folders import no_checkpoint
+from program import ProgramError, at_least, positive, refusing
 
 from hf_tformer.opening import open_pretrained
 from hf_tformer.unfinished import folder_within
@@ -17,55 +17,35 @@ from hf_tformer.unfinished import folder_within
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-    from hf_tformer.scale import Launch, Layout, Settings
+    from hf_tformer.scale import Launch, Layout, Settings, TokenRows
 
 START = "start"  # in the folder of a run: its first weights, its configuration, its tokenizer
 
 
 def add_scale_flags(parser: argparse.ArgumentParser) -> None:
-    scale = parser.add_argument_group("many processes, under torchrun or accelerate launch")
-    scale.add_argument(
-        "--tokens", type=Path, help="the text, as a folder that prepare_tokens.py wrote"
-    )
-    scale.add_argument(
-        "--replicate", type=at_least(1), help="copies of the model; default: what is left over"
-    )
-    scale.add_argument("--shard", type=at_least(1), help="shards of each copy (FSDP2)")
-    scale.add_argument("--tensor", type=at_least(1), help="parts of each layer (tensor parallel)")
-    scale.add_argument(
-        "--global_batch_size",
-        type=at_least(1),
-        help="rows per step, of all processes together; a process takes --batch_size at once",
-    )
-    scale.add_argument(
-        "--vocab_multiple",
-        type=at_least(1),
-        default=1,
-        help="round the size of the vocabulary up to a multiple, for equal shards",
-    )
-    scale.add_argument("--activation_checkpointing", action="store_true", help="less memory")
-    scale.add_argument("--compile", action="store_true", help="each layer, by torch.compile")
-    scale.add_argument("--max_grad_norm", type=positive, default=1.0)
-    scale.add_argument("--workers", type=at_least(0), default=0, help="that load rows, per process")
-    scale.add_argument("--log_steps", type=at_least(1), default=25)
-    scale.add_argument(
-        "--save_in_background", action="store_true", help="train on while a checkpoint is written"
-    )
-    scale.add_argument(
-        "--peak_flops", type=positive, help="of a device in a second; known of common GPUs"
-    )
+    group = parser.add_argument_group("many processes, under torchrun or accelerate launch")
+    add, count = group.add_argument, at_least(1)
+    add("--tokens", type=Path, help="folder of a text that prepare_tokens.py wrote")
+    add("--replicate", type=count, help="copies of the model (default: as many as processes allow)")
+    add("--shard", type=count, help="shards of each copy (FSDP2)")
+    add("--tensor", type=count, help="parts of each layer (tensor parallel)")
+    add("--global_batch_size", type=count, help="sequences per step, of all processes together")
+    add("--vocab_multiple", type=count, default=1, help="divisor of the vocabulary's size")
+    add("--activation_checkpointing", action="store_true", help="less memory, more computation")
+    add("--compile", action="store_true", help="torch.compile for each layer")
+    add("--max_grad_norm", type=positive, default=1.0, help="norm that gradients are clipped to")
+    add("--workers", type=at_least(0), default=0, help="processes that load data, per process")
+    add("--log_steps", type=count, default=25, help="steps between lines of the log")
+    add("--save_in_background", action="store_true", help="checkpoints written while steps go on")
+    add("--peak_flops", type=positive, help="FLOP/s of a device (default: known of common GPUs)")
 
 
-@contextlib.contextmanager
-def refusals() -> Iterator[None]:
-    """What the library refuses is a sentence of the program."""
+def refusals() -> AbstractContextManager[None]:
+    """End the program with what the library refuses."""
     from hf_tformer.scale import CheckpointError, TokensError, TrainingError
     from hf_tformer.scale.together import TogetherError
 
-    try:
-        yield
-    except (CheckpointError, TogetherError, TokensError, TrainingError) as error:
-        raise ProgramError(str(error)) from error
+    return refusing(CheckpointError, TogetherError, TokensError, TrainingError)
 
 
 def read_layout(args: argparse.Namespace) -> "tuple[Launch, Layout]":
@@ -75,46 +55,46 @@ def read_layout(args: argparse.Namespace) -> "tuple[Launch, Layout]":
     return launch, choose_layout(launch, args.replicate, args.shard, args.tensor)
 
 
-def read_tokens(args: argparse.Namespace, source: Path | None) -> tuple:
-    """The tokenizer, the rows to learn from and those to measure by, of a folder of tokens."""
+def read_tokens(
+    args: argparse.Namespace, source: Path | None
+) -> "tuple[PreTrainedTokenizerBase, TokenRows, TokenRows]":
+    """Open a folder of tokens: the tokenizer, the blocks to train on and those to evaluate on."""
     from transformers import AutoTokenizer
 
     from hf_tformer.scale import TokenRows
     from hf_tformer.scale.tokens import VALIDATION
 
     if args.text or args.dataset:
-        raise ProgramError("--tokens are a text already: leave --text and --dataset away")
+        raise ProgramError("--tokens are a text already: leave out --text and --dataset")
     training = TokenRows(args.tokens, args.block_size)
     if not (args.tokens / VALIDATION).exists():
         raise ProgramError(
-            f"{args.tokens} has no documents to measure by: prepare it with --validation"
+            f"{args.tokens} has no documents to evaluate on: prepare it with --validation"
         )
     tokenizer = open_pretrained(AutoTokenizer, str(source or args.tokens))
     training.refuse_other(tokenizer)
     return tokenizer, training, TokenRows(args.tokens / VALIDATION, args.block_size)
 
 
-def goes_on(args: argparse.Namespace) -> bool:
-    """Told to, or started again by torchrun after a process had died."""
+def is_resumed(args: argparse.Namespace) -> bool:
+    """Whether to resume: by option, or since torchrun starts again after a process had died."""
     return args.resume or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def checkpoint_of_run(args: argparse.Namespace) -> Path | None:
-    """The one to go on from. A run that died before its first one begins anew."""
+    """Return the one to resume from. A run that died before its first one begins anew."""
     from hf_tformer.scale import last_checkpoint
 
-    if not goes_on(args):
+    if not is_resumed(args):
         return None
     checkpoint = last_checkpoint(args.output)
     if checkpoint is None and args.resume:
-        raise ProgramError(
-            f"{args.output} has no complete checkpoint to resume from: leave --resume away"
-        )
+        raise no_checkpoint(args.output)
     return checkpoint
 
 
 def folder_to_open(output: Path) -> Path:
-    """Where configuration and tokenizer of a run lie: a run that ended left them with its model."""
+    """Return where configuration and tokenizer are: a run that ended saved them with its model."""
     return output / START if (output / START).exists() else output
 
 
@@ -149,7 +129,7 @@ def choose_rows_per_step(args: argparse.Namespace, layout: "Layout") -> int:
     if args.gradient_accumulation_steps > 1:
         raise ProgramError(
             "--gradient_accumulation_steps follows from --global_batch_size and --batch_size: "
-            "leave it away"
+            "leave it out"
         )
     rows_of_each(args.global_batch_size, layout)
     return args.global_batch_size
@@ -158,7 +138,7 @@ def choose_rows_per_step(args: argparse.Namespace, layout: "Layout") -> int:
 def write_start(
     args: argparse.Namespace, config: "PreTrainedConfig", tokenizer: "PreTrainedTokenizerBase"
 ) -> None:
-    """The first weights, which are the same for every layout."""
+    """Save the first weights, which are the same for every layout."""
     from transformers import set_seed
 
     from hf_tformer import TformerDecoderForCausalLM
@@ -175,7 +155,7 @@ def write_start(
 def open_model(
     args: argparse.Namespace, launch: "Launch", layout: "Layout", bf16: bool
 ) -> "PreTrainedModel":
-    """The model as this process holds it."""
+    """Open the part of the model that this process holds."""
     from hf_tformer import TformerDecoderForCausalLM
     from hf_tformer.scale import choose_device, compile_layers
 
@@ -190,7 +170,7 @@ def open_model(
 
 
 def save_end(output: Path, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> None:
-    """The whole model in one folder; what the run began with is no longer needed."""
+    """Save the whole model in one folder; what the run began with is no longer needed."""
     from hf_tformer.scale import save_folder
     from hf_tformer.scale.together import first_alone
 
