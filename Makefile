@@ -28,7 +28,7 @@ demo: .venv/ready ## train, save, open elsewhere and use a model, in minutes
 	rm -rf demo_output
 	$(BIN)/python examples/demo.py --output demo_output
 
-test: .venv/ready ## the quick tests, on the versions in constraints.txt
+test: .venv/ready ## the quick tests, on the versions in constraints/tested.txt
 	$(BIN)/python -m pytest $(QUICK) $(ARGS)
 
 test-slow: .venv/ready ## the tests that need minutes or downloads
@@ -41,9 +41,9 @@ test-newest: .venv-newest/ready ## the quick tests, on the newest transformers a
 	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade $(NEWEST)
 	.venv-newest/bin/python -m pytest $(QUICK) $(ARGS)
 
-# These files alone: the other tests import what the environment of the engines does not have.
+# These rooms alone: the other tests import what the environment of the engines does not have.
 test-engines: .venv-engines/ready ## the tests that need ctranslate2, vLLM and sentence-transformers
-	.venv-engines/bin/python -m pytest -n 0 -m engine tests/test_engines.py tests/test_servers.py tests/runtimes/test_page.py $(ARGS)
+	.venv-engines/bin/python -m pytest -n 0 -m engine tests/engines tests/runtimes/test_page.py $(ARGS)
 
 # As one process: each runtime takes all cores for itself.
 test-runtimes: .venv-runtimes/ready ## the tests that need the runtimes that we export to
@@ -56,27 +56,27 @@ test-quantisers: .venv-quantisers/ready ## our models quantised by torchao, bits
 test-study: .venv-study/ready ## the tests that need bertviz, captum, inseq, nnsight and TransformerLens
 	.venv-study/bin/python -m pytest -n 0 -m study tests/study tests/runtimes/test_page.py $(ARGS)
 
-exports: .venv-runtimes/ready ## what each runtime is proven to serve, into EXPORTS.md (half an hour)
+exports: .venv-runtimes/ready ## what each runtime is proven to serve, into docs/EXPORTS.md (half an hour)
 	.venv-runtimes/bin/python -m pytest -n 0 -m runtime tests/runtimes/test_table.py --write-exports $(ARGS)
 
 test-browser: .venv/ready ## the attention page in chromium (apt-get install chromium)
-	$(BIN)/python -m pytest -n 0 -m browser tests/test_browser.py $(ARGS)
+	$(BIN)/python -m pytest -n 0 -m browser tests/view/test_browser.py $(ARGS)
 
 page: ## the script of the attention page, from its sources (needs npm)
 	cd hf_tformer/view/page && npm ci --silent && npm run build && npm test
 
 test-wheel: .venv/ready ## build the wheel, install it elsewhere, and run every command from there
-	$(BIN)/python -m pytest -n 0 -m wheel tests/test_wheel.py $(ARGS)
+	$(BIN)/python -m pytest -n 0 -m wheel tests/project/test_wheel.py $(ARGS)
 
 # The tests of the book first: what runs and what both languages have, before it becomes a site.
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: .venv/ready .venv-docs/ready ## the book as a site that opens from a disk, into site/
-	$(BIN)/python -m pytest -n $(WORKERS) tests/test_book.py
+	$(BIN)/python -m pytest -n $(WORKERS) tests/docs/test_book.py
 	rm -rf site
 	.venv-docs/bin/mkdocs build --quiet --config-file docs/mkdocs/en.yml
 	.venv-docs/bin/mkdocs build --quiet --config-file docs/mkdocs/zh.yml
 	cp docs/mkdocs/index.html site/
-	$(BIN)/python -m pytest -n 0 -m docs tests/test_docs.py $(ARGS)
+	$(BIN)/python -m pytest -n 0 -m docs tests/docs/test_docs.py $(ARGS)
 
 fuzz: .venv/ready ## random models on random batches: MINUTES=10 or CASES=10000, SEED=1
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(FUZZ)
@@ -84,9 +84,10 @@ fuzz: .venv/ready ## random models on random batches: MINUTES=10 or CASES=10000,
 bench: .venv/ready ## all benchmarks beside their peers, into benchmarks/RESULTS.md (two quiet hours)
 	$(BIN)/python -m benchmarks all --write $(ARGS)
 
-lint: .venv/ready ## ruff, and transformers' linter on the model folder; changes nothing
+lint: .venv/ready ## ruff, mypy, and transformers' linter on the model folder; changes nothing
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/mypy
 	$(BIN)/python tools/lint_model.py
 
 format: .venv/ready ## let ruff mend what it can
@@ -94,12 +95,14 @@ format: .venv/ready ## let ruff mend what it can
 	$(BIN)/ruff format
 
 clean: ## remove the environments, the caches and what the demo wrote
-	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes .venv-quantisers .venv-docs .venv-study site build dist *.egg-info hf_tformer/view/page/node_modules .pytest_cache .ruff_cache demo_output
+	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes .venv-quantisers .venv-docs .venv-study
+	rm -rf .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage
+	rm -rf site build dist *.egg-info hf_tformer/view/page/node_modules demo_output
 	find . -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp older than its inputs means: set up again. The first input is the constraints file.
-.venv/ready: constraints.txt pyproject.toml
-.venv-floor/ready: constraints-floor.txt pyproject.toml
+.venv/ready: constraints/tested.txt pyproject.toml
+.venv-floor/ready: constraints/floor.txt pyproject.toml
 .venv/ready .venv-floor/ready:
 	@echo "setting up $(@D) (minutes, the first time)"
 	$(PYTHON) -m venv $(@D)
@@ -115,8 +118,8 @@ clean: ## remove the environments, the caches and what the demo wrote
 		--editable '.[dev]' $(NEWEST)
 	@touch $@
 
-# The engines come without their dependencies: constraints-engines.txt says why, and names all of them.
-.venv-engines/ready: constraints-engines.txt pyproject.toml
+# The engines come without their dependencies: constraints/engines.txt says why, and names all of them.
+.venv-engines/ready: constraints/engines.txt pyproject.toml
 	@echo "setting up $(@D) (minutes, the first time)"
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
@@ -126,33 +129,33 @@ clean: ## remove the environments, the caches and what the demo wrote
 	@touch $@
 
 # babel: the tests train a tokenizer of examples/train_translation.py, on dates.
-.venv-runtimes/ready: constraints-runtimes.txt pyproject.toml
+.venv-runtimes/ready: constraints/runtimes.txt pyproject.toml
 	@echo "setting up $(@D) (minutes, the first time)"
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint $< --editable '.[test,runtimes,tools]' babel
 	@touch $@
 
-# Without their dependencies: constraints-quantisers.txt says why.
-.venv-quantisers/ready: constraints.txt constraints-quantisers.txt pyproject.toml
+# Without their dependencies: constraints/quantisers.txt says why.
+.venv-quantisers/ready: constraints/tested.txt constraints/quantisers.txt pyproject.toml
 	@echo "setting up $(@D) (minutes, the first time)"
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint $< --editable '.[test,train]'
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
-		--no-deps --requirement constraints-quantisers.txt
+		--no-deps --requirement constraints/quantisers.txt
 	@touch $@
 
-# Without the project and what it depends on: constraints-docs.txt says why.
-.venv-docs/ready: constraints-docs.txt pyproject.toml
+# Without the project and what it depends on: constraints/docs.txt says why.
+.venv-docs/ready: constraints/docs.txt pyproject.toml
 	@echo "setting up $(@D)"
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--no-deps --requirement $<
 	@touch $@
 
-# inseq comes without its dependencies: constraints-study.txt says why, and names all of them.
-.venv-study/ready: constraints-study.txt pyproject.toml
+# inseq comes without its dependencies: constraints/study.txt says why, and names all of them.
+.venv-study/ready: constraints/study.txt pyproject.toml
 	@echo "setting up $(@D) (minutes, the first time)"
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \

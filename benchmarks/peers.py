@@ -11,7 +11,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from conversion import import_checkpoint
-from conversion.registry import FORMATS
+from conversion.engine.registry import FORMATS
 from hf_tformer import (
     TformerDecoderForCausalLM,
     TformerEncoderModel,

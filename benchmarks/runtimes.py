@@ -15,11 +15,10 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, TorchAoConfig
 
-from conversion.companions import own_tokenizer
-from conversion.rules import ConversionError
+from conversion.engine.companions import own_tokenizer
+from conversion.engine.errors import ConversionError
 from conversion.runtimes.exporting import export_to_runtime, library_of
-from conversion.runtimes.generating import InGenerate
-from conversion.runtimes.graphs import Graphs
+from conversion.runtimes.generating import Graphs, InGenerate
 from conversion.runtimes.registry import RUNTIMES
 from conversion.runtimes.runtime import Runtime, Source, real_rows
 from hf_tformer import fast

@@ -9,6 +9,7 @@ a program of your own: `tformer view --help`.
 """
 
 import argparse
+from importlib.util import find_spec
 from pathlib import Path
 
 from program import ProgramError, run
@@ -19,6 +20,8 @@ from hf_tformer.opening import open_model
 
 def main():
     args = parse_arguments()
+    if find_spec("matplotlib") is None:
+        raise ProgramError("a picture needs matplotlib: run `pip install 'hf-tformer[viz]'`")
     model, tokenizer = open_model(args.model, writes=False)
     inputs = dict(tokenizer(args.prompt, return_tensors="pt", return_token_type_ids=False))
     if not inputs["input_ids"].numel():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from program import ProgramError, refusing
 
-from hf_tformer.unfinished import MARKS
+from hf_tformer.atomic_folders import MARKS
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def no_checkpoint(folder: Path) -> ProgramError:
 
 def publish_folder(folder: Path, repo_id: str) -> None:
     """Publish a folder, and print its address."""
-    from hf_tformer.publish import PublishError, publish
+    from hf_tformer.publishing import PublishError, publish
 
     with refusing(PublishError):
         print(publish(folder, repo_id).url)

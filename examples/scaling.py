@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from folders import no_checkpoint
 from program import ProgramError, at_least, positive, refusing
 
+from hf_tformer.atomic_folders import folder_within
 from hf_tformer.opening import open_pretrained
-from hf_tformer.unfinished import folder_within
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase

@@ -22,7 +22,7 @@ from folders import checkpoint_to_resume, output_folder, publish_folder
 from program import ProgramError, at_least, make_parser, run, share
 from training import add_training_flags, small_encoder_config, training_arguments
 
-from hf_tformer.unfinished import save_whole
+from hf_tformer.atomic_folders import save_whole
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer

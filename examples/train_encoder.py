@@ -17,8 +17,8 @@ from folders import checkpoint_to_resume, output_folder, publish_folder
 from program import ProgramError, make_parser, refusing, run, share
 from training import add_training_flags, training_arguments
 
+from hf_tformer.atomic_folders import save_whole
 from hf_tformer.opening import open_pretrained
-from hf_tformer.unfinished import save_whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer

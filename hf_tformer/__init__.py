@@ -1,63 +1,32 @@
 """hf_tformer: transformers written from scratch that the Hugging Face ecosystem cannot tell from
 its own.
 
-Importing the package is cheap: it loads neither torch nor transformers before a class is touched,
-and yet both families answer to `AutoConfig`, `AutoModel` and the other Auto classes from then on.
+Importing the package is cheap: torch and transformers are loaded when a class is first used. Still,
+`AutoConfig`, `AutoModel` and the other Auto classes know all families as soon as it is imported.
 """
 
 import importlib
-import sys
-from types import ModuleType
 
+from .families import FAMILIES
 from .registration import register_when_needed
 
 __version__ = "0.1.0"
 
 # public name → module that defines it
 NAMES = {
-    "TformerDecoderConfig": "model.configuration_decoder",
-    "TformerDecoderForCausalLM": "model.modeling_decoder",
-    "TformerDecoderForQuestionAnswering": "model.modeling_decoder",
-    "TformerDecoderForSequenceClassification": "model.modeling_decoder",
-    "TformerDecoderForTokenClassification": "model.modeling_decoder",
-    "TformerDecoderModel": "model.modeling_decoder",
-    "TformerDecoderPreTrainedModel": "model.modeling_decoder",
-    "TformerEncoderConfig": "model.configuration_encoder",
-    "TformerEncoderForMaskedLM": "model.modeling_encoder",
-    "TformerEncoderForQuestionAnswering": "model.modeling_encoder",
-    "TformerEncoderForSequenceClassification": "model.modeling_encoder",
-    "TformerEncoderForTokenClassification": "model.modeling_encoder",
-    "TformerEncoderModel": "model.modeling_encoder",
-    "TformerEncoderPreTrainedModel": "model.modeling_encoder",
-    "TformerSeq2SeqConfig": "model.configuration_seq2seq",
-    "TformerSeq2SeqEncoderModel": "model.modeling_seq2seq",
-    "TformerSeq2SeqForConditionalGeneration": "model.modeling_seq2seq",
-    "TformerSeq2SeqModel": "model.modeling_seq2seq",
-    "TformerSeq2SeqPreTrainedModel": "model.stacks_seq2seq",
+    name: f"model.{module}"
+    for family in FAMILIES.values()
+    for name, module in family.modules.items()
+} | {
     "attention_maps": "view",
-    "check": "check",
+    "check": "checking",
     "last_complete_checkpoint": "training",
     "noam_learning_rate": "training",
     "paper_training_arguments": "training",
-    "publish": "publish",
-    "refresh": "refresh",
+    "publish": "publishing",
+    "refresh": "refreshing",
 }
 __all__ = sorted(NAMES)
-
-
-class Package(ModuleType):
-    """Its public names win over rooms that are called alike: `hf_tformer.check` is the function.
-
-    Python, on importing a room, would put its module there. `from hf_tformer.check import x` finds
-    the room all the same; `import hf_tformer.check.x as y` does not.
-    """
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in NAMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = Package
 
 
 def __getattr__(name: str) -> object:

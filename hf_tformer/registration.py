@@ -1,7 +1,7 @@
-"""Makes the Auto classes of transformers know both families, without importing transformers early.
+"""Register our families with the Auto classes of transformers, without importing transformers.
 
-Importing the Auto classes costs seconds and loads torch. Whoever imports them pays that; `import
-hf_tformer` must not. So registering waits until they have been imported by someone.
+Importing the Auto classes takes seconds and loads torch, which `import hf_tformer` must not. So
+registering waits until other code has imported them.
 """
 
 import importlib
@@ -12,72 +12,36 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-# model_type → its configuration, and the class that answers each Auto class
-FAMILIES = {
-    "tformer_decoder": (
-        "TformerDecoderConfig",
-        {
-            "AutoModel": "TformerDecoderModel",
-            "AutoModelForCausalLM": "TformerDecoderForCausalLM",
-            "AutoModelForSequenceClassification": "TformerDecoderForSequenceClassification",
-            "AutoModelForTokenClassification": "TformerDecoderForTokenClassification",
-            "AutoModelForQuestionAnswering": "TformerDecoderForQuestionAnswering",
-        },
-    ),
-    "tformer_encoder": (
-        "TformerEncoderConfig",
-        {
-            "AutoModel": "TformerEncoderModel",
-            "AutoModelForMaskedLM": "TformerEncoderForMaskedLM",
-            "AutoModelForSequenceClassification": "TformerEncoderForSequenceClassification",
-            "AutoModelForTokenClassification": "TformerEncoderForTokenClassification",
-            "AutoModelForQuestionAnswering": "TformerEncoderForQuestionAnswering",
-        },
-    ),
-    "tformer_seq2seq": (
-        "TformerSeq2SeqConfig",
-        {
-            "AutoModel": "TformerSeq2SeqModel",
-            "AutoModelForSeq2SeqLM": "TformerSeq2SeqForConditionalGeneration",
-            "AutoModelForTextEncoding": "TformerSeq2SeqEncoderModel",
-        },
-    ),
-}
-
-# model_type → what AutoModel opens where a folder was saved from it
-ALONE = {"tformer_seq2seq": "TformerSeq2SeqEncoderModel"}
+from .families import FAMILIES, Family
 
 
-def auto_classes(model_type: str, architectures: Sequence[str] | None) -> dict[str, str]:
-    """The class that answers each Auto class, for a folder that was saved from `architectures`."""
-    models, alone = FAMILIES[model_type][1], ALONE.get(model_type)
-    return {**models, "AutoModel": alone} if alone in (architectures or ()) else models
+def load(family: Family, name: str) -> type:
+    """Import one of a family's classes."""
+    return getattr(importlib.import_module(f".model.{family.modules[name]}", __package__), name)
 
 
 def register_configurations(configuration_auto: ModuleType) -> None:
-    package = importlib.import_module("hf_tformer")
-    for model_type, (config_name, _) in FAMILIES.items():
-        config_class = getattr(package, config_name)
+    for model_type, family in FAMILIES.items():
+        config_class = load(family, family.config)
         configuration_auto.AutoConfig.register(model_type, config_class, exist_ok=True)
 
 
 def register_models(modeling_auto: ModuleType) -> None:
-    package = importlib.import_module("hf_tformer")
-    for model_type, (config_name, models) in FAMILIES.items():
-        for auto_name, model_name in models.items():
-            auto_class = getattr(modeling_auto, auto_name)
-            config_class, model_class = getattr(package, config_name), getattr(package, model_name)
-            if auto_name == "AutoModel" and model_type in ALONE:  # the folder decides
-                model_class = model_class, getattr(package, ALONE[model_type])
-            auto_class.register(config_class, model_class, exist_ok=True)
+    for family in FAMILIES.values():
+        config_class = load(family, family.config)
+        for auto_name, model_name in family.models.items():
+            model_class = load(family, model_name)
+            if auto_name == "AutoModel" and family.standalone_encoder:  # the folder decides
+                model_class = model_class, load(family, family.standalone_encoder)
+            getattr(modeling_auto, auto_name).register(config_class, model_class, exist_ok=True)
 
 
-# What PEFT may target without being told: names that our projections share with Llama's.
+# The projections that PEFT adapts by default: their names are those of Llama.
 PROJECTIONS = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 
 
 def register_adapter_targets(constants: ModuleType) -> None:
-    """Lets `LoraConfig()` and its relatives do without target_modules, as they do for Llama."""
+    """Let `LoraConfig()` and its relatives work without target_modules, as they do for Llama."""
     for name, targets_of in vars(constants).items():
         if not name.endswith("_MODULES_MAPPING") or "llama" not in targets_of:
             continue
@@ -87,8 +51,8 @@ def register_adapter_targets(constants: ModuleType) -> None:
                 targets_of.setdefault(model_type, list(targets))
 
 
-def make_fast(modeling):
-    """Replaces in a family what makes it fast, as soon as somebody touches it."""
+def make_fast(modeling: ModuleType) -> None:
+    """Replace in a family what makes it fast, as soon as somebody touches it."""
     importlib.import_module("hf_tformer.fast").patch(modeling.__name__)
 
 
@@ -96,17 +60,15 @@ WAITING = {
     "transformers.models.auto.configuration_auto": register_configurations,
     "transformers.models.auto.modeling_auto": register_models,
     "peft.utils.constants": register_adapter_targets,
-    "hf_tformer.model.modeling_decoder": make_fast,
-    "hf_tformer.model.modeling_encoder": make_fast,
-    "hf_tformer.model.modeling_seq2seq": make_fast,
 }
+WAITING |= {f"hf_tformer.model.modeling_{family.name}": make_fast for family in FAMILIES.values()}
 
 
 class RegisterWhenQuiet(MetaPathFinder):
-    """Finds transformers' modules and ours as usual, and registers once no import is under way.
+    """Find the modules of transformers and ours as usual, and register once no import is running.
 
-    In the middle of one, half-made modules would meet: transformers imports its Auto classes from
-    the very files that our models are built on.
+    During an import, modules would meet that are half initialised: transformers imports its Auto
+    classes from the files that our models are built on.
     """
 
     imports = threading.local()
@@ -126,7 +88,7 @@ class RegisterWhenQuiet(MetaPathFinder):
     def watch(self, loader: Loader) -> None:
         execute = loader.exec_module
 
-        def exec_module(module):
+        def exec_module(module: ModuleType) -> None:
             del loader.exec_module  # once is enough
             self.imports.depth = getattr(self.imports, "depth", 0) + 1
             try:
@@ -140,12 +102,12 @@ class RegisterWhenQuiet(MetaPathFinder):
 
 
 def register_what_is_there() -> None:
-    """One after the other: what registering imports waits until it is done."""
+    """Register what has been imported; modules that this imports are registered in their turn."""
     imports = RegisterWhenQuiet.imports
     imports.depth = getattr(imports, "depth", 0) + 1
     try:
         while ready := [name for name in WAITING if name in sys.modules]:
-            if register := WAITING.pop(ready[0], None):  # gone if another thread was faster
+            if register := WAITING.pop(ready[0], None):  # None if another thread was faster
                 register(sys.modules[ready[0]])
     finally:
         imports.depth -= 1

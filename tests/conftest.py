@@ -11,12 +11,12 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import pytest
 import torch
-from families import BACKENDS, FAMILIES
-from older_transformers import expect_differences
-from warm_python import WarmPython
 
 from hf_tformer import fast
 from hf_tformer.testing import simulated_flash
+from support.families import BACKENDS, FAMILIES
+from support.older_transformers import expect_differences
+from support.warm_python import WarmPython
 
 # The models are tiny: handing their work to a second thread costs more than doing it.
 torch.set_num_threads(1)

@@ -8,13 +8,14 @@ where CTranslate2 has a place for a value, ctranslate2.py says them.
 from copy import copy
 from dataclasses import dataclass, field, replace
 
-from ..errors import UnexpressibleError
-from ..formats import ENCODER, Format, choose, plain_attention_scale
-from ..llama import layer_types_of
-from ..models import Config, translate
-from ..registry import FORMATS, format_for
-from ..rotations import one_rotation
-from ..rules import ConversionError, as_tuple
+from ..engine.aliases import Config
+from ..engine.errors import ConversionError, UnexpressibleError
+from ..engine.format import ENCODER, Format, choose, plain_attention_scale
+from ..engine.registry import FORMATS, format_for
+from ..engine.rotations import one_rotation
+from ..engine.rules import as_tuple
+from ..engine.translation import translate
+from ..formats.decoders.llama import layer_types_of
 from .ctranslate2_running import ends_of
 from .runtime import Source
 

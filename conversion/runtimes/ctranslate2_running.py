@@ -4,8 +4,8 @@ from pathlib import Path
 
 import torch
 
-from ..checkpoints import read_json
-from ..companions import HABITS, ids
+from ..engine.checkpoints import read_json
+from ..engine.companions import HABITS, ids
 from .runtime import Batch, Running, Source, Texts, real_rows
 
 

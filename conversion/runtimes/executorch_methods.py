@@ -11,7 +11,7 @@ from torch.export import Dim, ExportedProgram
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.cache_utils import Cache, StaticLayer
 
-from ..models import longest_text
+from ..engine.models import longest_text
 from .graphs import Sizes
 
 FORWARD, ENCODER, DECODER = "forward", "encoder", "text_decoder"  # as runners and Optimum say

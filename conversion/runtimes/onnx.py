@@ -5,13 +5,12 @@ from pathlib import Path
 
 import torch
 
-from ..checkpoints import read_json
-from .generating import HeldPast, program
+from ..engine.checkpoints import read_json
+from .generating import Graphs, HeldPast, program
 from .graphs import (
     DECODER,
     ENCODER,
     MODEL,
-    Graphs,
     Sizes,
     parts,
     quietly,

@@ -9,9 +9,9 @@ from functools import partial
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from ..models import Reader
-from ..proof import finite_logits, padded_batch, random_ids, real_logits
-from ..rules import ConversionError
+from ..engine.errors import ConversionError
+from ..engine.models import Reader
+from ..engine.proof import finite_logits, padded_batch, random_ids, real_logits
 from .runtime import Batch, Running, Runtime, Source, Texts
 
 PROMPTS = (3, 9, 6)  # tokens; no export has seen these lengths

@@ -33,7 +33,7 @@ from hf_tformer import (
     TformerSeq2SeqForConditionalGeneration,
     attention_maps,
 )
-from hf_tformer.unfinished import save_whole
+from hf_tformer.atomic_folders import save_whole
 
 SIZES = {"vocab_size": SIZE, "hidden_size": 64, "intermediate_size": 128, "pad_token_id": PAD}
 SEQ2SEQ = {"encoder_layers": 1, "decoder_layers": 1, "num_attention_heads": 2, **SIZES}

@@ -1,11 +1,10 @@
-"""A model of one's own kind, begun: a folder with our plain files and a few lines to change.
+"""Begin a model of your own kind: a folder with our model files and a few lines to change.
 
-writing.py          the folder, whole or not at all
-decoder/, seq2seq/, encoder/
-                    what is written into it besides our files, for a model called Mine; these are no
-                    modules of this package, and what they import is beside them only there
-readme.py           its README.md
-command.py          `tformer new`
+writing.py   writes the folder, whole or not at all
+templates/   the files to change, for a model called Mine; they are no modules of this package, and
+             find what they import only in the new folder
+readme.py    the folder's README.md
+command.py   `tformer new`
 """
 
 from .writing import NewError, write_new

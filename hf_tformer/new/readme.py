@@ -1,10 +1,7 @@
-"""The README.md of a new folder: the way from here to a model that others open."""
+"""The README.md of a new folder: how to test, train, check and publish the model."""
 
-HEADS = {
-    "decoder": ("ForCausalLM", "AutoModelForCausalLM"),
-    "seq2seq": ("ForConditionalGeneration", "AutoModelForSeq2SeqLM"),
-    "encoder": ("ForMaskedLM", "AutoModelForMaskedLM"),
-}
+from ..families import Family
+
 TEXT = """\
 # {name}
 
@@ -57,8 +54,8 @@ then brings the renewed ones here, and the tests above say whether they suit you
 """
 
 
-def readme(folder: str, family: str, name: str, model_type: str) -> str:
-    head, auto = HEADS[family]
+def readme(folder: str, family: Family, name: str, model_type: str) -> str:
+    head = family.head.replace(family.prefix, name)
     return TEXT.format(
-        folder=folder, name=name, model_type=model_type, head=f"{name}{head}", auto=auto
+        folder=folder, name=name, model_type=model_type, head=head, auto=family.usual_auto
     )

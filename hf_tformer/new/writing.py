@@ -1,4 +1,4 @@
-"""The folder of a new kind of model: files of this package, and those of decoder/ and its like."""
+"""Write the folder of a new kind of model: files of this package, and those of templates/."""
 
 import ast
 import importlib.util
@@ -8,35 +8,41 @@ import shutil
 import sys
 from pathlib import Path
 
-from ..check.package_code import package_code
-from ..unfinished import unfinished_folder
+from ..atomic_folders import unfinished_folder
+from ..checking.package_code import package_code
+from ..families import FAMILIES, Family
 from .readme import readme
 
-TEMPLATES = Path(__file__).parent
-FAMILIES = ("decoder", "seq2seq", "encoder")
+TEMPLATES = Path(__file__).parent / "templates"
+SEQ2SEQ = "modeling_mine_seq2seq.py"
+# Lines of modeling_mine.py for Trainer's label smoothing, which shifts the labels of a decoder.
+LABEL_SHIFT = re.compile(
+    r"from .* import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES\n|# Trainer's .*\nMODEL_FOR_CAUSAL_LM.*\n\n"
+)
+BY_NAME = {family.name: family for family in FAMILIES.values()}
 PARTIAL = re.compile(r"\..+-[0-9a-f]{8}\.partial")
 WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 class NewError(Exception):
-    """Why nothing was written, in one sentence."""
+    """A sentence that says why nothing was written."""
 
 
 def write_new(folder: str | Path, family: str, name: str) -> list[str]:
-    """Writes a model called `name` that is built on a family; the names of its files."""
+    """Write a model called `name` that is built on a family; return the names of its files."""
     folder = Path(folder).expanduser().absolute()
-    if family not in FAMILIES:
-        raise NewError(f"family is {family!r}: choose one of {', '.join(FAMILIES)}")
+    if family not in BY_NAME:
+        raise NewError(f"family is {family!r}: choose one of {', '.join(BY_NAME)}")
     refuse_name(name)
     refuse_place(folder)
     model_type = model_type_of(name)
     code = package_code(f"tformer_{family}")
-    texts = own_texts(family, name, model_type)
+    texts = own_texts(BY_NAME[family], name, model_type)
     if taken := sorted(code.keys() & texts.keys()):
         raise NewError(f"name is {name!r}, whose file would be our {taken[0]}: choose another")
     for file, text in texts.items():
         refuse_clashing_classes(name, file, text)
-    texts["README.md"] = readme(folder.name, family, name, model_type)
+    texts["README.md"] = readme(folder.name, BY_NAME[family], name, model_type)
     try:
         with unfinished_folder(folder.parent, f".{folder.name}-", ".partial", PARTIAL) as partial:
             for file, path in code.items():
@@ -51,18 +57,37 @@ def write_new(folder: str | Path, family: str, name: str) -> list[str]:
 
 
 def model_type_of(name: str) -> str:
-    """MyModel → my_model"""
+    """Return `my_model` for `MyModel`."""
     return WORDS.sub("_", name).lower()
 
 
-def own_texts(family: str, name: str, model_type: str) -> dict[str, str]:
-    """The files to change, by name."""
+def own_texts(family: Family, name: str, model_type: str) -> dict[str, str]:
+    """Return the files to change, by name.
+
+    The templates are written for the decoder, and its names are replaced by those of the family.
+    An encoder-decoder has a modeling file of its own.
+    """
+    names = {
+        "AutoModelForCausalLM": family.usual_auto,
+        "ForCausalLM": family.head.removeprefix(family.prefix),
+        "Decoder": family.prefix.removeprefix("Tformer"),
+        "_decoder": f"_{family.name}",
+    }
     texts = {}
-    for path in sorted((TEMPLATES / family).glob("*.py")):
-        text = path.read_text(encoding="utf-8").replace("Mine", name)
-        text = re.sub(r"(?<![a-z])mine(?![a-z])", model_type, text)
-        texts[path.name.replace("mine", model_type)] = text
-    return texts
+    for file in ("__init__.py", "configuration_mine.py", "modeling_mine.py", "test_mine.py"):
+        text = (TEMPLATES / file).read_text(encoding="utf-8")
+        text = text if family.name == "decoder" else LABEL_SHIFT.sub("", text)
+        for decoders, ours in names.items():
+            text = text.replace(decoders, ours)
+        texts[file] = text
+    if family.name == "seq2seq":
+        texts["modeling_mine.py"] = (TEMPLATES / SEQ2SEQ).read_text(encoding="utf-8")
+    return {
+        file.replace("mine", model_type): re.sub(
+            r"(?<![a-z])mine(?![a-z])", model_type, text.replace("Mine", name)
+        )
+        for file, text in texts.items()
+    }
 
 
 def refuse_name(name: str) -> None:
@@ -78,7 +103,7 @@ def refuse_name(name: str) -> None:
 
 
 def refuse_place(folder: Path) -> None:
-    """The folder is a package, and its name one that Python can import and nobody else has."""
+    """Refuse a folder that is not empty, or whose name Python cannot import or has already."""
     if not folder.parent.is_dir():
         raise NewError(f"{folder.parent} is no folder: make it first, or choose another place")
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
@@ -100,7 +125,7 @@ def is_taken(folder: Path) -> bool:
 
 
 def refuse_clashing_classes(name: str, file: str, text: str) -> None:
-    """A class that is called like one that its file imports would hide it."""
+    """Refuse a name that gives a class the name of one that its file imports."""
     tree = ast.parse(text)
     imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
     imported = {alias.name for node in imports for alias in node.names}

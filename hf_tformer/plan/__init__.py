@@ -1,4 +1,4 @@
-"""Planning a training: operations, memory, traffic and time before a device is rented."""
+"""Estimate the operations, memory, traffic and time of a training run before renting devices."""
 
 from .flops import training_flops
 

@@ -1,13 +1,12 @@
-"""`tformer plan`: what a training takes in each layout, before a device is rented."""
+"""`tformer plan`: estimate memory, traffic and time of a training run in each layout."""
 
 import argparse
 import dataclasses
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..command_line import Parser
+from ..command_line import Parser, print_error
 from ..opening import OpeningError, first_line, open_pretrained
 
 if TYPE_CHECKING:
@@ -17,53 +16,53 @@ if TYPE_CHECKING:
 
 GB = 10**9
 TERA = 10**12
+POSITIVE = ["devices", "memory", "tokens", "rows", "batch", "node", "flops", "within", "between"]
 
 
 class PlanError(Exception):
-    """Why there is no plan, in one sentence."""
+    """The reason why there is no plan, in one sentence."""
 
 
 def build_parser(prog: str) -> Parser:
     parser = Parser(
         prog=prog,
-        description="Say what training a model takes of each device, in each layout: memory, bytes "
-        "sent and seconds per step. No weights are loaded, and no device is needed.",
+        description="Estimate what training a model takes of each device, in each layout: memory, "
+        "bytes sent and seconds per step. No weights are loaded, and no device is needed.",
     )
-    parser.add_argument("config", metavar="CONFIG", help="a folder, user/name, or a config.json")
-    parser.add_argument("--revision", help="branch, tag or commit of a repository")
     add = parser.add_argument
-    add("--devices", type=int, required=True, metavar="N", help="that train together")
-    add("--memory", type=float, required=True, metavar="GB", help="of a device")
-    add("--tokens", type=int, required=True, metavar="N", help="of a row")
-    add("--rows", type=int, default=1, metavar="N", help="that a device takes at once (default: 1)")
-    add("--batch", type=int, metavar="N", help="rows of a step (default: --rows for each device)")
+    add("config", metavar="CONFIG", help="model folder, user/name on the Hub, or config.json")
+    add("--revision", help="branch, tag or commit of a repository")
+    add("--devices", type=int, required=True, metavar="N", help="number of devices")
+    add("--memory", type=float, required=True, metavar="GB", help="memory of each device")
+    add("--tokens", type=int, required=True, metavar="N", help="sequence length in tokens")
+    add("--rows", type=int, default=1, metavar="N", help="batch size of a device (default: 1)")
+    add("--batch", type=int, metavar="N", help="sequences per step (default: --rows x --devices)")
     add(
         "--precision",
         choices=("float32", "mixed", "bfloat16"),
         default="mixed",
-        help="mixed: float32 weights, computed with in bfloat16 (default)",
+        help="number format; mixed keeps float32 weights and computes in bfloat16 (default: mixed)",
     )
-    add("--attention", choices=("sdpa", "eager"), default="sdpa", help="default: sdpa")
-    add("--all-logits", action="store_true", help="of a loss that is made of all logits at once")
+    add("--attention", choices=("sdpa", "eager"), default="sdpa", help="backend (default: sdpa)")
+    add("--all-logits", action="store_true", help="assume a loss that takes all logits at once")
     add("--json", action="store_true", help="print JSON, in bytes and seconds")
     machine = parser.add_argument_group("the machine", "The defaults are those of an H100.")
     add = machine.add_argument
-    add("--node", type=int, default=8, metavar="N", help="devices of a node (default: 8)")
-    add("--flops", type=float, default=989, metavar="TFLOPS", help="of a device (default: 989)")
-    add("--utilisation", type=float, default=0.5, help="share of them reached (default: 0.5)")
-    add("--within", type=float, default=450, metavar="GB/S", help="in a node (default: 450)")
-    add("--between", type=float, default=50, metavar="GB/S", help="of nodes (default: 50)")
+    add("--node", type=int, default=8, metavar="N", help="devices per node (default: 8)")
+    add("--flops", type=float, default=989, metavar="TFLOPS", help="device peak (default: 989)")
+    add("--utilisation", type=float, default=0.5, help="share of the peak reached (default: 0.5)")
+    add("--within", type=float, default=450, metavar="GB/S", help="node bandwidth (default: 450)")
+    add("--between", type=float, default=50, metavar="GB/S", help="network bandwidth (default: 50)")
     return parser
 
 
 def main(arguments: list[str] | None = None, prog: str = "tformer plan") -> int:
-    """The exit status is 1 where there is no plan, or no layout that fits."""
+    """Run the command; the exit status is 1 if there is no plan, or no layout that fits."""
     args = build_parser(prog).parse_args(arguments)
     try:
         planner, choices = make_plan(args)
     except (PlanError, OpeningError) as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return 1
+        return print_error(error)
     show = as_json if args.json else as_table
     print(show(planner, choices))
     return 0 if any(not choice.refusal for choice in choices) else 1
@@ -99,12 +98,10 @@ def make_plan(args: argparse.Namespace) -> "tuple[Planner, list[Choice]]":
 
 
 def refuse_numbers(args: argparse.Namespace) -> None:
-    for name in ("devices", "memory", "tokens", "rows", "batch", "node", "flops", "within"):
+    for name in POSITIVE:
         value = getattr(args, name)
         if value is not None and value <= 0:
             raise PlanError(f"--{name} is {value:g}: give more than 0")
-    if args.between <= 0:
-        raise PlanError(f"--between is {args.between:g}: give more than 0")
     if not 0 < args.utilisation <= 1:
         raise PlanError(f"--utilisation is {args.utilisation:g}: give a share between 0 and 1")
 
@@ -123,8 +120,6 @@ def read_config(source: str, revision: str | None) -> "PreTrainedConfig":
 
 
 def as_json(planner: "Planner", choices: "list[Choice]") -> str:
-    from .flops import training_flops
-
     described = [
         {
             "name": str(choice.layout),
@@ -138,7 +133,7 @@ def as_json(planner: "Planner", choices: "list[Choice]") -> str:
     return json.dumps(
         {
             "parameters": planner.model.num_parameters(),
-            "flops_per_token": training_flops(planner.config, row_length),
+            "flops_per_token": planner.operations(row_length),
             "machine": dataclasses.asdict(planner.machine),
             "layouts": described,
         },
@@ -146,15 +141,13 @@ def as_json(planner: "Planner", choices: "list[Choice]") -> str:
     )
 
 
-HEADINGS = ("layout", "recomputed", "parts", "weights", "optimizer", "gradients", "activations")
-HEADINGS += ("peak GB", "sent GB", "seconds", "tokens/s")
+HEADINGS = ["layout", "recomputed", "parts", "weights", "optimizer", "gradients", "activations"]
+HEADINGS += ["peak GB", "sent GB", "seconds", "tokens/s"]
 
 
 def as_table(planner: "Planner", choices: "list[Choice]") -> str:
-    from .flops import training_flops
-
     fitting = [choice for choice in choices if not choice.refusal]
-    operations = training_flops(planner.config, choices[0].recipe.row_length)
+    operations = planner.operations(choices[0].recipe.row_length)
     lines = [
         f"{planner.model.num_parameters():,} parameters, {operations / GB:.2f} GFLOPs a token",
         "",
@@ -167,11 +160,12 @@ def as_table(planner: "Planner", choices: "list[Choice]") -> str:
     return "\n".join(lines)
 
 
-def row_of(choice: "Choice") -> tuple[str, ...]:
+def row_of(choice: "Choice") -> list[str]:
     memory, recipe = choice.memory, choice.recipe
+    assert memory is not None  # a layout that fits has figures
     tokens = recipe.rows * recipe.parts * recipe.row_length * choice.layout.data_size
     sizes = (memory.weights, memory.optimizer, memory.gradients, memory.activations, memory.peak)
-    return (
+    return [
         str(choice.layout),
         "yes" if recipe.is_checkpointed else "no",
         str(recipe.parts),
@@ -179,11 +173,11 @@ def row_of(choice: "Choice") -> tuple[str, ...]:
         f"{choice.sent / GB:.1f}",
         f"{choice.seconds:.2f}",
         f"{tokens / choice.seconds:,.0f}",
-    )
+    ]
 
 
-def aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    """The first column to the left, numbers to the right."""
+def aligned(rows: list[list[str]]) -> list[str]:
+    """Align the cells of a table: the first column to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows

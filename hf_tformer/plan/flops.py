@@ -1,20 +1,20 @@
-"""How many floating-point operations training takes.
+"""Count the floating-point operations (FLOPs) of training.
 
-A parameter of a linear layer multiplies once for each token, and takes part in one addition: 2
-operations. The way back takes twice as many, for the gradients of the inputs and of the weights: 6
-in all. Looking a token up in a table takes none, so tables do not count; the head does, tied or
-not.
+For each token, a parameter of a linear layer takes one multiplication and one addition in the
+forward pass: 2 operations. The backward pass takes twice as many, for the gradients of the inputs
+and of the weights: 6 in all. An embedding lookup takes none, so embedding tables do not count. The
+output head counts, tied or not.
 
-Attention multiplies each query by every key that it sees, and each weight by a value. For one token
-that is 2 · heads · keys · (head size + value size) on the way forward, and three times as much with
-the way back: 12 · layers · heads · head size · keys where the sizes are alike.
+Attention multiplies each query by every key that it attends to, and each attention weight by a
+value. The forward pass of one token takes 2 · heads · keys · (head size + value size) operations,
+the backward pass twice as many: 12 · layers · heads · head size · keys where both sizes are equal.
 
-    FLOPs of a token = 6 · multiplying parameters + 12 · layers · heads · head size · keys seen
+    FLOPs per token = 6 · linear parameters + 12 · layers · heads · head size · keys
 
-`keys seen` is a mean over the places of a row: all of them in an encoder, half of them in a
-decoder, and a window cuts it short. Published utilisations often count all keys even where most
-are hidden; `sees_all=True` counts so. Norms, activations and softmax are left out, as usual: they
-are small, and no matrix unit computes them.
+`keys` is the mean over the positions of a sequence: all of them in an encoder, half of them in a
+decoder, fewer under a sliding window. Published utilisations often count all keys, even where most
+are masked; `sees_all=True` does the same. Norms, activations and softmax are omitted, as usual:
+they are small, and no matrix unit computes them.
 """
 
 from typing import TYPE_CHECKING
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 
 
 def training_flops(config: "PreTrainedConfig", row_length: int, *, sees_all: bool = False) -> float:
-    """Of one token in rows of that length, forward and backward.
+    """Return the FLOPs per token of one forward and backward pass.
 
-    A token of an encoder-decoder is one of the target together with one of the source, whose rows
-    are as long. A masked language model counts the head for every token, though training computes
-    it for labelled ones only.
+    `row_length` is the sequence length in tokens. For an encoder-decoder, a token is one target
+    token together with one source token, with sources as long as targets. For a masked language
+    model the head counts for every token, although training computes it for labelled ones only.
     """
     from .skeleton import skeleton_of
 
     if row_length < 1:
-        raise ValueError(f"row_length is {row_length}: a row has at least one token")
+        raise ValueError(f"row_length is {row_length}: give at least 1 token")
     model = skeleton_of(config)
-    scored = sum(
-        heads * sizes * (row_length if sees_all else keys_seen(row_length, is_causal, window))
+    attention = sum(
+        heads * sizes * (row_length if sees_all else mean_keys(row_length, is_causal, window))
         for heads, sizes, is_causal, window in attentions(model)
     )
-    return 6 * multiplying_parameters(model) + 6 * scored
+    return 6 * linear_parameters(model) + 6 * attention
 
 
-def multiplying_parameters(model: "nn.Module") -> int:
-    """The weights of linear layers; a head that is tied to a table is one of them."""
+def linear_parameters(model: "nn.Module") -> int:
+    """Count the weights of all linear layers, including a head that is tied to the embeddings."""
     from torch import nn
     from transformers.pytorch_utils import Conv1D
 
@@ -53,7 +53,7 @@ def multiplying_parameters(model: "nn.Module") -> int:
 
 
 def attentions(model: "PreTrainedModel") -> list[tuple[int, int, bool, int | None]]:
-    """Of each attention: heads, sizes of a key and a value together, causality, window."""
+    """List heads, key size plus value size, causality and window of each attention module."""
     config = model.config
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -71,14 +71,14 @@ def attentions(model: "PreTrainedModel") -> list[tuple[int, int, bool, int | Non
 
 
 def window_of(config: "PreTrainedConfig", layer_idx: int) -> int | None:
-    """How many tokens a layer sees, on each side and itself; None: all."""
+    """Return the sliding window of a layer, or None where it attends to all tokens."""
     kinds = getattr(config, "layer_types", None)
-    is_full = bool(kinds) and kinds[layer_idx] == "full_attention"
+    is_full = kinds and kinds[layer_idx] == "full_attention"
     return None if is_full else getattr(config, "sliding_window", None)
 
 
-def keys_seen(row_length: int, is_causal: bool, window: int | None) -> float:
-    """By a query, as a mean over the row."""
+def mean_keys(row_length: int, is_causal: bool, window: int | None) -> float:
+    """Return how many keys a query attends to, as a mean over the positions of a sequence."""
     reach = min(window or row_length, row_length)
-    before = reach - reach * (reach - 1) / (2 * row_length)  # the first tokens see fewer
+    before = reach - reach * (reach - 1) / (2 * row_length)  # the first tokens have fewer
     return before if is_causal else 2 * before - 1

@@ -1,4 +1,4 @@
-"""The layouts in which so many devices can train a model."""
+"""The layouts in which a number of devices can train a model."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from ..scale.layout import Layout
 
 @dataclass(frozen=True)
 class StagedLayout(Layout):
-    """The same with layers in `stages`, which pass hidden states on to one another.
+    """A layout whose layers are also divided into pipeline `stages`.
 
-    The parts of a layer lie side by side on neighbouring devices, then shards, copies, and stages.
+    Tensor parallel parts lie on neighbouring devices, then shards, then copies, then stages.
     """
 
     stages: int = 1
@@ -20,11 +20,11 @@ class StagedLayout(Layout):
 
     @property
     def is_sharded(self) -> bool:
-        """Parts of layers are replicated as shards are, by transformers."""
+        """Whether FSDP holds the weights, as it also does for copies of a tensor parallel model."""
         return self.data_size > 1 and not self.is_whole
 
     def __str__(self) -> str:
-        """Such as `HSDP 8 x 4, TP 2`."""
+        """Name the layout, as in `HSDP 8 x 4, TP 2`."""
         names = []
         if self.stages > 1:
             names.append(f"PP {self.stages}")

@@ -1,7 +1,7 @@
-"""The bytes that tensors hold while a program runs, counted without memory being touched."""
+"""Count the bytes that tensors hold while a program runs, whether or not memory is allocated."""
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -9,19 +9,26 @@ from torch.utils._pytree import tree_leaves
 
 
 class LiveBytes(TorchDispatchMode):
-    """`live` is what tensors made under it hold now, `peak` the most since `mark` was called.
+    """A mode that counts the bytes of all tensors that are created while it is active.
 
-    `known` are tensors made before; views of them hold nothing of their own.
+    `live` is what they hold now, `peak` the maximum since `mark` was called. Tensors in `known`
+    existed before: they and their views are not counted.
     """
 
     def __init__(self, known: Iterable[torch.Tensor]):
         super().__init__()
         self.live = self.peak = 0
-        self.seen = set()
+        self.seen: set[int] = set()
         for tensor in known:
             self.remember(tensor.untyped_storage(), 0)
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor):
@@ -42,6 +49,6 @@ class LiveBytes(TorchDispatchMode):
         self.live -= size
 
     def mark(self) -> tuple[int, int]:
-        """What is live, and the most that was since the last mark."""
+        """Return the live bytes and their peak since the last mark, and start a new peak."""
         highest, self.peak = self.peak, self.live
         return self.live, highest

@@ -1,31 +1,27 @@
-"""How many bytes a device needs in a training step, and where the step needs most.
+"""Compute how many bytes a device needs in a training step, and where it needs most.
 
-Held all the time: weights and AdamW's two moments. On top of them a step is walked through, stretch
-by stretch: what the way forward keeps, what comes and goes, and gradients as they come. The most is
-either where the loss is made, at the end of the way back, or in the optimizer's step.
+Weights and AdamW's two moments are held all the time. On top of them, the spans of a step are
+walked through in order: what the forward pass keeps, temporary buffers, and gradients as they are
+computed. The peak is at the loss, in the backward pass or in the optimizer step.
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
+from transformers import PreTrainedModel
 
 from ..model.losses import CHUNK_TOKENS
+from .layouts import StagedLayout
 from .parameters import Unit, distinct_parameters, head_and_table, parameters_of, units_of
 from .skeleton import stacks_of
-from .stretches import BETWEEN, HEAD, Stretch, Way
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
-    from .layouts import StagedLayout
+from .spans import BETWEEN, HEAD, Pass, Span
 
 MOMENTS = 2
 
 
 @dataclass(frozen=True)
 class Precision:
-    """Bytes of a number that is stored, that is computed with, and that is reduced."""
+    """Bytes per number of stored weights, of computation, and of reduced gradients."""
 
     stored: int
     computed: int
@@ -41,19 +37,20 @@ PRECISIONS = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a device trains, in any layout: `parts` are those that a step's gradients add up of."""
+    """How a device trains, in any layout; a step accumulates the gradients of `parts` passes."""
 
     row_length: int
-    rows: int = 1
+    rows: int = 1  # batch size of a pass
     parts: int = 1
     precision: str = "mixed"
     is_checkpointed: bool = False
-    has_all_logits: bool = False  # else the loss is made of a few tokens' logits at a time
+    has_all_logits: bool = False  # otherwise the loss takes the logits of a few tokens at a time
     backend: str = "sdpa"
 
-    def way(self, tensor: int, is_sharded: bool) -> Way:
+    def one_pass(self, tensor: int, is_sharded: bool) -> Pass:
+        """Return the settings of one pass, with each layer in `tensor` parts."""
         is_half = self.precision == "bfloat16" or (self.precision == "mixed" and is_sharded)
-        return Way(
+        return Pass(
             self.rows,
             self.row_length,
             torch.bfloat16 if is_half else torch.float32,
@@ -66,48 +63,51 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of one device. `peak` is no sum: activations are gone when all gradients are there."""
+    """Bytes of one device.
+
+    `peak` is not the sum of the others: activations are released while gradients are computed.
+    """
 
     weights: int
     optimizer: int
-    gradients: int  # all of them, and what DDP copies them to
-    activations: int  # kept at the beginning of the way back
+    gradients: int  # with the buckets that DDP copies them to
+    activations: int  # kept when the backward pass begins
     peak: int
-    moment: str  # where the peak is
+    moment: str  # where in the step the peak is
 
 
 def step_memory(
-    model: "PreTrainedModel", stretches: list[Stretch], layout: "StagedLayout", recipe: Recipe
+    model: PreTrainedModel, spans: list[Span], layout: StagedLayout, recipe: Recipe
 ) -> Memory:
-    """`stretches` are those of the recipe's way; `model` is a skeleton."""
+    """Return the memory of a layout without stages, from the spans of the recipe's pass."""
     precision = PRECISIONS[recipe.precision]
-    holdings = Holdings(model, layout, precision, recipe.parts)
+    held = HeldParameters(model, layout, precision, recipe.parts)
     if not recipe.has_all_logits:
-        stretches = [lean_head(stretch, model, layout.tensor, recipe) for stretch in stretches]
-    live = start = holdings.weights + holdings.optimizer + holdings.standing
-    peak, moment, activations = start, "the optimizer's step", 0
-    for stretch in stretches:
-        for _ in range(stretch.times):
-            highest = live + stretch.peak + holdings.during(stretch)
+        spans = [with_chunked_loss(span, model, layout.tensor, recipe) for span in spans]
+    live = start = held.weights + held.optimizer + held.permanent_gradients
+    peak, place, activations = start, "the optimizer's step", 0
+    for span in spans:
+        for _ in range(span.times):
+            highest = live + span.peak + held.gathered_during(span)
             if highest > peak:
-                peak, moment = highest, moment_of(stretch)
-            live += stretch.change + holdings.left(stretch)
-        if not stretch.is_backward:
+                peak, place = highest, describe_place(span)
+            live += span.change + held.gradients_after(span)
+        if not span.is_backward:
             activations = live - start
-    everything = start - holdings.standing + holdings.gradients
-    if everything + holdings.weights > peak:  # AdamW makes a list as long as the weights
-        peak, moment = everything + holdings.weights, "the optimizer's step"
-    weights, optimizer = holdings.weights, holdings.optimizer
-    return Memory(weights, optimizer, holdings.gradients, activations, peak, moment)
+    everything = start - held.permanent_gradients + held.gradients
+    if everything + held.weights > peak:  # AdamW makes a temporary copy of all weights
+        peak, place = everything + held.weights, "the optimizer's step"
+    return Memory(held.weights, held.optimizer, held.gradients, activations, peak, place)
 
 
 def stage_memory(
-    model: "PreTrainedModel", stretches: list[Stretch], layout: "StagedLayout", recipe: Recipe
+    model: PreTrainedModel, spans: list[Span], layout: StagedLayout, recipe: Recipe
 ) -> Memory:
-    """Of the first stage or the last, whichever needs more, one part forward and one back in turn.
+    """Return the memory of the first or the last pipeline stage, whichever needs more.
 
-    Layers are shared evenly. The first stage has the table, and keeps the activations of as many
-    parts as there are stages; the last has the head and the loss, and keeps those of one.
+    The schedule alternates between forward and backward passes (1F1B), and stages have equally
+    many layers. The first stage has the input table and keeps the activations of as many
+    microbatches as there are stages; the last has the head and the loss, and keeps those of one.
     """
     precision, stages = PRECISIONS[recipe.precision], layout.stages
     parameters = parameters_of(model)
@@ -116,86 +116,92 @@ def stage_memory(
     first, last = (
         parameters[f"{name}.weight"].numbers() for name in reversed(head_and_table(model))
     )
-    forward = [found for found in stretches if found.place != HEAD and not found.is_backward]
-    kept = sum(found.change * found.times for found in forward) // stages
-    loss = next(found for found in stretches if found.place == HEAD)
+    forward = [span for span in spans if span.place != HEAD and not span.is_backward]
+    kept = sum(span.change * span.times for span in forward) // stages
+    loss = next(span for span in spans if span.place == HEAD)
     if not recipe.has_all_logits:
-        loss = lean_head(loss, model, 1, recipe)
-    highest = max(found.peak for found in stretches if found.place != HEAD)
+        loss = with_chunked_loss(loss, model, 1, recipe)
+    highest = max(span.peak for span in spans if span.place != HEAD)
     copies = 2 if layout.replicate > 1 else 1  # DDP's buckets
 
-    def memory(ends: int, parts: int, most: int) -> Memory:
-        weights = (layers // stages + ends) * precision.stored
+    def memory(embeddings: int, microbatches: int, temporary: int) -> Memory:
+        weights = (layers // stages + embeddings) * precision.stored
         gradients = copies * weights
         held = (1 + MOMENTS) * weights + gradients
-        peak = held + max(parts * kept + most, weights)
-        return Memory(weights, MOMENTS * weights, gradients, parts * kept, peak, "the way back")
+        activations = microbatches * kept
+        peak = held + max(activations + temporary, weights)
+        return Memory(weights, MOMENTS * weights, gradients, activations, peak, "the backward pass")
 
     in_flight = min(stages, recipe.parts)
-    at_ends = memory(first, in_flight, highest), memory(last, 1, max(loss.peak, highest))
-    return max(at_ends, key=lambda found: found.peak)
+    both = memory(first, in_flight, highest), memory(last, 1, max(loss.peak, highest))
+    return max(both, key=lambda found: found.peak)
 
 
-def moment_of(stretch: Stretch) -> str:
-    if stretch.place == HEAD:
+def describe_place(span: Span) -> str:
+    if span.place == HEAD:
         return "the loss"
-    return "the way back" if stretch.is_backward else "the way forward"
+    return f"the {'backward' if span.is_backward else 'forward'} pass"
 
 
-class Holdings:
-    """What a device holds of the parameters, and what else of them is there during a stretch."""
+class HeldParameters:
+    """The bytes of a device's parameters and gradients, all the time and during a span."""
 
-    def __init__(self, model, layout, precision: Precision, parts: int):
+    def __init__(
+        self, model: PreTrainedModel, layout: StagedLayout, precision: Precision, parts: int
+    ):
         self.layout, self.precision = layout, precision
         self.parameters = {found.name: found for found in distinct_parameters(model)}
         numbers = sum(self.numbers(name) for name in self.parameters)
         self.weights = numbers * precision.stored
         self.optimizer = MOMENTS * self.weights
-        # DDP copies gradients to buckets, which are there from the beginning.
+        # DDP copies gradients to buckets, which exist from the beginning.
         buckets = self.weights if layout.is_whole and layout.replicate > 1 else 0
         self.gradients = self.weights + buckets
-        self.is_added = parts > 1  # to the gradients of the part before
-        self.standing = self.gradients if self.is_added else buckets
+        self.accumulates = parts > 1
+        self.permanent_gradients = self.gradients if self.accumulates else buckets
         units = units_of(model, layout.tensor) if layout.is_sharded else []
         self.units: dict[str, Unit] = {unit.place: unit for unit in units}
 
     def numbers(self, name: str) -> int:
         return self.parameters[name].numbers(self.layout.tensor, self.layout.shard)
 
-    def left(self, stretch: Stretch) -> int:
-        """Bytes of the gradients that a stretch leaves behind."""
-        if self.is_added:
+    def gradients_after(self, span: Span) -> int:
+        """Return the bytes of the gradients that a span adds."""
+        if self.accumulates:
             return 0
-        names = [name for name in stretch.finished if name in self.parameters]
+        names = [name for name in span.finished if name in self.parameters]
         return sum(self.numbers(name) for name in names) * self.precision.stored
 
-    def during(self, stretch: Stretch) -> int:
-        """Bytes of the gathered weights, and of the buffers to gather and to reduce them."""
+    def gathered_during(self, span: Span) -> int:
+        """Return the bytes of gathered weights, and of the buffers to gather and reduce them."""
         total = 0
-        for unit in self.units_during(stretch):
+        for unit in self.units_during(span):
             numbers = unit.numbers(self.layout.tensor)
-            total += 2 * numbers * self.precision.computed  # what was received, and the weights
-            if stretch.is_backward and stretch.place != HEAD:
+            total += 2 * numbers * self.precision.computed  # the receive buffer and the weights
+            if span.is_backward and span.place != HEAD:
                 total += numbers * self.precision.reduced
-        if rest := self.units.get("rest"):
+        if rest := self.units.get("rest"):  # gathered throughout the step
             total += rest.numbers(self.layout.tensor) * self.precision.computed
         return total
 
-    def units_during(self, stretch: Stretch) -> list[Unit]:
-        """Between the layers are both ends; the rest is there from first to last."""
-        places = ("embed", "head") if stretch.place == BETWEEN else (stretch.place,)
+    def units_during(self, span: Span) -> list[Unit]:
+        """Return the units that a span computes with; between the layers it may be either end."""
+        places = ("embed", "head") if span.place == BETWEEN else (span.place,)
         return [self.units[place] for place in places if place in self.units]
 
 
-def lean_head(stretch: Stretch, model: "PreTrainedModel", tensor: int, recipe: Recipe) -> Stretch:
-    """The same where gradients are made of a few tokens' logits at a time, in float32."""
-    if stretch.place != HEAD:
-        return stretch
-    words, size = model.get_output_embeddings().weight.shape
-    words = -(-words // tensor)
+def with_chunked_loss(span: Span, model: PreTrainedModel, tensor: int, recipe: Recipe) -> Span:
+    """Return the head's span as it is where the loss takes the logits of a few tokens at a time.
+
+    Gradients are accumulated in float32. Other spans are returned as they are.
+    """
+    if span.place != HEAD:
+        return span
+    vocabulary, size = model.get_output_embeddings().weight.shape
+    vocabulary = -(-vocabulary // tensor)
     tokens, computed = recipe.rows * recipe.row_length, PRECISIONS[recipe.precision].computed
-    chunk = min(CHUNK_TOKENS, tokens) * words
-    peak = 4 * (chunk + words * size + tokens * size)
-    if computed == 2:  # one copy of the chunk, and one of what it adds to the weight's gradient
-        peak += 2 * (chunk + words * size)
-    return replace(stretch, peak=peak)
+    chunk = min(CHUNK_TOKENS, tokens) * vocabulary
+    peak = 4 * (chunk + vocabulary * size + tokens * size)
+    if computed == 2:  # copies of the chunk, and of what it adds to the weight's gradient
+        peak += 2 * (chunk + vocabulary * size)
+    return replace(span, peak=peak)

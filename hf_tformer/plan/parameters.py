@@ -1,21 +1,23 @@
-"""Which part of each parameter a device holds, and which are gathered together.
+"""Determine which part of each parameter a device holds, and which are gathered together.
 
-Tensor parallel styles are those of the model's own plan. Fully sharded units are made as
-transformers makes them: a unit for each layer and for the input table, which are freed after use
-and gathered again for the way back; one for the last norm and the head, which is kept; and all the
-rest. A tied table is gathered with the norm, and where its rows are cut as well, once more by the
-rest under its other name.
+Tensor parallel styles are those of the model's own plan. FSDP units are those of transformers:
+
+- one unit for each layer and one for the input table, released after use and gathered again for
+  the backward pass;
+- one for the last norm and the head, which is kept;
+- one for everything else.
+
+A tied table is gathered with the norm. Where tensor parallelism splits it as well, the unit of
+everything else gathers it once more under its other name.
 """
 
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from transformers import PreTrainedModel
 
 from .skeleton import stacks_of
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 COLUMNS, ROWS = 0, 1  # the dimension of a weight that tensor parallelism shards
 DIMENSIONS = {
@@ -31,17 +33,17 @@ DIMENSIONS = {
 class Parameter:
     name: str
     shape: tuple[int, ...]
-    tensor_dimension: int | None  # along which its layer is cut, where it is
+    tensor_dimension: int | None  # along which tensor parallelism splits it, if it does
 
     def part(self, tensor: int) -> tuple[int, ...]:
-        """The shape of the largest of so many parts."""
+        """Return the shape of the largest of `tensor` parts."""
         shape = list(self.shape)
         if self.tensor_dimension is not None:
             shape[self.tensor_dimension] = math.ceil(shape[self.tensor_dimension] / tensor)
         return tuple(shape)
 
     def numbers(self, tensor: int = 1, shard: int = 1) -> int:
-        """Of the largest part, which all others are padded to when they are gathered."""
+        """Return the numbers in the largest part, to which gathering pads all others."""
         first, *others = self.part(tensor)
         return math.ceil(first / shard) * math.prod(others)
 
@@ -58,28 +60,30 @@ class Unit:
         return sum(parameter.numbers(tensor, shard) for parameter in self.parameters)
 
 
-def parameters_of(model: "PreTrainedModel") -> dict[str, Parameter]:
-    """By name; what is tied stands under each of its names."""
+def parameters_of(model: PreTrainedModel) -> dict[str, Parameter]:
+    """Return all parameters by name; a tied one appears under each of its names."""
     plan = model.tp_plan or {}
     return {
-        name: Parameter(name, tuple(parameter.shape), cut_dimension(name, parameter.ndim, plan))
+        name: Parameter(name, tuple(parameter.shape), split_dimension(name, parameter.ndim, plan))
         for name, parameter in model.named_parameters(remove_duplicate=False)
     }
 
 
-def cut_dimension(name: str, dimensions: int, plan: dict[str, str]) -> int | None:
+def split_dimension(name: str, dimensions: int, plan: dict[str, str]) -> int | None:
+    """Return the dimension along which a tensor parallel plan splits a parameter, if it does."""
     module, _, _ = name.rpartition(".")
-    dimension = DIMENSIONS.get(plan.get(re.sub(r"\.\d+\.", ".*.", module)))
+    dimension = DIMENSIONS.get(plan.get(re.sub(r"\.\d+\.", ".*.", module), ""))
     return None if dimension is None or dimension >= dimensions else dimension
 
 
-def distinct_parameters(model: "PreTrainedModel") -> list[Parameter]:
-    """Each once, however many names it has."""
+def distinct_parameters(model: PreTrainedModel) -> list[Parameter]:
+    """Return each parameter once, however many names it has."""
     known = parameters_of(model)
     return [known[name] for name, _ in model.named_parameters()]
 
 
-def units_of(model: "PreTrainedModel", tensor: int) -> list[Unit]:
+def units_of(model: PreTrainedModel, tensor: int) -> list[Unit]:
+    """Return the FSDP units of a model whose layers are split into `tensor` parts."""
     left = parameters_of(model)
     plan = dict(model._fsdp_plan or {})
     head, table = head_and_table(model)
@@ -104,7 +108,7 @@ def units_of(model: "PreTrainedModel", tensor: int) -> list[Unit]:
     return [unit for unit in units if unit.parameters]
 
 
-def head_and_table(model: "PreTrainedModel") -> list[str]:
-    """The names of the output and of the input embeddings."""
+def head_and_table(model: PreTrainedModel) -> list[str]:
+    """Return the names of the output and of the input embeddings."""
     modules = {module: name for name, module in model.named_modules()}
     return [modules[model.get_output_embeddings()], modules[model.get_input_embeddings()]]

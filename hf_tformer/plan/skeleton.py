@@ -1,48 +1,47 @@
-"""A model without memory: every module and every shape, on the meta device."""
+"""Models on the meta device: all modules and shapes, but no memory."""
 
 import copy
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch import nn
-    from transformers import PreTrainedConfig, PreTrainedModel
+import torch
+from torch import nn
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 DEPTHS = ("num_hidden_layers", "encoder_layers", "decoder_layers")
 BY_LAYER = ("layer_types", "no_rope_layers")  # lists with one entry for each layer
 
 
-def skeleton_of(config: "PreTrainedConfig") -> "PreTrainedModel":
-    """The language model of a configuration; its weights have shapes and no values."""
-    import torch
-
+def skeleton_of(config: PreTrainedConfig) -> PreTrainedModel:
+    """Build the language model of a configuration with weights that have shapes and no values."""
     with torch.device("meta"):
-        model = auto_class_of(config).from_config(config)
+        model = build_language_model(config)
     for name, parameter in model.named_parameters():
-        if parameter.ndim > 2:  # a token passes through some experts only, nothing here knows which
+        if parameter.ndim > 2:  # a token passes through some experts only, unknown here which
             raise ValueError(
                 f"{name} has {parameter.ndim} dimensions, as experts have: plan dense models only"
             )
     return model
 
 
-def auto_class_of(config: "PreTrainedConfig") -> type:
-    from transformers import (
-        MODEL_FOR_CAUSAL_LM_MAPPING,
-        AutoModelForCausalLM,
-        AutoModelForMaskedLM,
-        AutoModelForSeq2SeqLM,
-    )
-
+def build_language_model(config: PreTrainedConfig, **options: object) -> PreTrainedModel:
+    """Build the model that the Auto class for language modelling chooses for a configuration."""
     if config.is_encoder_decoder:
-        return AutoModelForSeq2SeqLM
-    is_decoder = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
-    return AutoModelForCausalLM if is_decoder else AutoModelForMaskedLM
+        auto_class = AutoModelForSeq2SeqLM
+    elif type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
+        auto_class = AutoModelForCausalLM
+    else:
+        auto_class = AutoModelForMaskedLM
+    return auto_class.from_config(config, **options)
 
 
-def stacks_of(model: "PreTrainedModel") -> "dict[str, nn.ModuleList]":
-    """The lists of layers by their names, such as model.layers."""
-    from torch import nn
-
+def stacks_of(model: PreTrainedModel) -> dict[str, nn.ModuleList]:
+    """Return the stacks of layers by their names, such as model.layers."""
     names = set(model._no_split_modules or ())
     return {
         name: module
@@ -51,8 +50,8 @@ def stacks_of(model: "PreTrainedModel") -> "dict[str, nn.ModuleList]":
     }
 
 
-def shallow(config: "PreTrainedConfig", most: int) -> "PreTrainedConfig":
-    """The same with at most so many layers in a stack."""
+def shallow(config: PreTrainedConfig, most: int) -> PreTrainedConfig:
+    """Copy a configuration, with at most `most` layers in each stack."""
     config = copy.deepcopy(config)
     for name in DEPTHS:
         if hasattr(config, name):

@@ -1,48 +1,45 @@
-"""What a device sends in a training step, by collective.
+"""Count the bytes that a device sends in a training step, by collective.
 
-A collective is counted with the bytes of its whole tensor: what an all-gather makes, what a
-reduce-scatter is given. In a ring of n devices each sends (n - 1) / n of them, and twice as much
-for an all-reduce, which is both.
+A collective counts with the bytes of its whole tensor: the output of an all-gather, the input of a
+reduce-scatter. In a ring of n devices each sends (n - 1) / n of them, and twice as much for an
+all-reduce, which is both.
 """
 
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from transformers import PreTrainedModel
 
 from .layouts import StagedLayout
 from .memory import PRECISIONS, Recipe
 from .parameters import distinct_parameters, head_and_table, units_of
 from .skeleton import stacks_of
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
-SUMS_OF_LOSS = 3  # of each token, in float32: see hf_tformer/model/losses.py
+SUMS_OF_LOSS = 3  # float32 numbers per token that a loss over a split vocabulary exchanges
 PASSES = {"all-gather": 1, "reduce-scatter": 1, "all-reduce": 2}
 
 
 @dataclass(frozen=True)
 class Collective:
-    """`bytes` are those of all its calls in a step; `axis` says who takes part."""
+    """The bytes of all calls of a collective in a step; devices along `axis` take part."""
 
     kind: str
     axis: str  # tensor, shard, replicate, stages
     bytes: int
 
 
-def step_traffic(
-    model: "PreTrainedModel", layout: StagedLayout, recipe: Recipe
-) -> list[Collective]:
+def step_traffic(model: PreTrainedModel, layout: StagedLayout, recipe: Recipe) -> list[Collective]:
+    """Return the collectives of a training step."""
     totals: Counter[tuple[str, str]] = Counter()
     if layout.tensor > 1:
         totals.update(tensor_traffic(model, layout.tensor, recipe))
     if layout.is_sharded:
         totals.update(shard_traffic(model, layout, recipe))
-    elif layout.replicate > 1:  # DDP, once for all parts
+    elif layout.replicate > 1:  # DDP, once per step
         numbers = sum(found.numbers() for found in distinct_parameters(model)) // layout.stages
         totals["all-reduce", "replicate"] += numbers * PRECISIONS[recipe.precision].stored
-    if layout.stages > 1:  # forth, and the gradients back
+    if layout.stages > 1:  # hidden states forward, their gradients backward
         states = recipe.rows * recipe.row_length * model.config.hidden_size
         totals["send", "stages"] += 2 * recipe.parts * states * computed_bytes(recipe)
     return [Collective(*key, size) for key, size in totals.items() if size]
@@ -53,9 +50,9 @@ def computed_bytes(recipe: Recipe) -> int:
 
 
 def shard_traffic(
-    model: "PreTrainedModel", layout: StagedLayout, recipe: Recipe
+    model: PreTrainedModel, layout: StagedLayout, recipe: Recipe
 ) -> dict[tuple[str, str], int]:
-    """Weights are gathered for each part, gradients reduced for each, and then between copies."""
+    """Return the traffic of FSDP: weights and gradients in each pass, gradients between copies."""
     precision = PRECISIONS[recipe.precision]
     gathered = reduced = shared = 0
     for unit in units_of(model, layout.tensor):
@@ -72,11 +69,14 @@ def shard_traffic(
 
 
 def tensor_traffic(
-    model: "PreTrainedModel", tensor: int, recipe: Recipe
+    model: PreTrainedModel, tensor: int, recipe: Recipe
 ) -> dict[tuple[str, str], int]:
-    """Forward, hidden states are summed behind each layer that is cut by rows; on the way back,
-    their gradients before each that is cut by columns. Logits are gathered, or else a few numbers
-    of each token summed."""
+    """Return the traffic of tensor parallelism.
+
+    The forward pass sums hidden states after each module that is split by rows, the backward pass
+    their gradients before each that is split by columns. The loss gathers all logits, or sums a
+    few numbers per token.
+    """
     rounds = count_sums(model)
     tokens = recipe.rows * recipe.row_length
     size = tokens * computed_bytes(recipe)
@@ -84,9 +84,9 @@ def tensor_traffic(
     sums = rounds["rowwise"] + rounds["table"] + rounds["colwise"]
     if recipe.is_checkpointed:
         sums += rounds["rowwise"] - last_sums(model)
-    words = tensor * -(-model.get_output_embeddings().weight.shape[0] // tensor)
+    vocabulary = tensor * -(-model.get_output_embeddings().weight.shape[0] // tensor)
     if recipe.has_all_logits:
-        summed, gathered = 0, rounds["head"] * size * words
+        summed, gathered = 0, rounds["head"] * size * vocabulary
     else:
         summed, gathered = rounds["head"] * SUMS_OF_LOSS * tokens * 4, 0
     return {
@@ -95,14 +95,14 @@ def tensor_traffic(
     }
 
 
-def last_sums(model: "PreTrainedModel") -> int:
-    """Computing a layer again ends before its last sum, unless a norm behind it needs that."""
+def last_sums(model: PreTrainedModel) -> int:
+    """Count the sums that recomputation omits: the last of each layer, unless a norm follows it."""
     is_needed = getattr(model.config, "norm_position", "pre") != "pre"
     return 0 if is_needed else sum(len(layers) for layers in stacks_of(model).values())
 
 
-def count_sums(model: "PreTrainedModel") -> Counter[str]:
-    """Modules by what they have to exchange; the head is cut by columns, too."""
+def count_sums(model: PreTrainedModel) -> Counter[str]:
+    """Count modules by their tensor parallel style; the head also counts as split by columns."""
     head, table = head_and_table(model)
     found: Counter[str] = Counter()
     for name, _ in model.named_modules():

@@ -21,9 +21,8 @@ from safetensors.torch import save_file
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from families import DECODER, ENCODER, SEQ2SEQ, WRITERS  # noqa: E402
-
 from hf_tformer.model.configuration_base import FORMAT_VERSION  # noqa: E402
+from support.families import DECODER, ENCODER, SEQ2SEQ, WRITERS  # noqa: E402
 
 SMALL = {"hidden_size": 12, "intermediate_size": 14, "head_dim": 4, "vocab_size": 29}
 NEW_TOKENS = 6

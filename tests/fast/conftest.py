@@ -1,7 +1,8 @@
 """What is fast here are the families that write."""
 
 import pytest
-from families import WRITERS
+
+from support.families import WRITERS
 
 
 @pytest.fixture(params=WRITERS, ids=lambda family: family.name)

@@ -8,14 +8,14 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from counting import generated, left_padded
-from families import DECODER
-from test_fast_paths import VARIANTS, end_of_a_row
 from torch import nn
 from transformers import LogitsProcessorList
 
 from hf_tformer import fast
 from hf_tformer.fast import compiled
+from support.counting import generated, left_padded
+from support.families import DECODER
+from support.fast_paths import VARIANTS, end_of_a_row
 
 MORE_VARIANTS = {
     "one key head": {"num_key_value_heads": 1},

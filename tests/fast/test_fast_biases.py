@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from counting import counted_passes, generated, left_padded
-from families import DECODER, SEQ2SEQ, pad, random_rows
-from test_fast_paths import PADDINGS, read_at_once
 from transformers import DynamicCache
 
 from hf_tformer import fast
 from hf_tformer.fast import biases
+from support.counting import counted_passes, generated, left_padded
+from support.families import DECODER, SEQ2SEQ, pad, random_rows
+from support.fast_paths import PADDINGS, read_at_once
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
 KINDS = {

@@ -4,10 +4,6 @@ import random
 
 import pytest
 import torch
-from counting import counted_passes
-from families import pad, random_rows
-from parity import randomise
-from test_fast_paths import Adapted
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -15,6 +11,10 @@ import hf_tformer
 from hf_tformer import fast
 from hf_tformer.fast import layers, products
 from hf_tformer.model.modeling_encoder import TformerEncoderLayer
+from support.counting import counted_passes
+from support.families import pad, random_rows
+from support.fast_paths import Adapted
+from support.parity import randomise
 
 SIZES = {
     "vocab_size": 101,

@@ -4,34 +4,15 @@ import copy
 
 import pytest
 import torch
-from counting import counted_passes, generated, left_padded, steps_taken, written
-from families import DECODER, SEQ2SEQ, random_rows
 from torch import nn
 from transformers import DynamicCache, StoppingCriteriaList
 from transformers.cache_utils import DynamicLayer, EncoderDecoderCache
 
 from hf_tformer import TformerDecoderForCausalLM
 from hf_tformer.fast.caches import append
-
-CLOSE = {"rtol": 1e-4, "atol": 1e-5}
-VARIANTS = {
-    "as it is": {},
-    "post norm": {"norm_position": "post"},
-    "layer norm and plain MLP": {
-        "norm_type": "layernorm",
-        "mlp_type": "plain",
-        "hidden_act": "gelu",
-    },
-    "gated MLP": {"mlp_type": "gated", "hidden_act": "silu"},
-    "every bias": {"attention_bias": True, "attention_output_bias": True, "mlp_bias": True},
-    "norms of heads": {"qk_norm": True},
-    "learned positions": {"position_embedding_type": "learned"},
-    "partial rotation": {
-        "position_embedding_type": "rotary",
-        "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.4},
-    },
-    "scale": {"attention_scale": 0.3},
-}
+from support.counting import counted_passes, generated, left_padded, steps_taken, written
+from support.families import DECODER, SEQ2SEQ, random_rows
+from support.fast_paths import CLOSE, PADDINGS, VARIANTS, Adapted, end_of_a_row, read_at_once
 
 
 def random_states(length, batch=3, size=4):
@@ -126,11 +107,6 @@ def test_a_step_without_modules_computes_what_they_compute(family, variant):
     torch.testing.assert_close(quick, slow, **CLOSE)
 
 
-class Adapted(nn.Linear):
-    def forward(self, states):
-        return super().forward(states) * 2
-
-
 def adapted(model):
     """A layer of another class, as adapters and quantisers put in place."""
     mlp = model.get_decoder().layers[0].mlp
@@ -158,29 +134,6 @@ def test_modules_are_called_where_they_are_more_than_their_weights(family, chang
     expected, _ = steps_taken(family, model, plain=True)
     assert taken == 0
     torch.testing.assert_close(actual, expected, **CLOSE)
-
-
-PADDINGS = {
-    "none": [[1] * 9] * 3,
-    "left": [[0] * 4 + [1] * 5, [1] * 9, [0] * 2 + [1] * 7],
-    "right": [[1] * 5 + [0] * 4, [1] * 9, [1] * 7 + [0] * 2],
-    "all of a row": [[1] * 9, [0] * 9, [1] * 9],
-    "alike": [[0] * 3 + [1] * 6] * 3,
-    "two alike": [[0] * 3 + [1] * 6] * 2 + [[1] * 9],
-    "within": [[1, 1, 0, 0, 1, 1, 1, 0, 1], [1] * 9, [0, 1] * 4 + [1]],
-}
-
-
-def read_at_once(family, model, mask, plain=False, **options):
-    """The scores at real tokens, and how often modules were left out; the source is what is read
-    by an encoder-decoder."""
-    ids, decoder = torch.tensor(random_rows([9, 9, 9])), {}
-    if family is SEQ2SEQ:
-        decoder = {"decoder_input_ids": torch.tensor([[1, 5, 4]] * 3)}
-    with counted_passes("run_whole_texts", plain) as taken, torch.no_grad():
-        output = model(input_ids=ids, attention_mask=mask, **decoder, **options)
-    real = mask.bool() if family is DECODER else mask.any(1)
-    return output.logits[real], output, len(taken)
 
 
 @pytest.mark.parametrize("padding", PADDINGS)
@@ -336,17 +289,6 @@ def test_learned_positions_are_used_to_the_last(family):
     assert ours.tolist() == theirs.tolist()
     with pytest.raises(ValueError, match="max_position_embeddings is 24"):
         written(model, **inputs, max_new_tokens=length + 2)
-
-
-def end_of_a_row(model, inputs):
-    """A token that ends one row before the last of them."""
-    free, _ = written(model, **inputs)
-    rows = free[:, -19:].tolist()
-    return next(
-        token
-        for token in sum(zip(*rows, strict=True), ())
-        if 0 < sum(token in row[:-2] for row in rows) < len(rows)
-    )
 
 
 def test_a_row_that_has_ended_is_padded_while_others_go_on(family):

@@ -5,9 +5,6 @@ from copy import deepcopy
 
 import pytest
 import torch
-from counting import generated, left_padded, steps_taken, written
-from families import DECODER, SEQ2SEQ, random_rows
-from test_fast_paths import CLOSE, read_at_once
 from torch import nn
 from transformers import DynamicCache, LogitsProcessorList
 from transformers.cache_utils import DynamicLayer
@@ -16,6 +13,9 @@ from hf_tformer import TformerDecoderForCausalLM, TformerDecoderModel, fast
 from hf_tformer.fast.caches import append
 from hf_tformer.model.attention import SelfAttention
 from hf_tformer.model.modeling_decoder import TformerDecoderLayer
+from support.counting import generated, left_padded, steps_taken, written
+from support.families import DECODER, SEQ2SEQ, random_rows
+from support.fast_paths import CLOSE, read_at_once
 
 
 class LouderLayer(TformerDecoderLayer):

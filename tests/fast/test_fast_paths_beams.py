@@ -2,9 +2,6 @@
 
 import pytest
 import torch
-from counting import counted_passes, generated
-from families import DECODER, SEQ2SEQ, pad, random_rows
-from test_fast_paths import VARIANTS
 from transformers import (
     DynamicCache,
     EncoderDecoderCache,
@@ -13,6 +10,9 @@ from transformers import (
 )
 
 from hf_tformer.fast import beams
+from support.counting import counted_passes, generated
+from support.families import DECODER, SEQ2SEQ, pad, random_rows
+from support.fast_paths import VARIANTS
 
 
 def searched(model, together, **options):

@@ -5,13 +5,13 @@ import sys
 
 import pytest
 import torch
-from counting import counted_passes, generated, left_padded
-from families import DECODER, random_rows
-from test_fast_paths import VARIANTS
 from transformers.generation import GenerationMixin
 
 from hf_tformer import TformerDecoderForCausalLM, TformerDecoderModel, fast
 from hf_tformer.fast import TESTED, is_tested, patches
+from support.counting import counted_passes, generated, left_padded
+from support.families import DECODER, random_rows
+from support.fast_paths import VARIANTS
 
 
 def methods():

@@ -6,14 +6,14 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 import torch
-from families import FAMILIES, pad
-from parity import randomise
 from transformers import StaticCache
 from transformers.cache_utils import EncoderDecoderCache
 from transformers.utils.logging import disable_progress_bar
 
 from hf_tformer import fast
 from hf_tformer.testing import simulated_flash
+from support.families import FAMILIES, pad
+from support.parity import randomise
 
 by_name = {family.name: family for family in FAMILIES}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
-from families import DECODER, ENCODER, IGNORED, SEQ2SEQ, pad, random_rows
 
 import hf_tformer as ours
 from hf_tformer.testing.families import Family
+from support.families import DECODER, ENCODER, IGNORED, SEQ2SEQ, pad, random_rows
 
 # Four processes can share the heads. They cannot halve the vocabulary, and quarter neither the
 # hidden sizes nor the MLP: one of them has less than the others.

@@ -5,8 +5,9 @@ from unittest.mock import patch
 import pytest
 import torch
 from accelerate.big_modeling import _attach_context_parallel_hooks
-from families import DECODER
 from torch import nn
+
+from support.families import DECODER
 
 
 def test_accelerate_takes_away_the_mask_and_asks_for_causal_attention():

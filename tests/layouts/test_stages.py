@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from families import DECODER, ENCODER, SEQ2SEQ, random_rows
 
 from hf_tformer.model.layers import keep_own_stage
 from hf_tformer.scale.pipeline import Stage
+from support.families import DECODER, ENCODER, SEQ2SEQ, random_rows
 
 from .processes import new_layouts, run_in_processes
 from .writing import CASES, write, write_in_stages
@@ -14,7 +14,7 @@ from .writing import CASES, write, write_in_stages
 @pytest.mark.parametrize(
     ("family", "fields", "count", "sentence"),
     [
-        (SEQ2SEQ, {}, 2, "two stacks, .* which no stage hands on: cut a decoder or an encoder"),
+        (SEQ2SEQ, {}, 2, "two stacks, .* which no stage passes on: divide a decoder or an encoder"),
         (ENCODER, {"score_bias": "relative"}, 2, "score_bias is 'relative', whose table"),
         (DECODER, {}, 3, "stage 0 of 3 does not exist for 2 layers"),
     ],

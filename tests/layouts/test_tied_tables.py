@@ -1,8 +1,9 @@
 """Tied tables that cannot be cut are refused in words."""
 
 import pytest
-from families import DECODER, ENCODER
 from transformers.distributed import DistributedConfig
+
+from support.families import DECODER, ENCODER
 
 from .processes import new_layouts
 

@@ -2,8 +2,9 @@
 
 import torch
 import torch.distributed as dist
-from families import DECODER, random_rows
 from transformers.distributed import DistributedConfig
+
+from support.families import DECODER, random_rows
 
 CASES = {
     "tied": {},

@@ -1,16 +1,16 @@
-"""`make exports` writes EXPORTS.md from what tests/runtimes/test_table.py finds."""
-
-from pathlib import Path
+"""`make exports` writes docs/EXPORTS.md from what tests/runtimes/test_table.py finds."""
 
 import pytest
 import torch
-from families import DECODER
 
-PAGE = Path(__file__).parents[2] / "EXPORTS.md"
+from support.families import DECODER
+from support.paths import ROOT
+
+PAGE = ROOT / "docs" / "EXPORTS.md"
 
 
 def pytest_addoption(parser):
-    parser.addoption("--write-exports", action="store_true", help="write EXPORTS.md")
+    parser.addoption("--write-exports", action="store_true", help="write docs/EXPORTS.md")
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def table(request):
     rows = []
     yield rows
     if request.config.getoption("--write-exports") and rows:
-        from exports_page import page
+        from support.exports_page import page
 
         PAGE.write_text(page(rows), encoding="utf-8")
 

@@ -5,18 +5,18 @@ import sys
 
 import pytest
 import torch
-from drawn_ctranslate2 import BEGINNINGS, FORMS_OF, beginning, draw
-from families import DECODER, ENCODER, SEQ2SEQ, by_writers
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks import apart
 from benchmarks.measure import OURS, Limits, Settings, race
 from benchmarks.registry import BENCHMARKS
-from conversion.rules import ConversionError
+from conversion.engine.errors import ConversionError
 from conversion.runtimes import ctranslate2 as runtime
 from conversion.runtimes.exporting import export_to_runtime, library_of
 from conversion.runtimes.runtime import Source
+from support.drawn_ctranslate2 import BEGINNINGS, FORMS_OF, beginning, draw
+from support.families import DECODER, ENCODER, SEQ2SEQ, by_writers
 
 pytestmark = pytest.mark.runtime
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")

@@ -1,11 +1,11 @@
 """What CTranslate2 would misread is refused by name, with the way round; no runtime is needed."""
 
 import pytest
-from drawn_ctranslate2 import beginning
-from families import DECODER, ENCODER, SEQ2SEQ
 
-from conversion.rules import ConversionError
+from conversion.engine.errors import ConversionError
 from conversion.runtimes.exporting import export_to_runtime
+from support.drawn_ctranslate2 import beginning
+from support.families import DECODER, ENCODER, SEQ2SEQ
 
 PLAIN_ROPE = {"rope_type": "default", "rope_theta": 500.0}
 YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 500.0}

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 import torch
-from elsewhere import DECODER, ENCODER, SEQ2SEQ, run, trained_tokenizer, write
+
+from support.elsewhere import DECODER, ENCODER, SEQ2SEQ, run, trained_tokenizer, write
 
 pytestmark = pytest.mark.runtime
 

@@ -6,12 +6,11 @@ import sys
 
 import pytest
 import torch
-from families import DECODER, ENCODER, SEQ2SEQ, random_rows
-from leaves import ARCHITECTURES, LEAVES, WINDOWS
-from test_graphs import BERT, GPT2
 
 import hf_tformer
 from conversion import ConversionError, export_checkpoint, open_exported
+from support.families import DECODER, ENCODER, SEQ2SEQ, random_rows
+from support.leaves import ARCHITECTURES, BERT, GPT2, LEAVES, WINDOWS
 
 pytestmark = pytest.mark.runtime
 pytest.importorskip("executorch", reason="executorch is not installed")

@@ -2,20 +2,20 @@
 
 import pytest
 import torch
-from gguf_models import DECODERS_AND_PAIRS, decoder_fields, drawn
-from parity import randomise
-from parity_encoder import CASES as ENCODERS
-from trained_tokenizers import KNOWN, like_bert, like_sentencepiece
 
 import hf_tformer
 from conversion import ConversionError, import_checkpoint
-from conversion.__main__ import main
-from conversion.formats import DECODER
-from conversion.registry import FORMATS
+from conversion.command import main
+from conversion.engine.format import DECODER
+from conversion.engine.registry import FORMATS
 from conversion.runtimes.exporting import export_to_runtime
 from conversion.runtimes.gguf import tensors
 from conversion.runtimes.gguf.architectures import ARCHITECTURES
 from conversion.runtimes.gguf.running import LlamaCpp
+from support.gguf_models import DECODERS_AND_PAIRS, decoder_fields, drawn
+from support.parity import randomise
+from support.parity_encoder import CASES as ENCODERS
+from support.trained_tokenizers import KNOWN, like_bert, like_sentencepiece
 
 pytestmark = pytest.mark.runtime
 pytest.importorskip("gguf")

@@ -8,29 +8,14 @@ import sys
 
 import pytest
 import torch
-from families import DECODER, ENCODER, SEQ2SEQ, random_rows
-from leaves import ARCHITECTURES, backend_of
 
 import hf_tformer
 from conversion import export_checkpoint, open_exported
+from support.families import DECODER, ENCODER, SEQ2SEQ, random_rows
+from support.leaves import ARCHITECTURES, BERT, GPT2, backend_of
 
 pytestmark = pytest.mark.runtime
 
-BERT = {
-    "type_vocab_size": 2,
-    "position_embedding_type": "learned",
-    "sliding_window": None,
-    "norm_type": "layernorm",
-    "norm_position": "post",
-    "embedding_norm": True,
-    "mlp_type": "plain",
-}
-GPT2 = {
-    "position_embedding_type": "learned",
-    "norm_type": "layernorm",
-    "mlp_type": "plain",
-    "lm_head_bias": True,
-}
 MODELS = {
     "decoder": (DECODER, None, {}),
     "decoder, untied, values of another size": (

@@ -1,22 +1,23 @@
-"""USE_ELSEWHERE.md is true: every block of a section runs, one after the other, where its tool is
-installed. The verbs test-runtimes, test-engines and test-study have different tools; each skips the
-rest.
+"""docs/USE_ELSEWHERE.md is true: the blocks of a section run in turn where its tool is installed.
+
+The verbs test-runtimes, test-engines and test-study have different tools; each skips the rest.
 """
 
 import re
 import shlex
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
-from elsewhere import DECODER, ENCODER, SEQ2SEQ, command, free_port, run, serving, write
-from test_readme import without_words
+
+from support.elsewhere import DECODER, ENCODER, SEQ2SEQ, command, free_port, run, serving, write
+from support.pages import without_words
+from support.paths import ROOT
 
 pytestmark = [pytest.mark.engine, pytest.mark.runtime, pytest.mark.study]
 
-ROOT = Path(__file__).parents[2]
-PAGES = ("USE_ELSEWHERE.md", "USE_ELSEWHERE.zh-CN.md")
+
+PAGES = ("docs/USE_ELSEWHERE.md", "docs/USE_ELSEWHERE.zh-CN.md")
 PART = re.compile(r"^(?:### (?P<title>.+?)\n|```(?P<kind>\w*)\n(?P<code>.*?)^```)", re.M | re.S)
 # What a section imports, and on what model it runs where ours needs other sizes.
 NEEDS = {
@@ -99,7 +100,7 @@ def test_every_section_with_lines_is_run_and_both_languages_show_the_same():
 
 
 def test_the_table_of_quantisers_is_what_its_tests_hold():
-    from quantisers import table
+    from support.quantisers import table
 
     for name in PAGES:
         assert table() in (ROOT / name).read_text(encoding="utf-8")

@@ -11,9 +11,6 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from families import DECODER, ENCODER, FAMILIES, SEQ2SEQ, WRITERS, random_rows
-from hub_server import TOKEN, HubServer, online
-from quantisers import AGAIN, ROWS
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
@@ -28,6 +25,9 @@ import hf_tformer
 from hf_tformer import fast
 from hf_tformer.fast import products
 from hf_tformer.fast.eight_bits import eight_bit_function
+from support.families import DECODER, ENCODER, FAMILIES, SEQ2SEQ, WRITERS, random_rows
+from support.hub_server import TOKEN, HubServer, online
+from support.quantisers import AGAIN, ROWS
 
 peft = pytest.importorskip("peft")
 pytestmark = pytest.mark.runtime

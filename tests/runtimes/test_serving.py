@@ -5,7 +5,9 @@ import sys
 
 import pytest
 import torch
-from elsewhere import (
+
+from conversion import export_checkpoint
+from support.elsewhere import (
     DECODER,
     ENCODER,
     SEQ2SEQ,
@@ -17,8 +19,6 @@ from elsewhere import (
     write,
     write_pair,
 )
-
-from conversion import export_checkpoint
 
 pytestmark = pytest.mark.runtime
 

@@ -1,6 +1,6 @@
 """Every runtime beside every family: proven, or refused in a sentence.
 
-`make exports` keeps the rows in EXPORTS.md.
+`make exports` keeps the rows in docs/EXPORTS.md.
 """
 
 import json
@@ -8,11 +8,11 @@ import subprocess
 import sys
 
 import pytest
-from elsewhere import trained_tokenizer
-from exports_page import Row
-from families import DECODER, ENCODER, SEQ2SEQ
 
 from conversion.runtimes.registry import RUNTIMES
+from support.elsewhere import trained_tokenizer
+from support.exports_page import Row
+from support.families import DECODER, ENCODER, SEQ2SEQ
 
 pytestmark = pytest.mark.runtime
 

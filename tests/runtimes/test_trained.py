@@ -6,16 +6,17 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
-from elsewhere import TEXTS
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from support.elsewhere import TEXTS
+from support.paths import ROOT
 
 pytestmark = pytest.mark.runtime
 
-ROOT = Path(__file__).parents[2]
+
 PROMPT = "the cat sat"
 NEW = 16
 # What each needs, and a program that has neither this package nor its code.

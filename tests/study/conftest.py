@@ -1,7 +1,8 @@
 """Small models for the tools of people who study models: saved, and opened as they would be."""
 
 import pytest
-from elsewhere import trained_tokenizer, write
+
+from support.elsewhere import trained_tokenizer, write
 
 
 @pytest.fixture(scope="session")

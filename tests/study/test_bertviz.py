@@ -5,7 +5,8 @@ import re
 
 import pytest
 import torch
-from families import DECODER, ENCODER, SEQ2SEQ
+
+from support.families import DECODER, ENCODER, SEQ2SEQ
 
 pytestmark = pytest.mark.study
 

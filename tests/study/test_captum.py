@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from families import DECODER, ENCODER
 
 import hf_tformer
+from support.families import DECODER, ENCODER
 
 pytestmark = pytest.mark.study
 

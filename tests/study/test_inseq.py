@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from families import DECODER, SEQ2SEQ
+
+from support.families import DECODER, SEQ2SEQ
 
 pytestmark = pytest.mark.study
 

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from families import DECODER, SEQ2SEQ, by_writers
+
+from support.families import DECODER, SEQ2SEQ, by_writers
 
 pytestmark = pytest.mark.study
 

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from families import DECODER, ENCODER, SEQ2SEQ
+
+from support.families import DECODER, ENCODER, SEQ2SEQ
 
 pytestmark = pytest.mark.study
 

@@ -11,11 +11,11 @@ import torch
 
 from hf_tformer.model.layer_types import is_by_kind
 
-from ...errors import ConversionError, UnexpressibleError
-from ...formats import BIASES, ENCODER, choose, plain_attention_scale, require
-from ...llama import layer_types_of
-from ...models import Config, Fields
-from ...transforms import InterleavedHeads, RotaryPairs
+from ...engine.aliases import Config, Fields
+from ...engine.errors import ConversionError, UnexpressibleError
+from ...engine.format import BIASES, ENCODER, choose, plain_attention_scale, require
+from ...engine.transforms import InterleavedHeads, RotaryPairs
+from ...formats.decoders.llama import layer_types_of
 
 SILU = ("silu", "swish")
 GELU = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu")  # it approximates the last one

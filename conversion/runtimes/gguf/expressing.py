@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, replace
 
-from ...errors import UnexpressibleError
-from ...formats import Format, choose
-from ...heads import FormatWithHeads
-from ...models import WRONG_VALUES, Config, Fields, translate
-from ...registry import FORMATS
-from ...rules import ConversionError
+from ...engine.aliases import Config, Fields
+from ...engine.errors import ConversionError, UnexpressibleError
+from ...engine.format import Format, choose
+from ...engine.heads import FormatWithHeads
+from ...engine.models import WRONG_VALUES
+from ...engine.registry import FORMATS
+from ...engine.translation import translate
 from ..runtime import Source
 from .architectures import ARCHITECTURES, Architecture
 from .fields import fields_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tokenizers import Regex
 from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Sequence, Split
 
-from ...errors import ConversionError, UnexpressibleError
+from ...engine.errors import ConversionError, UnexpressibleError
 
 # Scripts with and without spaces and cases, combining marks, digits of several scripts, emoji made
 # of several characters, contractions, code, and blanks of all kinds and lengths.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from ...errors import ConversionError
+from ...engine.errors import ConversionError
 from ..runtime import Batch, Running, Source, Texts, real_rows
 
 ROOM = 512  # tokens in a cache

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 from transformers import PreTrainedTokenizerBase
 
-from ...errors import ConversionError, UnexpressibleError
-from ...models import Fields
+from ...engine.aliases import Fields
+from ...engine.errors import ConversionError, UnexpressibleError
 from .pre_tokenizers import TEXT, recognise
 
 READER = "llama.cpp"

@@ -1,0 +1,1 @@
+"""How a checkpoint of any format is converted: rules, both sides, the loop and the proof."""

@@ -1,0 +1,234 @@
+"""What comes along with the weights: the tokenizer and the habits of generation.
+
+Files of the source are copied as they are. A tokenizer that the user gives takes the place of the
+source's own; only then is anything filled in, and only what nobody contradicts: roles (beginning,
+end, padding) that the tokenizer has a special token for but does not name, and ids that
+generation_config.json lacks. config.json is never touched. What does not agree is told, not mended.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from transformers import (
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+
+from hf_tformer.path_safety import TEMPLATES, fault_of_path, printable
+
+from .checkpoints import read_json
+from .errors import ConversionError
+from .sentences import copy_sentence_modules
+
+# What a tokenizer is made of, by the names that transformers looks for.
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "source.spm",
+    "target.spm",
+    "target_vocab.json",
+)
+CONFIG, HABITS, TOKENIZER = "config.json", "generation_config.json", "the tokenizer"
+ROLES = ("pad", "bos", "eos")
+MORE_ROLES = ("cls", "sep", "mask")  # of encoders
+
+
+def given_tokenizer(
+    tokenizer: PreTrainedTokenizerBase | str | Path | None,
+) -> PreTrainedTokenizerBase | None:
+    """The tokenizer that the user names: a folder, a tokenizer.json, a repository, or itself."""
+    if tokenizer is None or isinstance(tokenizer, PreTrainedTokenizerBase):
+        return tokenizer
+    path = Path(tokenizer).expanduser()
+    if path.exists() and (fault := fault_of_path(path)):
+        raise ConversionError(fault)
+    try:
+        if path.is_file():
+            return PreTrainedTokenizerFast(tokenizer_file=str(path))
+        place = path if path.is_dir() else str(tokenizer)
+        return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+    except Exception as error:  # whatever stands in such files is raised in as many ways
+        raise ConversionError(
+            f"no tokenizer could be read from {tokenizer} ({first_line(error)}): give a folder, a "
+            "tokenizer.json or a repository on the Hub whose tokenizer needs no code of its own"
+        ) from error
+
+
+def own_tokenizer(folder: str | Path) -> tuple[PreTrainedTokenizerBase | None, str | None]:
+    """The tokenizer of a folder, None if it has none, and why one that is there was not read."""
+    if not any((Path(folder) / name).is_file() for name in TOKENIZER_FILES):
+        return None, None
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False), None
+    except Exception as error:  # as above
+        return None, first_line(error)
+
+
+def first_line(error: Exception) -> str:
+    return printable(f"{type(error).__name__}: {str(error).strip()}".splitlines()[0])
+
+
+def refuse_too_many_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
+    """Ids without a row stop a model in the middle of its work; rows without an id do no harm."""
+    needed = max(tokenizer.get_vocab().values(), default=-1) + 1
+    rows = model.get_input_embeddings().num_embeddings
+    if needed > rows:
+        raise ConversionError(
+            f"the tokenizer needs {needed} rows of embeddings, but vocab_size is {rows}: give the "
+            f"tokenizer of this model, or call model.resize_token_embeddings({needed}) first"
+        )
+
+
+class Companions:
+    """The tokenizer that will stand beside the weights, refused before anything is written."""
+
+    def __init__(
+        self,
+        src: str | Path,
+        source: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | str | Path | None,
+    ):
+        self.src, self.source = Path(src), source
+        self.generates = source.can_generate()
+        self.given = given_tokenizer(tokenizer)
+        self.own, self.unread = (None, None) if self.given else own_tokenizer(src)
+        self.tokenizer = self.given or self.own
+        if self.tokenizer is not None:
+            refuse_too_many_tokens(self.tokenizer, source)
+
+    def save(self, folder: Path) -> list[str]:
+        """Writes everything beside the weights and says what does not agree there."""
+        self.save_habits(folder)
+        copy_sentence_modules(self.src, folder)
+        if self.given is not None:
+            config = read_json(folder / CONFIG)
+            name_roles(self.given, config)
+            save(self.given, folder)
+            if self.generates:
+                fill_habits(folder / HABITS, config, self.given)
+        else:
+            self.copy_tokenizer(folder)
+        return [*self.told_about_reading(), *disagreements(folder, self.tokenizer, self.source)]
+
+    def save_habits(self, folder: Path) -> None:
+        """The habits of generation, which old folders keep in config.json.
+
+        There they are read from the file: a configuration object has let go of them.
+        """
+        if not self.generates:
+            return
+        if (self.src / HABITS).is_file():
+            shutil.copyfile(self.src / HABITS, folder / HABITS)
+            return
+        fields = self.source.config.to_dict()
+        if (self.src / CONFIG).is_file():
+            fields |= read_json(self.src / CONFIG)
+        # Not save_pretrained, which refuses what some of these folders say.
+        GenerationConfig.from_model_config(fields).to_json_file(folder / HABITS)
+
+    def copy_tokenizer(self, folder: Path) -> None:
+        for name in TOKENIZER_FILES:
+            if (self.src / name).is_file():
+                shutil.copyfile(self.src / name, folder / name)
+        for template in (self.src / TEMPLATES).glob("*.jinja"):
+            (folder / TEMPLATES).mkdir(exist_ok=True)
+            shutil.copyfile(template, folder / TEMPLATES / template.name)
+        # Old folders name no tokenizer_class: there, the model's type decides, and that changes.
+        if self.own is not None and not are_alike(self.own, own_tokenizer(folder)[0]):
+            save(self.own, folder)
+
+    def told_about_reading(self) -> Iterator[str]:
+        if self.unread:
+            yield (
+                f"the tokenizer beside the weights was copied but could not be read "
+                f"({self.unread}): nobody has compared its ids; give one with --tokenizer"
+            )
+
+
+def are_alike(first: PreTrainedTokenizerBase, second: PreTrainedTokenizerBase | None) -> bool:
+    return type(first) is type(second) and state(first) == state(second)
+
+
+def state(tokenizer: PreTrainedTokenizerBase) -> tuple:
+    fast = getattr(tokenizer, "backend_tokenizer", None)
+    content = fast.to_str() if fast is not None else tokenizer.get_vocab()
+    return content, tokenizer.special_tokens_map, tokenizer.chat_template
+
+
+def save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """With the class that reads it, and without a word on where it was read from."""
+    for name in ("is_local", "local_files_only"):
+        tokenizer.init_kwargs.pop(name, None)
+    tokenizer.save_pretrained(folder)
+
+
+def name_roles(tokenizer: PreTrainedTokenizerBase, config: dict) -> None:
+    """Gives a token its role where the model knows its id and the tokenizer calls it special."""
+    for role in (*ROLES, *MORE_ROLES):
+        token = tokenizer.added_tokens_decoder.get(as_id(config.get(f"{role}_token_id")))
+        if getattr(tokenizer, f"{role}_token") is None and token is not None and token.special:
+            setattr(tokenizer, f"{role}_token", str(token))
+
+
+def fill_habits(path: Path, config: dict, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Adds the ids that generation lacks, where configuration and tokenizer do not contradict."""
+    habits = read_json(path)
+    for role in ROLES:
+        name = f"{role}_token_id"
+        known = {as_id(config.get(name)), getattr(tokenizer, name)} - {None}
+        if habits.get(name) is None and len(known) == 1:
+            habits[name] = known.pop()
+    path.write_text(json.dumps(habits, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def as_id(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def disagreements(
+    folder: Path, tokenizer: PreTrainedTokenizerBase | None, source: PreTrainedModel
+) -> Iterator[str]:
+    """A sentence for each special id that the files beside the weights do not agree on."""
+    generates = source.can_generate()
+    told = {name: read_json(folder / name) for name in (CONFIG, HABITS)[: 1 + generates]}
+    names = [f"{role}_token_id" for role in (*ROLES, *MORE_ROLES, "decoder_start")]
+    for name in names:
+        known = {place: ids(content.get(name)) for place, content in told.items()}
+        if tokenizer is not None:
+            known[TOKENIZER] = ids(getattr(tokenizer, name, None))
+        known = {place: found for place, found in known.items() if found}
+        if known and not set.intersection(*map(set, known.values())):
+            said = ", ".join(f"{shown(found)} in {place}" for place, found in known.items())
+            reader = f"; generate() reads {HABITS}" if generates else ""
+            yield f"{name} is {said}: correct what is wrong{reader}"
+    if not generates:
+        return
+    rows = source.get_output_embeddings().out_features
+    for name, value in told[HABITS].items():
+        if name.endswith("_token_id") and any(number >= rows for number in ids(value)):
+            yield f"{name} is {value} in {HABITS}, but there are {rows} logits: choose a lower id"
+
+
+def ids(value: object) -> list[int]:
+    """A configuration names one id, several or none."""
+    values = value if isinstance(value, list) else [value]
+    return [number for number in values if isinstance(number, int)]
+
+
+def shown(found: list[int]) -> int | list[int]:
+    return found[0] if len(found) == 1 else found

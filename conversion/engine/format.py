@@ -1,0 +1,130 @@
+"""What a format is, and the words its two configuration functions are written in.
+
+What matters in training alone (dropout between layers, label smoothing, initialisation) is carried
+over where both sides have a name for it and left out otherwise. What changes a logit is carried
+over or refused.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import transformers
+
+import hf_tformer
+
+from .aliases import Config, Fields
+from .errors import UnexpressibleError
+from .models import Library
+from .rules import Rule
+
+
+@dataclass(frozen=True)
+class Format:
+    """A layout of transformers: its name there, a table, and two functions for the configuration.
+
+    The functions take a configuration object of the one side and give the fields of the other.
+    `classes` are the names of the configuration and the model in transformers, `our_classes` is our
+    family. `dropped` are tensors of theirs that have no place in ours and are named when they are
+    left out, `first_position` how many of their positions are kept for padding. `sinusoids` are
+    frozen tables, which a file may lack or hold rounded: their model computes them.
+    `names_in_files` are tensors of theirs that files call otherwise than the model. `released` are
+    models that people know by name, for the list of formats.
+    """
+
+    name: str
+    rules: tuple[Rule, ...] | Callable  # or what gives them for a configuration of theirs
+    config_to_ours: Callable
+    config_to_theirs: Callable
+    classes: tuple[str, str]
+    our_classes: Library
+    ignored: dict[str, str] = field(default_factory=dict)  # their pattern → why nothing is lost
+    zero_if_absent: tuple[str, ...] = ()  # theirs, which transformers fills with zeros too
+    dropped: dict[str, str] = field(default_factory=dict)  # their pattern → what it was for
+    first_position: Callable = lambda config: 0
+    sinusoids: tuple[str, ...] = ()  # theirs
+    names_in_files: dict[str, str] = field(default_factory=dict)  # their model's → their files'
+    released: str = ""
+
+    @property
+    def theirs(self) -> Library:
+        return Library(
+            transformers,
+            *self.classes,
+            self.our_classes.is_encoder,
+            tuple(self.dropped),
+            self.first_position,
+            self.sinusoids,
+        )
+
+    @property
+    def remark(self) -> str:
+        return f"{self.classes[1]} of transformers"
+
+    def table(self, theirs: Config) -> tuple[Rule, ...]:
+        """The rules; some layouts have others for other configurations."""
+        return self.rules(theirs) if callable(self.rules) else self.rules
+
+
+DECODER = Library(hf_tformer, "TformerDecoderConfig", "TformerDecoderForCausalLM")
+SEQ2SEQ = Library(hf_tformer, "TformerSeq2SeqConfig", "TformerSeq2SeqForConditionalGeneration")
+# The base model; folders hold it with one of several heads, which heads.py tells apart.
+ENCODER = Library(hf_tformer, "TformerEncoderConfig", "TformerEncoderModel", is_encoder=True)
+OURS = {  # by model_type
+    "tformer_decoder": DECODER,
+    "tformer_encoder": ENCODER,
+    "tformer_seq2seq": SEQ2SEQ,
+}
+
+# Ours, where a format has one switch for all of them.
+BIASES = ("attention_bias", "attention_output_bias", "mlp_bias")
+
+
+def require(config: Config, reader: str, **needed: object) -> None:
+    """Refuses a configuration whose fields have other values than the other side stands for."""
+    for name, value in needed.items():
+        actual = getattr(config, name, None)
+        if actual != value:
+            raise UnexpressibleError(name, actual, reader, (value,))
+
+
+def choose(config: Config, reader: str, **choices: Iterable[object]) -> None:
+    """Refuses a configuration whose fields have other values than these."""
+    for name, values in choices.items():
+        if getattr(config, name) not in values:
+            raise UnexpressibleError(name, getattr(config, name), reader, tuple(values))
+
+
+def carry(config: Config, names: Iterable[str] | dict[str, str]) -> Fields:
+    """Fields under the same or another name: ours → theirs, or the other way round."""
+    pairs = names.items() if isinstance(names, dict) else ((name, name) for name in names)
+    return {new: getattr(config, old) for old, new in pairs}
+
+
+def inverted(names: dict[str, str]) -> dict[str, str]:
+    return {new: old for old, new in names.items()}
+
+
+def plain_attention_scale(config: Config, reader: str) -> None:
+    """Refuses any scale but the usual one, however it is said."""
+    if config.attention_scale not in (None, config.head_dim**-0.5):
+        require(config, reader, attention_scale=None)
+
+
+def whole_heads(config: Config, reader: str) -> None:
+    """Refuses heads that do not share the hidden size among themselves, or share their keys."""
+    require(
+        config,
+        reader,
+        num_key_value_heads=config.num_attention_heads,
+        head_dim=config.hidden_size / config.num_attention_heads,
+    )
+
+
+def meaning(config: Config, name: str) -> object:
+    """The value of a field, said in one way where there are two."""
+    value = getattr(config, name, None)
+    if name == "attention_scale" and value is None:
+        return config.head_dim**-0.5
+    if name == "no_rope_layers" and value and all(value):
+        return None
+    return value

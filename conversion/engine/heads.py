@@ -1,0 +1,151 @@
+"""Formats whose folders hold one of several models: a body, and the head that config.json names.
+
+Each head makes a Format of its own, of one class on either side; all else knows only such.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from .aliases import Config, Fields
+from .checkpoints import read_json
+from .errors import ConversionError, UnexpressibleError
+from .format import Format, choose, meaning
+from .rules import Rule, as_tuple
+
+
+@dataclass(frozen=True)
+class Head:
+    """What answers on top of a body: the class that reads it in transformers, ours, its tensors.
+
+    The class that reads it is another than the one that config.json names where a part of that has
+    no place in ours: that part is among what the format drops. `choices` are what a field of their
+    configuration has to be, if this head is there; `fields` are what ours says of this head alone.
+    """
+
+    theirs: str
+    ours: str
+    rules: tuple[Rule, ...] | Callable = ()  # or what gives them for a configuration of theirs
+    choices: dict[str, tuple] = field(default_factory=dict)
+    fields: Fields = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FormatWithHeads(Format):
+    """A format of several models. `rules` are those of the body, named as beside a head.
+
+    `classes` are the names of the configuration and the base model. `heads` is by the name in
+    config.json; of two with one class of ours the first is written. `unread_fields` takes one of
+    our configurations and a class of ours, and gives the fields that only other heads read.
+    """
+
+    prefix: str = ""  # of the body's names in theirs, beside a head
+    heads: dict[str, Head] = field(default_factory=dict)
+    unread_fields: Callable = lambda config, class_name: set()
+
+    @property
+    def remark(self) -> str:
+        return f"{', '.join(self.heads)} of transformers"
+
+    def reading(self, folder: str | Path) -> Format:
+        """The format of the head that a folder of theirs names."""
+        return self.of_head(self.heads[architecture_of(folder, self.heads)])
+
+    def writing(self, folder: str | Path) -> Format:
+        """The format of the head that a folder of ours names."""
+        name = architecture_of(folder, [head.ours for head in self.heads.values()])
+        return self.of_head(next(head for head in self.heads.values() if head.ours == name))
+
+    def of_head(self, head: Head) -> Format:
+        def to_ours(theirs: Config) -> Fields:
+            choose(theirs, "hf_tformer", **head.choices)
+            fields = {**self.config_to_ours(theirs), **head.fields}
+            refuse_learned_activations(fields)
+            return fields
+
+        def to_theirs(ours: Config) -> Fields:
+            fields = self.config_to_theirs(ours)
+            theirs = self.theirs.make_config(fields, ours.dtype)
+            choose(theirs, self.classes[0], **head.choices)
+            self.refuse_what_is_lost(ours, theirs, head)
+            return fields
+
+        rules = self.rules_of(head)
+        read = set() if callable(rules) else {name for r in rules for name in as_tuple(r.theirs)}
+        return Format(
+            name=self.name,
+            rules=rules,
+            config_to_ours=to_ours,
+            config_to_theirs=to_theirs,
+            classes=(self.classes[0], head.theirs),
+            our_classes=replace(self.our_classes, model_name=head.ours),
+            ignored=self.ignored,
+            dropped={name: what for name, what in self.dropped.items() if name not in read},
+            first_position=self.first_position,
+        )
+
+    def rules_of(self, head: Head) -> tuple[Rule, ...] | Callable:
+        """The whole table; a base model has the names of the body alone, without a prefix."""
+        if head.ours == self.our_classes.model_name:
+            ours = self.our_classes.model_class.base_model_prefix
+            return tuple(without_prefixes(rule, ours, self.prefix) for rule in self.rules)
+        if callable(head.rules):
+            return lambda theirs: (*self.rules, *head.rules(theirs))
+        return (*self.rules, *head.rules)
+
+    def refuse_what_is_lost(self, ours: Config, theirs: Config, head: Head) -> None:
+        """Imported again, their configuration has to say all that ours says and this head reads."""
+        back = self.our_classes.make_config(self.config_to_ours(theirs), ours.dtype)
+        names = (*self.our_classes.config_class.__annotations__, *UNDECLARED)
+        skipped = TRAINING_ALONE | self.unread_fields(ours, head.ours)
+        for name in names:
+            actual, expected = (meaning(config, name) for config in (ours, back))
+            if name not in skipped and actual != expected:
+                raise UnexpressibleError(name, actual, self.classes[0], (expected,))
+
+
+# Fields that are attributes only where they mean something.
+UNDECLARED = ("layer_types", "rope_parameters")
+TRAINING_ALONE = {
+    "dropout",
+    "attention_dropout",
+    "label_smoothing",
+    "z_loss",
+    "return_logits_in_training",
+    "initializer",
+    "initializer_range",
+}
+
+
+LEARNED = ("prelu", "xielu")
+
+
+def refuse_learned_activations(fields: Fields) -> None:
+    """Their numbers would need a place in every table, and no released encoder has them."""
+    for name in ("hidden_act", "head_act", "classifier_act"):
+        if fields.get(name) in LEARNED:
+            raise ConversionError(
+                f"{name} is {fields[name]!r}, whose own weights no table knows: only activations "
+                "without weights convert"
+            )
+
+
+def without_prefixes(rule: Rule, ours: str, theirs: str) -> Rule:
+    def bare(names, prefix):
+        return tuple(name.removeprefix(f"{prefix}.") for name in as_tuple(names))
+
+    return Rule(bare(rule.ours, ours), bare(rule.theirs, theirs), rule.transform)
+
+
+def architecture_of(folder: str | Path, known: Iterable[str]) -> str:
+    """The class that config.json names, if it is one of those that are known."""
+    path = Path(folder) / "config.json"
+    named = read_json(path).get("architectures")
+    names = named if isinstance(named, list) else []
+    if len(names) == 1 and names[0] in known:
+        return names[0]
+    choices = ", ".join(dict.fromkeys(known))
+    raise ConversionError(
+        f"architectures is {named!r} in {path}, which converts only where it names one of "
+        f"{choices}: correct it, or save the model with another head"
+    )

@@ -1,0 +1,139 @@
+"""Proof of a conversion: both models read the same padded batch and give the same logits."""
+
+from pathlib import Path
+
+import torch
+
+from hf_tformer.file_integrity import not_a_number
+
+from .aliases import Fields
+from .errors import ConversionError
+from .models import Reader
+from .registry import refuse_unreadable, side_of
+from .translation import AnySide
+
+# Of the largest logit. Between equal models only rounding differs, which is far smaller.
+TOLERANCE = 1e-4
+LONGEST = 48  # enough for positions to matter
+# What is asked for its logits: who reads it, where it is, what it does not say itself.
+Asked = tuple[AnySide, str | Path, Fields | None]
+
+
+def verify(
+    first: str | Path,
+    second: str | Path,
+    dtype: torch.dtype | None = None,
+    settings: Fields | None = None,
+) -> float:
+    """The largest difference between the logits of two models, in float32; too large, it raises.
+
+    `dtype` is what the second was rounded to; the first is rounded alike before it is read.
+    `settings` are what a plain file among the two does not say.
+    """
+    for path in (first, second):
+        refuse_unreadable(path)
+    models = [(side_of(path), path) for path in (first, second)]
+    known = {name for side, _ in models for name in getattr(side, "settings", ())}
+    if unknown := sorted(set(settings or ()) - known):
+        raise ConversionError(f"neither {first} nor {second} has a setting {', '.join(unknown)}")
+    return compare(*((side, path, relevant(settings, side)) for side, path in models), dtype)
+
+
+def relevant(settings: Fields | None, side: AnySide) -> Fields:
+    """Those that this side knows: a folder of a library says everything itself."""
+    known = getattr(side, "settings", ())
+    return {name: value for name, value in (settings or {}).items() if name in known}
+
+
+def compare(first: Asked, second: Asked, dtype: torch.dtype | None = None) -> float:
+    """The same for two of (side, path, settings)."""
+    reader = load(first)
+    round_weights(reader, dtype)
+    batch = padded_batch(reader)
+    expected = finite_logits(reader, batch, first[1])
+    del reader  # one model in memory at a time
+    actual = finite_logits(load(second), batch, second[1])
+    if actual.shape != expected.shape:
+        raise ConversionError(
+            f"{first[1]} gives {expected.shape[-1]} numbers for each text or token and {second[1]} "
+            f"{actual.shape[-1]}: they are different models"
+        )
+    return refuse_difference(expected, actual, getattr(first[0], "answers", "logits"))
+
+
+def load(model: Asked) -> Reader:
+    side, path, settings = model
+    return side.load(path, settings)
+
+
+def refuse_difference(expected: torch.Tensor, actual: torch.Tensor, answers: str) -> float:
+    difference = (actual - expected).abs().max().item()
+    limit = TOLERANCE * max(1.0, expected.abs().max().item())
+    if not difference <= limit:  # said so that it catches what is not a number, too
+        raise ConversionError(
+            f"the {answers} differ by {difference:.1e}, more than rounding explains ({limit:.1e}): "
+            "the two models do not compute the same"
+        )
+    return difference
+
+
+@torch.no_grad()
+def round_weights(reader: Reader, dtype: torch.dtype | None) -> None:
+    for tensor in reader.weights if dtype is not None else ():
+        tensor.copy_(tensor.to(dtype))
+
+
+def padded_batch(reader: Reader, longest: int = LONGEST) -> dict[str, torch.Tensor]:
+    """Rows of three lengths: padding is where models that agree on whole rows part."""
+    longest = min(longest, reader.longest)
+    lengths = torch.tensor([longest, max(1, longest * 2 // 3), max(1, longest // 3)])
+    mask = (torch.arange(longest) < lengths[:, None]).long()
+    if reader.output_ids is not None:
+        return {
+            "input_ids": random_ids(reader.input_ids, mask, reader.pad),
+            "attention_mask": mask,
+            # A short source stands beside a long target.
+            "decoder_input_ids": random_ids(reader.output_ids, mask.flip(0), reader.pad),
+            "decoder_attention_mask": mask.flip(0),
+        }
+    if reader.is_encoder:
+        batch = {"input_ids": random_ids(reader.input_ids, mask, reader.pad)}
+        if reader.types > 1:
+            batch["token_type_ids"] = random_ids(reader.types, mask, None)
+        return {**batch, "attention_mask": mask}
+    mask = mask.flip(1)  # on the left, as for generation
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    inputs = random_ids(reader.input_ids, mask, reader.pad)
+    return {"input_ids": inputs, "attention_mask": mask, "position_ids": positions}
+
+
+def random_ids(vocab_size: int, mask: torch.Tensor, pad: int | None) -> torch.Tensor:
+    """The padding id stands at padding and nowhere else: some models find padding by its id."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(vocab_size, mask.shape, generator=generator)
+    if pad is None or vocab_size == 1:
+        return ids
+    return torch.where(ids == pad, (pad + 1) % vocab_size, ids).masked_fill(mask == 0, pad)
+
+
+def finite_logits(reader: Reader, batch: dict[str, torch.Tensor], path: str | Path) -> torch.Tensor:
+    logits = real_logits(reader, batch)
+    if found := not_a_number(logits):
+        weights = reader.model.state_dict().items()
+        damaged = [f"{name} holds {kind}" for name, w in weights if (kind := not_a_number(w))]
+        raise ConversionError(
+            f"the logits of {path} hold {found}, so nothing can be compared: "
+            + (f"{damaged[0]} there" if damaged else "its finite weights overflow float32")
+        )
+    return logits
+
+
+@torch.inference_mode()
+def real_logits(reader: Reader, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The logits at real tokens; what stands at padding is nobody's answer."""
+    try:
+        return reader.ask(reader.model, batch)
+    except IndexError as error:
+        raise ConversionError(
+            f"a {type(reader.model).__name__} cannot read the ids of the other model: they differ"
+        ) from error

@@ -1,0 +1,53 @@
+"""What formats say about rotary positions: of whole heads or a part, of all layers or each kind."""
+
+from copy import deepcopy
+
+from hf_tformer.model.layer_types import LAYER_TYPES, is_by_kind
+
+from .aliases import Config, Fields
+from .errors import ConversionError
+
+
+def one_rotation(config: Config, reader: str) -> Fields:
+    """A copy of the rotary parameters, for a format whose layers all turn alike."""
+    ropes = by_kind(config.rope_parameters)
+    first = next(iter(ropes.values()))
+    if any(other != first for other in ropes.values()):
+        raise ConversionError(
+            f"rope_parameters differ between {' and '.join(ropes)}, but {reader} turns all layers "
+            "alike: export to olmo3 or gemma3_text, whose layers may differ"
+        )
+    return deepcopy(first)
+
+
+def full_rotation(config: Config, reader: str) -> Fields:
+    """Their rotation covers whole heads; a default one ignores partial_rotary_factor, ours does
+    not."""
+    rope = one_rotation(config, reader)
+    refuse_part_of_heads(rope, reader)
+    return rope
+
+
+def full_rotations(config: Config, reader: str) -> dict[str, Fields]:
+    """The same for a format that names each kind of layer, whether they differ or not."""
+    ropes = by_kind(config.rope_parameters)
+    for one in ropes.values():
+        refuse_part_of_heads(one, reader)
+    unused = next(iter(ropes.values()))  # in place of a kind that no layer is of
+    return {kind: deepcopy(ropes.get(kind, unused)) for kind in LAYER_TYPES}
+
+
+def by_kind(rope: Fields) -> dict[str, Fields]:
+    """The parameters of each kind of layer, without what transformers 5.16 writes beside them."""
+    if not is_by_kind(rope):
+        return dict.fromkeys(LAYER_TYPES, rope)
+    return {kind: rope[kind] for kind in rope if kind in LAYER_TYPES}
+
+
+def refuse_part_of_heads(rope: Fields, reader: str) -> None:
+    fraction = rope.get("partial_rotary_factor")
+    if fraction not in (None, 1.0) and rope["rope_type"] != "proportional":
+        raise ConversionError(
+            f"rope_parameters['partial_rotary_factor'] is {fraction} with rope_type "
+            f"{rope['rope_type']!r}, which {reader} does not follow: only 1.0 converts"
+        )

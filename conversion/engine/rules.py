@@ -1,0 +1,226 @@
+"""The language of the tables, and the one loop that reads them in both directions.
+
+A table says for each tensor of ours where it lies in theirs. Names are written in full, `{i}`
+stands for the number of a layer. The order of the rules means nothing, and a tensor that fits no
+rule, or two, stops the conversion.
+
+transformers has a machinery of its own (WeightConverter) that renames while it loads. Its patterns
+match parts of names in the order they are given, so a table cannot be checked by reading it; and
+nothing there accounts for each tensor. Hence these lines.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+import torch
+from torch import nn
+from transformers import PreTrainedConfig
+
+from .checkpoints import Checkpoint
+from .errors import ConversionError
+from .transforms import Same
+
+SHOWN = 5  # names in a message
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Our names, their names, and what `forward` has to do to turn theirs into ours."""
+
+    ours: str | tuple[str, ...]
+    theirs: str | tuple[str, ...]
+    transform: object = field(default_factory=Same)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A rule at one layer: its names are those of tensors."""
+
+    ours: tuple[str, ...]
+    theirs: tuple[str, ...]
+    transform: object
+
+    def sources(self, to_ours: bool) -> tuple[str, ...]:
+        return self.theirs if to_ours else self.ours
+
+    def targets(self, to_ours: bool) -> tuple[str, ...]:
+        return self.ours if to_ours else self.theirs
+
+
+def linear(ours: str, theirs: str, transform: object | None = None) -> tuple[Rule, Rule]:
+    """Rules for the weight and the bias of a module; the transform is for the weight alone."""
+    return (
+        Rule(f"{ours}.weight", f"{theirs}.weight", transform or Same()),
+        Rule(f"{ours}.bias", f"{theirs}.bias"),
+    )
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.escape(pattern).replace(r"\{i\}", r"(\d+)"))
+
+
+def matches(pattern: str, name: str) -> re.Match[str] | None:
+    return compiled(pattern).fullmatch(name)
+
+
+def is_ignored(ignored: Iterable[str], name: str) -> bool:
+    return any(matches(pattern, name) for pattern in ignored)
+
+
+def plan(rules: Sequence[Rule], our_names: Iterable[str]) -> list[Step]:
+    """The steps that produce each of our tensors once."""
+    steps = {}
+    for name in our_names:
+        found = [(rule, hit) for rule in rules for hit in matching(rule, name)]
+        if len(found) != 1:
+            raise ConversionError(
+                f"{len(found)} rules of the table produce our {name}: it needs exactly one"
+            )
+        rule, hit = found[0]
+        step = instantiate(rule, hit.groups())
+        steps[step.ours] = step
+    produced = [name for step in steps.values() for name in step.ours]
+    refuse_names("the table produces what our model does not have", set(produced) - set(our_names))
+    return list(steps.values())
+
+
+def matching(rule: Rule, name: str) -> list[re.Match[str]]:
+    hits = (matches(pattern, name) for pattern in as_tuple(rule.ours))
+    return [hit for hit in hits if hit]
+
+
+def instantiate(rule: Rule, layer: tuple[str, ...]) -> Step:
+    ours, theirs = (
+        tuple(name.replace("{i}", *layer) if layer else name for name in as_tuple(names))
+        for names in (rule.ours, rule.theirs)
+    )
+    return Step(ours, theirs, rule.transform)
+
+
+def as_tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    return names if isinstance(names, tuple) else (names,)
+
+
+def convert(
+    steps: Iterable[Step],
+    read: Callable[[str], torch.Tensor],
+    config: PreTrainedConfig,
+    to_ours: bool,
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Gives (name, tensor) one by one; only what a single step needs is in memory.
+
+    `read` gives the tensor of a name on the side that is converted from.
+    """
+    for step in steps:
+        change = step.transform.forward if to_ours else step.transform.inverse
+        names, sources = step.targets(to_ours), step.sources(to_ours)
+        # No variable: it would keep these tensors while the next ones are read.
+        yield from zip(names, change(tuple(map(read, sources)), config), strict=True)
+
+
+@dataclass
+class Side:
+    """The tensors that a model saves: each name with its shape, and other names of tied ones."""
+
+    shapes: dict[str, tuple[int, ...]]
+    aliases: dict[str, str]
+    prefix: str
+
+    @classmethod
+    def of(cls, model: nn.Module) -> "Side":
+        state = model.state_dict(keep_vars=True)
+        aliases = dict(getattr(model, "all_tied_weights_keys", None) or shared_names(state))
+        shapes = {name: tuple(state[name].shape) for name in state if name not in aliases}
+        return cls(shapes, aliases, getattr(model, "base_model_prefix", ""))
+
+    def add_names(self, names: dict[str, str]) -> None:
+        """Name → another that files have for the same tensor, which may be tied itself."""
+        self.aliases |= {other: self.canonical(name) for name, other in names.items()}
+
+    def canonical(self, name: str) -> str:
+        """The name by which the model saves a tensor; base models are saved without a prefix, and
+        read what was saved beside a head."""
+        for candidate in (name, f"{self.prefix}.{name}", name.removeprefix(f"{self.prefix}.")):
+            if candidate in self.shapes or candidate in self.aliases:
+                return self.aliases.get(candidate, candidate)
+        return name
+
+
+def shared_names(state: dict[str, torch.Tensor]) -> dict[str, str]:
+    """Name → first name of the same parameter, as plain PyTorch ties: by sharing it."""
+    first, aliases = {}, {}
+    for name, tensor in state.items():
+        if first.setdefault(id(tensor), name) != name:
+            aliases[name] = first[id(tensor)]
+    return aliases
+
+
+def locate(
+    checkpoint: Checkpoint, side: Side, ignored: Iterable[str], used: set[str]
+) -> dict[str, str]:
+    """Canonical name → name in the file, of all that is used; every name of the file is explained.
+
+    A tied tensor may stand in a file under several names, if they hold the same values.
+    """
+    refuse_names("the table reads what the model does not have", used - side.shapes.keys())
+    places = {}
+    for name in checkpoint.names():
+        canonical = side.canonical(modern(name))
+        if canonical in places:
+            refuse_unequal(checkpoint, places[canonical], name)
+        else:
+            places[canonical] = name
+    unknown = {
+        name
+        for canonical, name in places.items()
+        if canonical not in used
+        and not is_ignored(ignored, canonical)
+        and not is_ignored(ignored, f"{side.prefix}.{canonical}")
+    }
+    refuse_names("tensors that no rule explains", unknown)
+    return {canonical: places[canonical] for canonical in sorted(used & places.keys())}
+
+
+def modern(name: str) -> str:
+    """Files of TensorFlow's days call the parameters of a norm otherwise, as transformers knows."""
+    old, new = ("LayerNorm.gamma", "LayerNorm.beta"), ("LayerNorm.weight", "LayerNorm.bias")
+    for ending, today in zip(old, new, strict=True):
+        if name.endswith(ending):
+            return name.removesuffix(ending) + today
+    return name
+
+
+def refuse_unequal(checkpoint: Checkpoint, first: str, second: str) -> None:
+    if not torch.equal(checkpoint.read(first), checkpoint.read(second)):
+        raise ConversionError(
+            f"{first} and {second} hold different values, but the configuration ties them: "
+            "untie them if they were trained apart (tie_word_embeddings in config.json, or --set)"
+        )
+
+
+def refuse_names(what: str, names: set[str]) -> None:
+    if names:
+        shown = ", ".join(sorted(names)[:SHOWN])
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        raise ConversionError(f"{what}: {shown}{more}; check that the format is the right one")
+
+
+def check_shape(name: str, shape: Sequence[int], side: Side) -> None:
+    expected = side.shapes[name]
+    if tuple(shape) != expected:
+        raise ConversionError(
+            f"{name} has the shape {list(shape)}, but the configuration asks for "
+            f"{list(expected)}: check that config.json belongs to these weights"
+        )
+
+
+def check_targets(steps: Iterable[Step], side: Side, ignored: Iterable[str], to_ours: bool) -> None:
+    """The steps produce each tensor that the target's model saves, and nothing else."""
+    produced = [name for step in steps for name in step.targets(to_ours)]
+    expected = {name for name in side.shapes if name in produced or not is_ignored(ignored, name)}
+    refuse_names("the table produces twice", {n for n in produced if produced.count(n) > 1})
+    refuse_names("the table does not produce", expected - set(produced))
+    refuse_names("the table produces what the target does not have", set(produced) - expected)

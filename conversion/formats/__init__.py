@@ -1,0 +1,1 @@
+"""The formats of other libraries and programs, a file for each kin."""

@@ -1,0 +1,1 @@
+"""The formats of decoders in transformers."""

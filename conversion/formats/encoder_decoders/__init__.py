@@ -1,0 +1,1 @@
+"""The formats of encoder-decoders in transformers."""

@@ -1,0 +1,1 @@
+"""The formats of encoders in transformers."""

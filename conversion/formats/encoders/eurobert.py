@@ -1,0 +1,92 @@
+"""EuroBERT: Llama that sees both sides, and plain heads."""
+
+from dataclasses import replace
+
+from ...engine.aliases import Config, Fields
+from ...engine.format import ENCODER, carry, require
+from ...engine.heads import FormatWithHeads
+from ...engine.rotations import full_rotation
+from ...engine.rules import linear
+from ..decoders.llama import IGNORED, RULES
+from ..shared_encoders import SHARED, TEXTS, heads_of, more_ids, text_classifier, unread_fields
+
+BODY = tuple(rule for rule in RULES if rule.ours != "lm_head.weight")
+SAME_FIELDS = (
+    *SHARED,
+    "intermediate_size",
+    "num_key_value_heads",
+    "head_dim",
+    "hidden_act",
+    "rms_norm_eps",
+    "attention_bias",
+    "attention_dropout",
+    "mlp_bias",
+    "mask_token_id",
+)
+ALL_OF_THEM = {
+    "position_embedding_type": "rotary",
+    "sliding_window": None,
+    "norm_type": "rmsnorm",
+    "norm_position": "pre",
+    "final_norm": True,
+    "mlp_type": "gated",
+    "head_act": None,
+    "classifier_act": "gelu",
+    "classifier_norm": False,
+    "head_bias": True,
+}
+# theirs → ours. Models that classify nothing may say "late", which is a mean of logits.
+POOLINGS = {"bos": "cls", "mean": "mean", "late": "mean"}
+CONVERTED = ("bos", "mean")
+
+
+def to_ours(theirs: Config) -> Fields:
+    return {
+        **ALL_OF_THEM,
+        **carry(theirs, SAME_FIELDS),
+        **more_ids(theirs),
+        "attention_output_bias": theirs.attention_bias,
+        "lm_head_bias": theirs.mlp_bias,
+        "classifier_pooling": POOLINGS.get(theirs.classifier_pooling, "mean"),
+        "rope_parameters": full_rotation(theirs, "EuroBERT"),
+    }
+
+
+def to_theirs(ours: Config) -> Fields:
+    require(ours, "EuroBERT", position_embedding_type="rotary", sliding_window=None)
+    return {
+        **carry(ours, SAME_FIELDS),
+        **more_ids(ours),
+        "classifier_pooling": "bos" if ours.classifier_pooling == "cls" else "mean",
+        "rope_parameters": full_rotation(ours, "EuroBERT"),
+    }
+
+
+def heads():
+    """transformers has none for questions, and two ways of pooling that ours has too."""
+    texts = text_classifier("dense", "classifier")
+    found = heads_of("EuroBert", linear("lm_head", "lm_head"), texts)
+    del found["EuroBertForQuestionAnswering"]
+    return {
+        name: replace(head, choices={"classifier_pooling": CONVERTED})
+        if head.ours == TEXTS
+        else head
+        for name, head in found.items()
+    }
+
+
+FORMATS = (
+    FormatWithHeads(
+        "eurobert",
+        BODY,
+        to_ours,
+        to_theirs,
+        ("EuroBertConfig", "EuroBertModel"),
+        ENCODER,
+        IGNORED,
+        prefix="model",
+        heads=heads(),
+        unread_fields=unread_fields,
+        released="EuroBERT 210M to 2.1B",
+    ),
+)

@@ -1,0 +1,1 @@
+"""The formats of programs that save weights of plain PyTorch modules."""

@@ -1,0 +1,140 @@
+"""attention-is-all-you-need-pytorch's .chkpt: the weights, and the command line it was trained
+with."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+from ...engine.aliases import Fields
+from ...engine.checkpoints import Checkpoint
+from ...engine.errors import ConversionError
+from ...engine.format import SEQ2SEQ, choose, require
+from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
+from ...engine.rules import Rule, linear
+from ...references.attention_is_all_you_need import Transformer
+
+ATTENTION = {"q_proj": "w_qs", "k_proj": "w_ks", "v_proj": "w_vs", "o_proj": "fc"}
+BLOCKS = {"encoder": {"self_attn": "slf_attn"}}
+BLOCKS["decoder"] = {**BLOCKS["encoder"], "cross_attn": "enc_attn"}
+
+
+def stack_rules(stack: str, blocks: dict[str, str]) -> Iterator[Rule]:
+    ours, theirs = f"model.{stack}.layers.{{i}}", f"{stack}.layer_stack.{{i}}"
+    yield from linear(f"model.{stack}.embed_norm", f"{stack}.layer_norm")
+    for our_block, their_block in blocks.items():
+        yield from linear(f"{ours}.{our_block}_norm", f"{theirs}.{their_block}.layer_norm")
+        for our_name, their_name in ATTENTION.items():
+            yield Rule(
+                f"{ours}.{our_block}.{our_name}.weight",
+                f"{theirs}.{their_block}.{their_name}.weight",
+            )
+    yield from linear(f"{ours}.mlp.up_proj", f"{theirs}.pos_ffn.w_1")
+    yield from linear(f"{ours}.mlp.down_proj", f"{theirs}.pos_ffn.w_2")
+    yield from linear(f"{ours}.mlp_norm", f"{theirs}.pos_ffn.layer_norm")
+
+
+RULES = (
+    *(rule for stack, blocks in BLOCKS.items() for rule in stack_rules(stack, blocks)),
+    # One table where both sides share it, which is theirs of the source; else one for each.
+    Rule("model.shared.weight", "encoder.src_word_emb.weight"),
+    Rule("model.encoder.embed_tokens.weight", "encoder.src_word_emb.weight"),
+    Rule("model.decoder.embed_tokens.weight", "decoder.trg_word_emb.weight"),
+    Rule("lm_head.weight", "trg_word_prj.weight"),
+)
+IGNORED = {
+    "encoder.position_enc.pos_table": "sinusoids, computed where they are needed",
+    "decoder.position_enc.pos_table": "sinusoids, computed where they are needed",
+}
+
+
+def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
+    source, width = checkpoint.shape("encoder.src_word_emb.weight")
+    target = checkpoint.shape("decoder.trg_word_emb.weight")[0]
+    first = "encoder.layer_stack.0"
+    keys, values = (checkpoint.shape(f"{first}.slf_attn.{x}.weight")[0] for x in ("w_ks", "w_vs"))
+    choose(settings, "hf_tformer", scale_emb_or_prj=("prj", "emb", "none"))
+    if settings.embs_share_weight and source != target:
+        raise ConversionError(
+            f"embs_share_weight is True, but the source has {source} words and the target "
+            f"{target}: one table cannot serve both, set embs_share_weight=false"
+        )
+    # Without sharing its output projection it scales nothing, whatever the setting says.
+    scaled = settings.scale_emb_or_prj if settings.proj_share_weight else "none"
+    return {
+        "src_vocab_size": source,
+        "trg_vocab_size": target,
+        "d_model": width,
+        "d_inner": checkpoint.shape(f"{first}.pos_ffn.w_1.weight")[0],
+        "d_k": head_size(keys, settings.n_head, "n_head"),
+        "d_v": head_size(values, settings.n_head, "n_head"),
+        "n_layers": count(checkpoint, "encoder.layer_stack.{i}.pos_ffn.w_1.weight"),
+        "n_position": checkpoint.shape("encoder.position_enc.pos_table")[1],
+        "scales_embeddings": scaled == "emb",
+        "scales_logits": scaled == "prj",
+    }
+
+
+def to_ours(theirs: SimpleNamespace) -> Fields:
+    require(theirs, "hf_tformer", trg_pad_idx=theirs.src_pad_idx)
+    shared = theirs.embs_share_weight
+    return {
+        "norm_type": "layernorm",
+        "norm_position": "post",
+        "final_norm": False,
+        "layer_norm_eps": 1e-6,
+        "embedding_norm": True,
+        "qk_norm": False,
+        "mlp_type": "plain",
+        "hidden_act": "relu",
+        "attention_bias": False,
+        "attention_output_bias": False,
+        "mlp_bias": True,
+        "lm_head_bias": False,
+        "position_embedding_type": "sinusoidal",
+        "sinusoidal_layout": "interleaved",
+        "scale_embedding": theirs.scales_embeddings,
+        "logit_scale": theirs.d_model**-0.5 if theirs.scales_logits else 1.0,
+        "vocab_size": theirs.trg_vocab_size,
+        "source_vocab_size": None if shared else theirs.src_vocab_size,
+        "hidden_size": theirs.d_model,
+        "intermediate_size": theirs.d_inner,
+        "encoder_layers": theirs.n_layers,
+        "decoder_layers": theirs.n_layers,
+        "num_attention_heads": theirs.n_head,
+        "head_dim": theirs.d_k,
+        "value_head_dim": theirs.d_v,
+        "max_position_embeddings": theirs.n_position,
+        "dropout": theirs.dropout or 0.0,
+        "tie_word_embeddings": theirs.proj_share_weight,
+        "share_encoder_decoder_embeddings": shared,
+        "pad_token_id": theirs.src_pad_idx,
+        "bos_token_id": theirs.bos_token_id,
+        "decoder_start_token_id": theirs.bos_token_id,
+        "eos_token_id": theirs.eos_token_id,
+    }
+
+
+FORMATS = (
+    PlainFormat(
+        name="attention-is-all-you-need",
+        remark="the .chkpt of attention-is-all-you-need-pytorch, which says all of it",
+        released="attention-is-all-you-need-pytorch",
+        rules=RULES,
+        config_to_ours=to_ours,
+        our_classes=SEQ2SEQ,
+        reference=Transformer,
+        sizes=sizes,
+        settings={
+            "n_head": Needed(8),
+            "src_pad_idx": Needed(1),
+            "trg_pad_idx": Needed(1),
+            "proj_share_weight": Needed(True),
+            "embs_share_weight": Needed(False),
+            "scale_emb_or_prj": Needed("prj"),
+            "dropout": None,
+            **{name: None for name in TOKEN_IDS if name != "pad_token_id"},
+        },
+        marks=("encoder.src_word_emb.weight", "decoder.layer_stack.{i}.enc_attn.w_qs.weight"),
+        ignored=IGNORED,
+        hides_padding=True,
+    ),
+)

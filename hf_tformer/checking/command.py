@@ -1,0 +1,62 @@
+"""`tformer check`: print what `hf_tformer.check` finds."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, astuple
+
+from ..command_line import Parser, print_error
+from ..path_safety import printable
+from .folder import CheckError
+from .fresh_process import GIB, TIMEOUT
+from .report import Finding, check
+
+
+def build_parser(prog: str) -> Parser:
+    parser = Parser(
+        prog=prog,
+        description="Find faults in a model folder or repository that brings its own code. The "
+        "code runs in a process of its own, on Linux behind walls; --no-run only reads it.",
+    )
+    parser.add_source()
+    add = parser.add_argument
+    add("--json", action="store_true", help="print a JSON list and nothing else")
+    add("--no-run", action="store_true", help="read the code without executing it")
+    add("--run-anyway", action="store_true", help="execute the code even if it looks dangerous")
+    add("--cache", help="folder that keeps a downloaded repository (default: a temporary one)")
+    add("--timeout", type=float, default=TIMEOUT, help=f"seconds to run (default: {TIMEOUT})")
+    add("--memory", type=float, help="GiB of memory to use (default: by the size of the weights)")
+    return parser
+
+
+def main(arguments: list[str] | None = None, prog: str = "tformer check") -> int:
+    """Return the exit status: 1 where a check failed, 2 where nothing could be checked."""
+    args = build_parser(prog).parse_args(arguments)
+    try:
+        findings = check(
+            args.source,
+            args.revision,
+            not args.no_run,
+            cache=args.cache,
+            timeout=args.timeout,
+            memory=None if args.memory is None else int(args.memory * GIB),
+            run_anyway=args.run_anyway,
+        )
+    except CheckError as error:
+        return print_error(error, status=2)
+    if args.json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=1))
+    else:
+        print("\n".join(report_lines(findings)))
+    return int(any(finding.verdict == "fail" for finding in findings))
+
+
+def report_lines(findings: list[Finding]) -> Iterator[str]:
+    """Yield one aligned line per finding, then the summary."""
+    lines = [[printable(word) for word in astuple(finding)] for finding in findings]
+    width = max((len(name) for name, _, _ in lines), default=0)
+    for name, verdict, detail in lines:
+        yield f"{verdict:<4}  {name:<{width}}  {detail}"
+    count = Counter(finding.verdict for finding in findings)
+    warnings = "1 warning" if count["warn"] == 1 else f"{count['warn']} warnings"
+    yield f"{count['ok']} ok, {warnings}, {count['fail']} failed, {count['skip']} skipped"

@@ -1,0 +1,166 @@
+"""Run the code of a folder in a fresh process behind walls (probe.py), and judge its report.
+
+    copy of the folder → run_behind_walls(probe.py) → a list of checks, then a verdict on each
+        → judge: complete, in order, each exactly once → findings
+
+The process reads the copy and never the folder. It sends the list before it imports anything of the
+folder. Verdicts come from the interpreter that runs the folder's code. Code that writes into open
+files or ends the process early is found here. Code that replaces functions of torch or of the
+probe, or that searches that interpreter's memory for the key, is not found.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..path_safety import printable
+from .behind_walls import (
+    GIB,
+    HANGS,
+    INTERFERED,
+    Outcome,
+    default_memory,
+    run_behind_walls,
+    temporary_folder,
+)
+from .files import roots_of
+
+PROBE = Path(__file__).with_name("probe.py")
+TIMEOUT = 1800  # seconds; a model of ten billion parameters takes minutes to load in float32
+WEIGHTS = (".safetensors", ".bin")
+LARGE = 64 << 20  # bytes of a file that is linked in place of copied where possible
+VERDICTS = ("ok", "fail", "skip")
+# The walls that keep code from changing a file through a link.
+KEEP_FILES = ("files", "system calls")
+
+
+def run_probe(
+    path: Path, timeout: float = TIMEOUT, memory: int | None = None
+) -> list[tuple[str, str, str]]:
+    """Return (name, verdict, detail) of each check; `memory` is in bytes.
+
+    If the process dies or hangs, the check that was running fails.
+    """
+    before = state_of(path)
+    sizes = sum(size for name, (size, *_) in before.items() if name.endswith(WEIGHTS))
+    for link_large in (True, False):
+        with temporary_folder() as temporary:
+            copy, work = temporary / "copy" / path.name, temporary / "work"
+            work.mkdir()
+            linked, left_out = copy_folder(path, copy, link_large)
+            outcome = run_behind_walls(
+                PROBE,
+                [copy, work],
+                work=work,
+                timeout=timeout,
+                readable=[PROBE.parent, copy, *linked],
+                memory=memory or default_memory(sizes),
+                disk=2 * GIB + 16 * sizes,
+                needed=KEEP_FILES if linked else (),
+            )
+        if not linked or not any(outcome.walls.get(name, "gone") for name in KEEP_FILES):
+            break  # otherwise it was not started, and a copy of everything needs no wall
+    findings = list(about_walls(outcome, left_out))
+    if changed := sorted(dict(before.items() ^ state_of(path).items())):
+        detail = f"files of the folder changed while its code ran: {', '.join(changed)}"
+        findings.append(("folder", "fail", printable(detail)))
+    return findings + judge(outcome)
+
+
+def copy_folder(source: Path, target: Path, link_large: bool) -> tuple[list[Path], list[str]]:
+    """Copy a folder; return the large files that the copy only links to, and the omitted links.
+
+    Copying large files may take minutes and gigabytes. A link is followed within the folder, into
+    the Hub's cache and from weights to weights. Any other would hand a file of the user's to the
+    code.
+    """
+    source = source.resolve()
+    allowed = roots_of(source)
+    linked, left_out = [], []
+    for parent, folders, names in os.walk(source):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        left_out += [name for name in folders if Path(parent, name).is_symlink()]
+        relative = Path(parent).relative_to(source)
+        (target / relative).mkdir(parents=True)
+        for name in names:
+            file = Path(parent, name)
+            real, copied = file.resolve(), target / relative / name
+            weights = file.suffix in WEIGHTS and real.suffix == file.suffix
+            if not weights and not any(real.is_relative_to(folder) for folder in allowed):
+                left_out.append(str(relative / name))
+            elif real.is_file() and link_large and real.stat().st_size >= LARGE:
+                copied.symlink_to(real)
+                linked.append(real)
+            elif real.is_file():
+                shutil.copyfile(real, copied)
+    return linked, left_out
+
+
+def state_of(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Return what shows that a file has not changed: programs cannot set the time of that."""
+    found = {}
+    for parent, _, names in os.walk(folder):
+        for file in (Path(parent, name) for name in names):
+            if file.is_file():
+                stat = file.stat()
+                key = str(file.relative_to(folder))
+                found[key] = (stat.st_size, stat.st_ino, stat.st_ctime_ns)
+    return found
+
+
+def about_walls(outcome: Outcome, left_out: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield findings on the walls that stood, and on links that were omitted."""
+    stand = [name for name, fault in outcome.walls.items() if not fault]
+    fallen = [f"{name}: {fault}" for name, fault in outcome.walls.items() if fault]
+    if not outcome.walls:
+        fallen = ["the process that raises them died"]
+    if fallen:
+        detail = f"{', '.join(stand) or 'none'} stand; {'; '.join(fallen)}"
+        yield "walls", "warn", printable(f"{detail}: run only code that you trust")
+    else:
+        yield "walls", "ok", ", ".join(stand)
+    if left_out:
+        detail = f"{', '.join(left_out)}: links that lead out of the folder were not followed"
+        yield "links", "warn", printable(detail)
+
+
+def judge(outcome: Outcome) -> list[tuple[str, str, str]]:
+    """Return the verdict on each check of the list; fail at the first line that does not fit it."""
+    findings, running, fault = [], "fresh process", None
+    plan, *lines = outcome.lines or [None]
+    names = plan[1] if plan and plan[0] == "plan" else []
+    expected = [(name, step) for name in names for step in (("running",), VERDICTS)]
+    for line, (name, verdicts) in zip(lines, expected, strict=False):
+        if not fits(line, name, verdicts):
+            fault = INTERFERED
+            break
+        running = name
+        if verdicts is VERDICTS:
+            findings.append((printable(name), line[1], printable(line[2])))
+            running = None
+    if fault is None and outcome.reason is None and (not names or len(lines) != len(expected)):
+        fault = INTERFERED
+    if fault or outcome.reason:
+        detail = fault or how_it_ended(outcome)
+        findings.append((printable(running or "fresh process"), "fail", detail))
+    return findings
+
+
+def fits(line: object, name: str, verdicts: tuple[str, ...]) -> bool:
+    return (
+        isinstance(line, list)
+        and len(line) == 3
+        and line[0] == name
+        and line[1] in verdicts
+        and isinstance(line[2], str)
+    )
+
+
+def how_it_ended(outcome: Outcome) -> str:
+    if outcome.reason == HANGS:
+        return "no answer within the time allowed: allow more, if it is only large"
+    if outcome.reason == INTERFERED:
+        return INTERFERED
+    message = outcome.stderr_last_line or "no message"
+    return printable(f"the process died ({outcome.reason}): {message}")

@@ -1,0 +1,216 @@
+"""Run a model folder for `check`: the program of the fresh process behind walls (walls.py).
+
+It imports the standard library, torch and transformers; this package cannot be imported, and the
+network cannot be reached. Every check runs on the real weights, in float32 on the CPU, so it needs
+memory for a few copies of the model; answers count as equal within 1e-4 of their own scale.
+
+It lists the checks before it imports any code of the folder, and reports when each starts and ends.
+So its caller knows at which check the process died.
+"""
+
+# ruff: noqa: E402 (imports are forbidden before any other module is imported)
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+sys.modules["hf_tformer"] = None
+
+
+def refuse_network(event: str, arguments: tuple) -> None:
+    """Refuse the network with a message, which walls do not give, and where there are no walls."""
+    if event == "socket.getaddrinfo":
+        raise OSError(f"the code reaches for the network: {arguments[:2]}")
+    if event == "socket.connect" and isinstance(arguments[1], tuple):
+        raise OSError(f"the code reaches for the network: {arguments[1][:2]}")
+
+
+sys.addaudithook(refuse_network)
+
+import torch
+import transformers
+from transformers import PreTrainedModel
+from transformers.dynamic_module_utils import get_relative_import_files
+
+sys.path.insert(0, str(Path(__file__).parent))
+from probe_answers import ANSWER_CHECKS, Fault, Skip, answers, compare
+from probe_weights import WEIGHT_CHECKS, few, saved
+
+sys.path.pop(0)  # the package's other files must not be found by the code under test
+
+# The class for the detailed checks if config.json does not name the one that wrote the weights.
+PREFERENCE = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM", "AutoModel")
+KINDS_OF_KEYS = ("missing_keys", "unexpected_keys", "mismatched_keys")
+
+
+class Subject:
+    """The model under test, loaded once, and how to load it again."""
+
+    def __init__(self, folder: str, work: str) -> None:
+        self.folder, self.work = Path(folder), Path(work)
+        self.raw_config = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
+        self.autos = self.raw_config.get("auto_map") or {}
+        if not isinstance(self.autos, dict) or "AutoConfig" not in self.autos:
+            self.autos = builtin_autos(self.folder)
+        self.auto = self.main_auto()
+        self.model = self.report = None
+
+    def main_auto(self) -> str | None:
+        """Return the Auto class of the class that wrote the weights."""
+        models = [name for name in self.autos if name.startswith("AutoModel")]
+        for architecture in self.raw_config.get("architectures") or ():
+            for name in models:
+                if str(self.autos[name]).split(".")[-1] == architecture:
+                    return name
+        return next((name for name in (*PREFERENCE, *models) if name in models), None)
+
+    def load(
+        self,
+        auto: str | None = None,
+        folder: Path | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> tuple[PreTrainedModel, dict[str, list[str]]]:
+        """Return a model in evaluation mode, and the report on its keys."""
+        auto_class = getattr(transformers, auto or self.auto)
+        model, report = auto_class.from_pretrained(
+            folder or self.folder, trust_remote_code=True, dtype=dtype, output_loading_info=True
+        )
+        return model.eval(), {kind: sorted(map(str, report[kind])) for kind in KINDS_OF_KEYS}
+
+    def has(self, key: str) -> bool:
+        """Return whether the main model, or its body, has a parameter, with or without a prefix.
+
+        Another head may have parts with the names of parts of the main model's head.
+        """
+        if self.model is None:
+            return False
+        body = getattr(self.model, self.model.base_model_prefix, None)
+        inner = {name.partition(".")[2] for name in self.model.state_dict()}
+        inner = inner if body is None else set(body.state_dict())
+        return key in self.model.state_dict() or not {key, key.partition(".")[2]}.isdisjoint(inner)
+
+    def loaded(self) -> PreTrainedModel:
+        if self.model is None:
+            raise Skip(f"{self.auto or 'the model'} does not load")
+        return self.model
+
+
+def builtin_autos(folder: Path) -> dict[str, str]:
+    """Return the Auto classes of transformers for a model without code of its own."""
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    known = {"AutoConfig": type(config).__name__}
+    for name in PREFERENCE:
+        mapping = getattr(transformers, name)._model_mapping
+        if type(config) in mapping:
+            known[name] = mapping[type(config)].__name__
+    return known
+
+
+def check_loads(subject: Subject, auto: str) -> str:
+    """Check that the folder opens with one Auto class of its map."""
+    if not auto.startswith("AutoModel"):
+        opened = getattr(transformers, auto).from_pretrained(subject.folder, trust_remote_code=True)
+        return type(opened).__name__
+    model, report = subject.load(auto)
+    if auto == subject.auto:
+        subject.model, subject.report = model, report
+        return type(model).__name__
+    new = report["missing_keys"]
+    if lost := [key for key in new if subject.has(key)]:
+        raise Fault(f"{few(lost)} start at random: correct base_model_prefix or the names of parts")
+    return type(model).__name__ + (f", new: {few(new)}" if new else "")
+
+
+def check_second_save(subject: Subject) -> str:
+    """Check that the loaded model saves a folder as complete as its own."""
+    folder = saved(subject)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    auto_map = config.get("auto_map") or {}
+    if lost := sorted(set(subject.raw_config.get("auto_map") or {}) - set(auto_map)):
+        raise Fault(f"its auto_map no longer names {few(lost)}: fill config.auto_map in the code")
+    for auto, reference in auto_map.items():
+        for name in reference if isinstance(reference, list) else [reference]:
+            if name and (lost := unwritten(folder, name)):
+                raise Fault(
+                    f"{few(lost)}, which {auto} needs, is not written: put the class into the file "
+                    "of the main model, or import it there"
+                )
+    again, _ = subject.load(folder=folder)
+    compare(answers(subject.model), answers(again), "it answers differently when opened again")
+    return "with code and auto_map, and opens again"
+
+
+def unwritten(folder: Path, reference: str) -> list[str]:
+    """Return the missing files among those that a reference of the auto_map needs."""
+    entry = folder / f"{reference.split('--')[-1].split('.')[0]}.py"
+    if not entry.exists():
+        return [entry.name]
+    needed = map(Path, get_relative_import_files(entry))
+    return [path.name for path in needed if not path.exists()]
+
+
+def check_tokenizer(subject: Subject) -> str:
+    """Check that the tokenizer opens without trust."""
+    if not (subject.folder / "tokenizer_config.json").exists():
+        raise Skip("there is no tokenizer_config.json")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(subject.folder, trust_remote_code=False)
+    size = subject.raw_config.get("source_vocab_size") or subject.raw_config.get("vocab_size")
+    if size and len(tokenizer) > size:
+        raise Fault(f"it has {len(tokenizer)} tokens for a vocab_size of {size}: resize the model")
+    return f"{type(tokenizer).__name__}, without trust_remote_code"
+
+
+def run(name: str, check: Callable[..., str], *arguments: object) -> tuple[str, str, str]:
+    """Run one check; return (name, verdict, detail), whatever it raises."""
+    try:
+        return name, "ok", check(*arguments)
+    except Skip as skip:
+        return name, "skip", str(skip)
+    except Fault as fault:
+        return name, "fail", str(fault)
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        return name, "fail", f"{type(error).__name__}: {lines[0]}{remark(error)}"
+
+
+def remark(error: Exception) -> str:
+    """Return a remark on an error that a wall may have caused."""
+    if isinstance(error, PermissionError):
+        return " (it may not reach files outside, the network or other programs)"
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return " (it takes more memory than it is allowed: --memory allows more)"
+    return ""
+
+
+CHECKS = {
+    **WEIGHT_CHECKS,
+    **{name: lambda s, check=check: check(s.loaded(), s.autos) for name, check in ANSWER_CHECKS},
+    "second save": check_second_save,
+    "tokenizer loads": check_tokenizer,
+}
+
+
+# The checks of quantised weights. The others fill parameters, save, or expect more exact answers
+# than a quantiser keeps; transformers cannot initialise another head beside such weights.
+OF_QUANTISED_WEIGHTS = ("loads: AutoConfig", "loading report", "tokenizer loads")
+
+
+def skip_quantised(subject: Subject) -> str:
+    method = subject.raw_config["quantization_config"].get("quant_method")
+    raise Skip(f"the weights are quantised by {method}: check the model that they were made from")
+
+
+def main(say: Callable[[list], None], folder: str, work: str) -> None:
+    subject = Subject(folder, work)
+    # The main class first: the others are compared with it.
+    autos = sorted(subject.autos, key=lambda auto: (auto != "AutoConfig", auto != subject.auto))
+    checks = {f"loads: {auto}": (check_loads, subject, auto) for auto in autos}
+    checks |= {name: (check, subject) for name, check in CHECKS.items()}
+    if subject.raw_config.get("quantization_config"):
+        kept = (f"loads: {subject.auto}", *OF_QUANTISED_WEIGHTS)
+        checks |= {name: (skip_quantised, subject) for name in checks if name not in kept}
+    say(["plan", list(checks)])
+    for name, check in checks.items():
+        say([name, "running", ""])
+        say(run(name, *check))

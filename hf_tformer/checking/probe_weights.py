@@ -1,0 +1,131 @@
+"""Check the tensors of a model, in the fresh process of `check` (probe.py).
+
+Each check takes the `Subject` of probe.py, which loads the model again if necessary.
+"""
+
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from probe_answers import Fault
+from torch import nn
+
+if TYPE_CHECKING:
+    from probe import Subject
+
+
+def check_keys(subject: "Subject") -> str:
+    """Check that weights and code have the same tensors."""
+    subject.loaded()
+    faults = [
+        f"{kind.replace('_', ' ')}: {few(keys)}" for kind, keys in subject.report.items() if keys
+    ]
+    if faults:
+        raise Fault("; ".join(faults) + ": save the model again from the code that trained it")
+    return "nothing missing, unexpected or mismatched"
+
+
+def check_parameters(subject: "Subject") -> str:
+    """Check that each parameter, filled with its own number, is the same after save and load."""
+    subject.loaded()
+    model, _ = subject.load()
+    parameters = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
+    with torch.no_grad():
+        for index, parameter in enumerate(parameters.values()):
+            parameter.fill_((index + 1) / 64)
+    folder = subject.work / "filled"
+    model.save_pretrained(folder)
+    again = dict(type(model).from_pretrained(folder, dtype=torch.float32).named_parameters())
+    changed = [n for n, p in parameters.items() if n not in again or not torch.equal(p, again[n])]
+    if changed:
+        raise Fault(
+            f"{few(changed)} differ after save and load: in _init_weights use the functions of "
+            "transformers.initialization, which leave loaded weights alone"
+        )
+    return f"{len(parameters)} equal after save and load"
+
+
+def check_buffers(subject: "Subject") -> str:
+    """Check that tensors that are computed and not saved have the same values after loading."""
+    model = subject.loaded()
+    if lost := [name for name, tensor in plain_tensors(model) if tensor.is_meta]:
+        raise Fault(f"{few(lost)} have no values after loading: compute them in forward")
+    fresh = dict(computed_buffers(type(model)(deepcopy(model.config))))
+    if not fresh:
+        return "none that is not saved"
+    wrong = [n for n, b in computed_buffers(model) if not torch.equal(b, fresh[n])]
+    if wrong:
+        raise Fault(f"{few(wrong)} are garbage after loading: recompute them in _init_weights")
+    half, _ = subject.load(dtype=torch.bfloat16)  # `fresh` lives, so its memory is not reused
+    for name, buffer in computed_buffers(half):
+        if not torch.equal(buffer, fresh[name].to(buffer.dtype)):
+            raise Fault(f"{name} is garbage after loading with dtype=bfloat16: see _init_weights")
+        if "freq" in name and buffer.dtype != fresh[name].dtype:
+            raise Fault(f"{name} is {buffer.dtype} beside bfloat16 weights: compute it in float32")
+    return f"{len(fresh)} as computed, in bfloat16 too"
+
+
+def computed_buffers(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    for path, module in model.named_modules():
+        for name in module._non_persistent_buffers_set:
+            if (buffer := module._buffers.get(name)) is not None:
+                yield f"{path}.{name}".lstrip("."), buffer
+
+
+def plain_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor):
+                yield f"{path}.{name}".lstrip("."), value
+
+
+def check_ties(subject: "Subject") -> str:
+    """Check that input and output share their table exactly if the configuration says so."""
+    model = subject.loaded()
+    again, _ = subject.load(folder=saved(subject))
+    if shared(model) != shared(again):
+        raise Fault("which parameters share storage changes by saving: declare _tied_weights_keys")
+    output = model.get_output_embeddings()
+    expected = getattr(model.config.get_text_config(decoder=True), "tie_word_embeddings", None)
+    if output is None or expected is None:
+        return "the same before and after saving"
+    tables = [m.weight for m in model.modules() if isinstance(m, nn.Embedding)]
+    tied = any(table.data_ptr() == output.weight.data_ptr() for table in tables)
+    if tied != expected:
+        raise Fault(
+            f"tie_word_embeddings is {expected}, but the output projection is "
+            f"{'' if tied else 'not '}tied: declare _tied_weights_keys as {{target: source}}"
+        )
+    return f"{'tied' if tied else 'not tied'}, the same before and after saving"
+
+
+def shared(model: nn.Module) -> list[list[str]]:
+    """Return the names of parameters that are one tensor, in groups."""
+    groups = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        groups.setdefault(parameter.data_ptr(), set()).add(name)
+    return sorted(sorted(names) for names in groups.values() if len(names) > 1)
+
+
+def saved(subject: "Subject") -> Path:
+    """Return a second folder, saved by the model that was loaded from the first."""
+    folder = subject.work / "second"
+    if not folder.exists():
+        subject.loaded().save_pretrained(folder)
+    return folder
+
+
+def few(names: Iterable[str], limit: int = 4) -> str:
+    names = list(names)
+    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + rest
+
+
+WEIGHT_CHECKS = {
+    "loading report": check_keys,
+    "parameters": check_parameters,
+    "buffers": check_buffers,
+    "ties": check_ties,
+}

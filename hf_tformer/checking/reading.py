@@ -1,0 +1,185 @@
+"""Check a model folder without running any of its code.
+
+Each check takes the `Folder` and yields (verdict, detail) for each fault. It ends with an "ok" that
+says what it looked at, which counts only if there was no fault.
+"""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from .files import few
+from .folder import MODEL_CODE, Folder, code_file
+from .names import KINDS
+from .reading_data import (
+    check_attention_kernel,
+    check_files,
+    check_foreign_code,
+    check_tokenizer,
+    check_weights,
+)
+from .references import references
+from .source_code import COME_ALONG, import_fault, is_foreign
+
+# The checks after whose failure the code is not run, except with --run-anyway.
+REQUIREMENTS = "custom_generate/requirements.txt"
+DANGERS = ("files", "foreign code", "syntax", "safety", "attention kernel")
+
+
+def check_auto_map(folder: Folder) -> Iterator[tuple[str, str]]:
+    """Check that every Auto class of the map leads to a class in a file of this folder."""
+    named = {auto for file, auto, _ in folder.references if file == "config.json"}
+    if not isinstance(folder.config.get("auto_map"), dict):
+        yield (
+            "fail" if folder.files.named(".py") else "warn",
+            "config.json has no auto_map, so only transformers' own classes can open this: "
+            "register the classes with register_for_auto_class and save again",
+        )
+    elif "AutoConfig" not in named:
+        yield "fail", "AutoConfig is not named, so nothing can read the configuration: name it"
+    elif "AutoModel" not in named:
+        yield "warn", "AutoModel is not named, so vLLM and SGLang cannot open it: name it"
+    for file, content in folder.documents.items():
+        auto_map = content.get("auto_map") if isinstance(content, dict) else None
+        if not isinstance(auto_map, (dict, type(None))):
+            yield "fail", f"auto_map of {file} is no object of class names: save it again"
+    for file, purpose, reference in folder.references:
+        if fault := reference_fault(folder, reference):
+            yield "fail", f"{file} names {reference!r} for {purpose}, but {fault}"
+    yield "ok", ", ".join(sorted(named))
+
+
+def reference_fault(folder: Folder, reference: object) -> str | None:
+    if not isinstance(reference, str) or "." not in reference.rpartition("--")[2]:
+        return "a reference has the form module.Class"
+    if "--" in reference:
+        return None  # check_foreign_code reports it
+    file, name = code_file(("", "", reference)), reference.rpartition(".")[2]
+    source = folder.all_sources.get(file)
+    if source is None:
+        return f"{file} is missing: save the model again from where its code is"
+    if not source.fault and not defines(source.tree, name):
+        return f"{file} has no class {name}: correct the map or the name"
+    return None
+
+
+def defines(tree: ast.Module, name: str) -> bool:
+    """Return whether a file defines a name at its top: as a class, an import or an assignment."""
+    for node in tree.body:
+        names = [getattr(node, "name", None)]
+        names += [a.asname or a.name for a in getattr(node, "names", ()) if hasattr(a, "asname")]
+        names += [getattr(target, "id", None) for target in getattr(node, "targets", ())]
+        if name in names:
+            return True
+    return False
+
+
+def check_syntax(folder: Folder) -> Iterator[tuple[str, str]]:
+    """Check that the code can be parsed."""
+    loaded = sorted(source.name for source in folder.sources)
+    others = sorted(folder.all_sources.keys() - set(loaded))
+    for source in folder.all_sources.values():
+        if source.fault and source.name in loaded:
+            yield "fail", f"{source.fault}: this file cannot be imported"
+        elif source.fault:
+            yield "warn", f"{source.fault}: nothing that was found imports this file"
+    if not folder.sources:
+        yield "skip", f"there is no code that loading would run{others_named(others)}"
+        return
+    yield "ok", f"{few(loaded)}{others_named(others)}"
+
+
+def others_named(others: list[str]) -> str:
+    return f"; not reached by loading: {few(others)}" if others else ""
+
+
+def check_relative_imports(folder: Folder) -> Iterator[tuple[str, str]]:
+    """Check that imported siblings are in the same folder, where transformers looks for them."""
+    count = 0
+    for source in folder.parsed:
+        for line, module in source.relative_imports():
+            count += 1
+            if fault := import_fault(source, module):
+                yield "fail", f"{source.name}:{line}: {fault}"
+    yield "ok", f"{count}, all in this folder"
+
+
+def check_absolute_imports(folder: Folder) -> Iterator[tuple[str, str]]:
+    """Check that no package has to be installed besides torch and transformers."""
+    places = defaultdict(list)
+    for source in folder.parsed:
+        for line, module, guarded in source.absolute_imports():
+            if is_foreign(module):
+                places[module, guarded].append(f"{source.name}:{line}")
+    for (module, guarded), where in sorted(places.items()):
+        if guarded:
+            yield "warn", f"{few(where)}: {module} is optional: results may differ where it is not"
+        elif module in COME_ALONG:
+            yield "warn", f"{few(where)}: {module} comes with transformers, but not by promise"
+        else:
+            yield "fail", f"{few(where)}: {module} has to be installed: do without, or use `try:`"
+    if REQUIREMENTS in folder.files.names:
+        yield "warn", f"{REQUIREMENTS} asks for packages: see which"
+    yield "ok", "the standard library, torch and transformers"
+
+
+def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
+    """Check that the code refers to nothing dangerous.
+
+    Files that loading does not reach are read, too, but cause no failure: scripts may do all that.
+    Files that equal one of the installed package are known to be harmless.
+    """
+    loaded = {source.name for source in folder.sources}
+    readable = [source for source in folder.all_sources.values() if not source.fault]
+    ours = Folder(MODEL_CODE).all_sources
+    known = {s.name for s in readable if s.name in ours and s.content == ours[s.name].content}
+    places = defaultdict(set)
+    try:
+        for found in references({source.name: source.tree for source in readable}):
+            if found.file not in known:
+                places[found.kind, found.file in loaded].add((found.file, found.line, found.what))
+    except RecursionError:
+        yield "fail", "the code is too entangled to be read: nobody can say what it does"
+    for source in readable:
+        for line in source.hidden_lines():
+            places["hidden text", source.name in loaded].add((source.name, line, "a character"))
+    for is_loaded in (True, False):
+        for kind, (verdict, does, remedy) in KINDS.items():
+            where = [
+                f"{file}:{line} {what}" for file, line, what in sorted(places[kind, is_loaded])
+            ]
+            if where and is_loaded:
+                yield verdict, f"{kind}: {few(where)} {does}: {remedy}"
+            elif where and verdict == "fail":
+                yield "warn", f"{kind}: {few(where)} {does}, but loading does not reach it"
+    yield "ok", "nothing found in plain sight"
+
+
+CHECKS = {
+    "files": check_files,
+    "auto_map": check_auto_map,
+    "syntax": check_syntax,
+    "relative imports": check_relative_imports,
+    "absolute imports": check_absolute_imports,
+    "safety": check_safety,
+    "foreign code": check_foreign_code,
+    "attention kernel": check_attention_kernel,
+    "weights": check_weights,
+    "tokenizer": check_tokenizer,
+}
+
+
+def static_findings(folder: Folder) -> Iterator[tuple[str, str, str]]:
+    """Yield (name, verdict, detail) of every check: its faults, or else its closing "ok"."""
+    for name, check in CHECKS.items():
+        try:
+            lines = list(check(folder))
+        except Exception as error:  # an unforeseen value must not pass
+            lines = [("fail", f"cannot be judged ({type(error).__name__}: {error}): look for it")]
+        faults = [line for line in lines if line[0] != "ok"]
+        yield from ((name, *line) for line in faults or lines)
+
+
+def dangers(findings: Iterable) -> list:
+    """Return the findings because of which the code of a folder should not be run."""
+    return [f for f in findings if f.verdict == "fail" and f.name in DANGERS]

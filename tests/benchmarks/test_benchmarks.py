@@ -1,0 +1,340 @@
+"""What the benchmarks promise: nothing unequal is timed, and the figures mean what they say."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from transformers.utils import logging
+
+from benchmarks import apart, memory, page, report, viewers
+from benchmarks.__main__ import main
+from benchmarks.apart import in_own_process
+from benchmarks.measure import (
+    OURS,
+    Absent,
+    Limits,
+    Row,
+    Run,
+    Settings,
+    Unfair,
+    Workload,
+    race,
+)
+from benchmarks.registry import BENCHMARKS, Benchmark
+from benchmarks.runtimes import EIGHT_BITS, PLAIN
+from conversion.runtimes.registry import RUNTIMES
+from hf_tformer import fast
+from support.paths import ROOT
+
+LIMITS = Limits(flops=1e9, bytes=1e9)
+QUICK = ["--quick", "--defaults-only", "--rounds", "2"]
+
+
+@pytest.fixture(autouse=True)
+def same_verbosity():
+    """The command quiets transformers; tests that run after these want to hear it."""
+    verbosity = logging.get_verbosity()
+    yield
+    logging.set_verbosity(verbosity)
+
+
+def row(workload, peer):
+    return next(row for row in race(workload, Settings(rounds=3), LIMITS) if row.peer == peer)
+
+
+def sleeping(ours, theirs):
+    return Workload(
+        "sleep",
+        {
+            OURS: lambda: Run(lambda: time.sleep(ours)),
+            "peer": lambda: Run(lambda: time.sleep(theirs)),
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (torch.tensor([1, 2, 3]), torch.tensor([1, 2, 4])),
+        (torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.1])),
+        ({"loss": torch.tensor(1.0)}, {"loss": torch.tensor(float("nan"))}),
+        (torch.zeros(2, 3), torch.zeros(3, 2)),
+        ("a text", "another"),
+    ],
+)
+def test_unequal_results_are_never_timed(ours, theirs):
+    calls = []
+
+    def contestant(result):
+        return lambda: Run(lambda: calls.append(1) or result)
+
+    with pytest.raises(Unfair, match="peer and hf_tformer do not compute the same"):
+        race(
+            Workload("sums", {OURS: contestant(ours), "peer": contestant(theirs)}),
+            Settings(),
+            LIMITS,
+        )
+    assert len(calls) == 2  # one each, to compare
+
+
+def test_rounding_is_not_a_difference():
+    ours, theirs = torch.ones(3), torch.ones(3) + 1e-5
+    assert race(
+        Workload("sums", {OURS: lambda: Run(lambda: ours), "peer": lambda: Run(lambda: theirs)}),
+        Settings(rounds=1),
+        LIMITS,
+    )
+
+
+def rounded(tokens):
+    ours, theirs = torch.tensor([[1, 2, 3]]), torch.tensor([tokens])
+    contestants = {
+        OURS: lambda: Run(lambda: {"tokens": ours}),
+        "int8": lambda: Run(lambda: {"tokens": theirs}, is_rounded=True),
+    }
+    return race(Workload("write", contestants), Settings(rounds=1), LIMITS)
+
+
+def test_rounded_weights_write_other_tokens_but_as_many():
+    assert rounded([1, 2, 4])
+    with pytest.raises(Unfair, match="tokens"):
+        rounded([1, 2])
+
+
+def test_a_runtime_that_is_not_installed_is_named(monkeypatch):
+    for runtime in RUNTIMES.values():
+        monkeypatch.setattr(type(runtime), "packages", ("not_there_at_all",))
+    settings = Settings(rounds=1, quick=True)
+    workloads = BENCHMARKS["engines"].workloads(settings)  # which keeps the files until it ends
+    try:
+        ours, plain, *others = race(next(workloads), settings, LIMITS)
+    finally:
+        fast.enable()  # not compiled
+    assert ours.ours > 0
+    assert (plain.peer, plain.note) == (PLAIN, "")
+    assert {row.peer for row in others} >= {"ONNX Runtime, float32", "CTranslate2, int8"}
+    notes = {row.peer: row.note for row in others if "q8_0" not in row.peer}  # refuses small models
+    assert find_spec("torchao") or "torchao is not installed" in notes[EIGHT_BITS]
+    del notes[EIGHT_BITS]
+    assert all("not_there_at_all must be installed" in note for note in notes.values())
+
+
+def test_the_slower_one_has_the_worse_ratio():
+    assert row(sleeping(0.03, 0.005), "peer").ratio < 0.5
+    assert row(sleeping(0.005, 0.03), "peer").ratio > 2
+
+
+def test_the_prompt_is_taken_off_the_time_of_decoding():
+    run = Run(lambda: time.sleep(0.05), minus=lambda: time.sleep(0.03))
+    assert 0.005 < row(Workload("decode", {OURS: lambda: run}), OURS).ours < 0.045
+
+
+def test_a_peer_that_is_not_installed_is_named():
+    def missing():
+        raise Absent("fastlib is not installed")
+
+    task = Workload("sums", {OURS: lambda: Run(lambda: 1), "fastlib": missing})
+    assert row(task, "fastlib").note == "absent: fastlib is not installed"
+    neither = Workload("sums", {OURS: missing, "peer": lambda: Run(lambda: 1)})
+    assert [row.peer for row in race(neither, Settings(), LIMITS)] == [OURS]
+
+
+@pytest.mark.skipif(not memory.CLEAR_REFS.exists(), reason="needs Linux")
+def test_a_known_allocation_is_seen_in_a_fresh_process():
+    """Freed before the end, after 100 MiB that the process held and gave back earlier."""
+    program = (
+        "import torch; from benchmarks.measure import Settings; from benchmarks import memory;"
+        "torch.ones(25 * 2**20).sum();"
+        "print(memory.peak_growth(lambda: torch.ones(16 * 2**20).sum(), Settings()) / memory.MIB)"
+    )
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert 63 < float(run.stdout) < 72, run.stderr
+
+
+@pytest.mark.skipif(not memory.CLEAR_REFS.exists(), reason="needs Linux")
+def test_who_finds_out_while_it_is_weighed_that_it_cannot_is_absent():
+    """As a runtime that is opened then, and writes no batches: the others are weighed."""
+
+    def refuse():
+        raise Absent("generates one sequence after the other")
+
+    workload = Workload("sequences", {OURS: lambda: Run(refuse)})
+    benchmarks = {"decode": Benchmark("decode", "Decoding", lambda settings: [workload])}
+    task = json.dumps(["decode", "sequences", OURS, asdict(Settings())])
+    assert list(apart.answers(task, benchmarks, ["weigh"])) == [
+        {"is_rounded": False},
+        {"absent": "generates one sequence after the other"},
+    ]
+
+
+@pytest.mark.slow
+def test_a_contestant_is_weighed_in_a_process_of_its_own():
+    settings = Settings(quick=True)
+    label = next(iter(BENCHMARKS["loss"].workloads(settings))).label
+    assert apart.weigh_in_fresh_process("loss", label, OURS, settings) > 0
+
+
+@pytest.mark.slow
+def test_a_contestant_of_its_own_process_runs_when_it_is_asked_and_is_still_between():
+    settings = Settings(quick=True)
+    label = next(iter(BENCHMARKS["engines"].workloads(settings))).label
+    run = in_own_process("engines", label, OURS, settings)
+    try:
+        run.call()
+        tokens = run.outcome(None)["tokens"]
+        run.call()
+        assert torch.equal(run.outcome(None)["tokens"], tokens)
+        about = Path(f"/proc/{run.close.__self__.processes[0].pid}/stat")
+        deadline = time.monotonic() + 5
+        while about.read_text().split()[2] != "T":  # stopped, as soon as the signal arrives
+            assert time.monotonic() < deadline
+    finally:
+        run.close()
+    with pytest.raises(Absent, match="pip install"):
+        in_own_process("engines", label, "OpenVINO, float32", settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("greedy", "3M"),
+        ("prefill", "padding"),
+        ("encoder", "batch"),
+        ("choice", "padding"),
+        ("growth", "19M parameters, a token after"),
+        ("prompt-beams", "4 beams"),
+        ("t5", "256 wide, 3+3 layers, 4 beams, batch 16"),
+        ("loading", "from_pretrained"),
+        ("conversion", "Llama"),
+        pytest.param("scale", "DDP", marks=pytest.mark.slow),
+    ],
+)
+def test_a_benchmark_runs_from_the_command_to_its_figures(name, text, tmp_path, capsys):
+    file = tmp_path / "figures.json"
+    assert main([name, *QUICK, "--only", text, "--json", str(file)]) == 0
+    (result,) = json.loads(file.read_text())
+    ours, *peers = [row for row in result["rows"] if not row["note"]]
+    assert ours["peer"] == OURS
+    assert ours["ours"] > 0
+    assert peers
+    assert all(row["ratio"] > 0 for row in peers)
+    assert ours["workload"] in capsys.readouterr().out
+
+
+def test_the_page_is_measured_where_bertviz_and_a_browser_are_not(monkeypatch):
+    def no_browser():
+        raise Absent("there is no chromium")
+
+    monkeypatch.setattr(viewers, "find_spec", lambda name: None)
+    monkeypatch.setattr(viewers, "browser", no_browser)
+    rows = page.rows_of(page.Case(2, 3, 5))
+    figures = {row.workload.split(": ")[1]: row for row in rows if row.peer == OURS}
+    assert 0 < figures["writing the file"].ours < 60
+    assert 0.01 < figures["size of the file"].ours < 1
+    assert figures["another layer"].note == "absent: there is no chromium"
+    notes = {row.note for row in rows if row.peer != OURS}
+    assert notes == {"absent: bertviz or ipython is not installed", "there is no file to open"}
+
+
+def test_a_viewer_that_takes_too_long_or_too_much_is_a_row(monkeypatch):
+    wrote = {viewers.HEAD_VIEW: "not written after 120 s", viewers.MODEL_VIEW: "the page crashed"}
+
+    def time_writing(viewer, make_weights, path):
+        if viewer in wrote:
+            raise viewers.Failed(wrote[viewer])
+        path.write_text("a page")
+        return 0.5
+
+    monkeypatch.setattr(viewers, "time_writing", time_writing)
+    monkeypatch.setattr(viewers, "time_opening", lambda viewer, path: (1.0, 0.1))
+    rows = page.rows_of(page.Case(2, 3, 5, ceilings={page.OPENING: 0.5}))
+    assert {row.note for row in rows if row.peer != OURS} >= set(wrote.values())
+    missed = [row.workload for row in rows if "MISSED" in report.line(asdict(row))]
+    assert missed == ["2 layers × 3 heads, 5 tokens, sharp: opening, a layer"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["speed"], "there is no benchmark 'speed': choose all, greedy"),
+        (["greedy", "--rounds", "2"], "a median needs at least 7"),
+        (["greedy", "--quick", "--write"], "leave out --quick and --only"),
+    ],
+)
+def test_a_wrong_command_is_one_sentence(arguments, message, capsys):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_an_unfair_benchmark_fails_and_the_others_go_on(tmp_path, monkeypatch, capsys):
+    def unequal(settings):
+        results = {OURS: 1, "peer": 2}
+        yield Workload("sums", {name: lambda n=n: Run(lambda: n) for name, n in results.items()})
+
+    monkeypatch.setitem(BENCHMARKS, "prefill", Benchmark("prefill", "Unequal", unequal))
+    file = tmp_path / "figures.json"
+    assert main(["prefill", "encoder", *QUICK, "--json", str(file)]) == 1
+    assert "do not compute the same" in capsys.readouterr().err
+    assert [result["name"] for result in json.loads(file.read_text())] == ["encoder"]
+
+
+def test_the_page_of_results_is_made_of_one_file_per_benchmark(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
+    for name, ratio in (("prefill", 1.25), ("greedy", 2.5), ("greedy", 3.75)):  # measured again
+        report.save(result(name, ratio))
+    page = report.page(report.saved(BENCHMARKS))
+    assert "**3.75** (1.00 to 5.00) | 2.00" in page
+    assert "**1.25**" in page
+    assert "**2.50**" not in page
+    assert page.index("`greedy`") < page.index("`prefill`")
+
+
+def test_the_page_begins_with_what_was_kept_and_missed():
+    page = report.page([result("greedy", 3.75), result("prefill", 1.25)])
+    head = page[: page.index("## ")]
+    assert "| greedy | 1 of 1 |  |" in head
+    assert "| prefill | 0 of 1 | a task, time beside peer: 1.25, promised 2.00 |" in head
+
+
+def test_the_exponent_of_growth_is_found_and_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    sizes = (512, 1024, 2048, 4096)
+    rows = [
+        Row(f"{n} tokens", measure, "peer", 1.0, factor * n**power, 1.0, curve="eager", size=n)
+        for measure, factor, power in (("seconds", 1e-6, 2), ("MiB", 0.5, 1))
+        for n in sizes
+    ]
+    attention = result("attention", 1.0) | {"rows": [asdict(row) for row in rows]}
+    report.save(attention)
+    page = report.page(report.saved(BENCHMARKS))
+    assert "time of eager: ∝ tokens^2.00, from 512 to 4096" in page
+    assert "memory of eager: ∝ tokens^1.00, from 512 to 4096" in page
+    assert "(results/attention.png)" in page
+    assert (tmp_path / "attention.png").stat().st_size > 10_000
+
+
+def test_a_missed_promise_is_marked():
+    kept = Row("import", "seconds", OURS, 0.2, ceiling=0.3)
+    missed = Row("import", "seconds", OURS, 0.4, ceiling=0.3)
+    slower = Row("decode", "seconds", "peer", 1.0, 1.1, 1.1, floor=1.2)
+    assert [("MISSED" in report.line(asdict(row))) for row in (kept, missed, slower)] == [
+        False,
+        True,
+        True,
+    ]
+
+
+def result(name, ratio):
+    about = {"device": "cpu", "dtype": "float32", "date": "2030-01-31", "machine": "a CPU"}
+    about |= {"threads": 2, "python": "3.11", "versions": {"torch": "2.13"}, "rounds": 7}
+    row = Row("a task", "seconds", "peer", 0.5, 0.5 * ratio, ratio, (1.0, 5.0), floor=2.0)
+    limits = {"flops": 1e9, "bytes": 1e9}
+    return {"name": name, "title": name, "about": about, "limits": limits, "rows": [asdict(row)]}

@@ -1,0 +1,142 @@
+"""The book is true: its programs print what it says, in both languages, and its links are there."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from book import (
+    DOCS,
+    LANGUAGES,
+    ROOT,
+    SYSTEMS,
+    blocks,
+    chapters,
+    definitions,
+    is_same,
+    links,
+    run,
+    steps,
+)
+
+from support.pages import without_words
+
+pytestmark = pytest.mark.usefixtures("warm_python")
+
+ENGLISH, CHINESE = (chapters(language) for language in LANGUAGES)
+BOTH = [*ENGLISH, *CHINESE]
+SLOW = ("14-encoder-decoder", "21-encoder-only", "22-good-practice", "24-fine-tuning", "27-scale")
+# What each chapter about one of the systems has, in this order.
+PARTS = {
+    "en": (
+        *("The formula", "The smallest program", "The same numbers from the package"),
+        *("The picture", "Where it stands", "What it costs", "The error that lessons make"),
+    ),
+    "zh": (
+        "公式",
+        "最小的程序",
+        "用本包得到同样的数",
+        "图",
+        "代码在哪里",
+        "代价",
+        "课文里常见的错误",
+    ),
+}
+
+
+def name_of(page):
+    return f"{page.parent.name}/{page.name}"
+
+
+def is_system(page):
+    number = re.match(r"\d+", page.name)
+    return bool(number) and int(number[0]) <= SYSTEMS
+
+
+def marked(page):
+    return pytest.param(page, marks=pytest.mark.slow) if page.stem in SLOW else page
+
+
+@pytest.mark.parametrize("page", [marked(page) for page in ENGLISH], ids=name_of)
+def test_a_chapter_prints_what_it_says_and_draws_its_pictures(page, tmp_path):
+    if not steps(page):
+        return
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "book.py", "run", "--here", page],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    drawn = {picture.name for picture in tmp_path.glob("*.svg")}
+    shown = {Path(path).name for path, _ in links(page) if path.endswith(".svg")}
+    assert drawn <= shown, "a picture that no reader sees"
+
+
+def test_both_languages_have_the_same_chapters():
+    assert [page.name for page in ENGLISH] == [page.name for page in CHINESE]
+    numbers = [int(page.name[:2]) for page in ENGLISH if page.name[0].isdigit()]
+    assert numbers == [*range(1, len(numbers) + 1)]
+    assert len(numbers) > SYSTEMS
+
+
+@pytest.mark.parametrize("page", CHINESE, ids=name_of)
+def test_both_languages_show_the_same_programs(page):
+    english = DOCS / "en" / page.name
+    assert [(b.kind, without_words(b.text)) for b in blocks(page)] == [
+        (b.kind, without_words(b.text)) for b in blocks(english)
+    ]
+
+
+@pytest.mark.parametrize("page", [page for page in BOTH if is_system(page)], ids=name_of)
+def test_a_chapter_has_all_its_parts(page):
+    text = page.read_text(encoding="utf-8")
+    found = re.findall(r"^## (.+)$", text, re.M)
+    assert (
+        tuple(part for part in found if part in PARTS[page.parent.name])
+        == (PARTS[page.parent.name])
+    )
+    programs = [step for step in steps(page) if step.printed is not None]
+    assert len(programs) >= 2, "numbers that are printed are numbers that are tested"
+    assert re.search(r"!\[.{20,}?\]\(\.\./pictures/", text), "a picture, and what it shows in words"
+
+
+@pytest.mark.parametrize("page", BOTH, ids=name_of)
+def test_a_link_leads_to_a_file_and_to_what_is_defined_in_it(page):
+    headings = {}
+    for path, name in links(page):
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{path} is not there"
+        assert target.is_relative_to(ROOT)
+        if target.suffix == ".py" and name:
+            assert name in definitions(target), f"{path} does not define {name}"
+        elif name:
+            headings = {slug(h) for h in re.findall(r"^#+ (.+)$", target.read_text("utf-8"), re.M)}
+            assert name in headings, f"{path} has no heading {name}"
+
+
+def slug(heading):
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", BOTH, ids=name_of)
+def test_the_smallest_program_is_small(page):
+    if is_system(page):
+        first = steps(page)[0].code
+        assert len([line for line in first.splitlines() if line.strip()]) <= 25
+        assert "hf_tformer" not in first
+
+
+# The test of the test
+
+
+def test_another_number_or_another_word_is_a_fault(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    for printed, faults in (("loss 0.5", 0), ("loss 0.5004", 0), ("loss 0.51", 1), ("los 0.5", 1)):
+        page.write_text(f"```python\nprint('loss', 0.5)\n```\n\n```text\n{printed}\n```\n")
+        assert len(run(page)) == faults, printed
+    assert is_same("a 1e-7", "a 3e-7")
+    assert not is_same("a 1 2", "a 1")
