@@ -10,24 +10,27 @@ in two columns of a .tsv or .csv or in the fields of a .jsonl; for --tags a .jso
 words and tags: {"words": ["Ada", "lived", "here"], "tags": ["name", "other", "other"]}.
 """
 
-import argparse
 import random
+from argparse import Namespace
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from corpus import ENCODER_TOKENS, train_tokenizer
-from data import parse_json, read_pairs, read_text
+from data import ENCODER_TOKENS, parse_json, read_pairs, read_text, train_tokenizer
 from dates import WITH_WEEKDAY, date_pairs, tagged_dates
-from folders import checkpoint_to_resume, output_folder, publish_folder
-from program import ProgramError, at_least, make_parser, refusing, run, share
-from training import add_training_flags, small_encoder_config, training_arguments
+from program import Model, ProgramError, Tokenizer, Trainer, at_least, make_parser, run, share
+from training import (
+    add_training_flags,
+    make_trainer,
+    run_folder,
+    save_and_publish,
+    small_encoder_config,
+)
 
-from hf_tformer.atomic_folders import save_whole
 from hf_tformer.opening import open_pretrained
 
 if TYPE_CHECKING:
-    from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase, Trainer
+    from transformers import EvalPrediction
 
 IGNORED = -100
 Example = tuple[Sequence[str], Sequence[str]]  # words and labels; a text is one word with one label
@@ -35,12 +38,11 @@ Example = tuple[Sequence[str], Sequence[str]]  # words and labels; a text is one
 
 def main() -> None:
     args = parse_arguments()
-    with output_folder(args.output, args.resume):
-        train(args)
+    with run_folder(args) as checkpoint:
+        train(args, checkpoint)
 
 
-def train(args: argparse.Namespace) -> None:
-    checkpoint = checkpoint_to_resume(args.output) if args.resume else None
+def train(args: Namespace, checkpoint: str | None) -> None:
     examples = read_examples(args)
     labels = sorted({label for _, found in examples for label in found})
     if len(labels) < 2:
@@ -50,7 +52,7 @@ def train(args: argparse.Namespace) -> None:
     training, validation = examples[kept:], examples[:kept]
     tokenizer = open_tokenizer(args, checkpoint, training)
     model = build_model(args, checkpoint, tokenizer, labels)
-    trainer = make_trainer(args, model, tokenizer, training, validation)
+    trainer = prepare_trainer(args, model, tokenizer, training, validation)
     if trainer.is_world_process_zero():
         print(f"{len(labels)} classes, {len(training)} examples to train on, {kept} to evaluate on")
     trainer.train(resume_from_checkpoint=checkpoint)
@@ -58,13 +60,11 @@ def train(args: argparse.Namespace) -> None:
     if not trainer.is_world_process_zero():
         return  # of several processes, the first one saves
     print(f"\naccuracy on examples that it has not seen: {accuracy:.2%}")
-    save_whole(args.output, trainer.model, tokenizer)
-    print(f"saved: {args.output}\n{show(args, trainer.model, tokenizer, validation[0])}")
-    if args.push_to_hub:
-        publish_folder(args.output, args.push_to_hub)
+    save_and_publish(args, trainer.model, tokenizer)
+    print(show(args, trainer.model, tokenizer, validation[0]))
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments() -> Namespace:
     parser = make_parser(__doc__, "[MODEL] [options]")
     parser.add_argument("model", nargs="?", help="folder or repository of an encoder")
     parser.add_argument("--revision", help="branch, tag or commit of a repository")
@@ -79,7 +79,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def read_examples(args: argparse.Namespace) -> list[Example]:
+def read_examples(args: Namespace) -> list[Example]:
     if args.tags:
         if args.data:
             return read_tagged(args.data)
@@ -110,9 +110,7 @@ def is_texts(value: object) -> bool:
     return isinstance(value, list) and value and all(isinstance(item, str) for item in value)
 
 
-def open_tokenizer(
-    args: argparse.Namespace, checkpoint: str | None, examples: list[Example]
-) -> "PreTrainedTokenizerBase":
+def open_tokenizer(args: Namespace, checkpoint: str | None, examples: list[Example]) -> Tokenizer:
     from transformers import AutoTokenizer
 
     if source := checkpoint or args.model:
@@ -125,11 +123,8 @@ def open_tokenizer(
 
 
 def build_model(
-    args: argparse.Namespace,
-    checkpoint: str | None,
-    tokenizer: "PreTrainedTokenizerBase",
-    labels: list[str],
-) -> "PreTrainedModel":
+    args: Namespace, checkpoint: str | None, tokenizer: Tokenizer, labels: list[str]
+) -> Model:
     from transformers import (
         AutoConfig,
         AutoModelForSequenceClassification,
@@ -151,61 +146,41 @@ def build_model(
     return auto.from_config(small_encoder_config(tokenizer, **fields))
 
 
-def make_trainer(
-    args: argparse.Namespace,
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
-    *splits: list[Example],
-) -> "Trainer":
-    from transformers import DataCollatorForTokenClassification, DataCollatorWithPadding, Trainer
+def prepare_trainer(
+    args: Namespace, model: Model, tokenizer: Tokenizer, *splits: list[Example]
+) -> Trainer:
+    from transformers import DataCollatorForTokenClassification, DataCollatorWithPadding
 
     numbers = model.config.label2id
-    prepare = tag_tokens if args.tags else label_text
-    encode = {"truncation": True, "max_length": args.max_length, "return_token_type_ids": False}
-    training, validation = (
-        [
-            prepare(tokenizer, words, [numbers[label] for label in labels], encode)
-            for words, labels in examples
-        ]
-        for examples in splits
-    )
+    options = {"truncation": True, "max_length": args.max_length, "return_token_type_ids": False}
+
+    def prepare(words: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
+        row = tokenizer("".join(words), return_offsets_mapping=args.tags, **options)
+        found = [numbers[label] for label in labels]
+        labels = tags_of(row.pop("offset_mapping"), words, found) if args.tags else found[0]
+        return {**row, "labels": labels}
+
+    training, validation = ([prepare(*example) for example in examples] for examples in splits)
     collator = DataCollatorForTokenClassification if args.tags else DataCollatorWithPadding
-    arguments = training_arguments(args, train_sampling_strategy="group_by_length")
-    with refusing(ValueError, RuntimeError, ImportError):  # no such reporter
-        return Trainer(
-            model=model,
-            args=arguments,
-            train_dataset=training,
-            eval_dataset=validation,
-            data_collator=collator(tokenizer),
-            processing_class=tokenizer,
-            compute_metrics=accuracy,
-        )
+    return make_trainer(
+        args,
+        model,
+        tokenizer,
+        {"train_sampling_strategy": "group_by_length"},
+        train_dataset=training,
+        eval_dataset=validation,
+        data_collator=collator(tokenizer),
+        compute_metrics=accuracy,
+    )
 
 
-def label_text(
-    tokenizer: "PreTrainedTokenizerBase",
-    words: Sequence[str],
-    labels: list[int],
-    encode: dict[str, Any],
-) -> dict[str, Any]:
-    return {**tokenizer("".join(words), **encode), "labels": labels[0]}
-
-
-def tag_tokens(
-    tokenizer: "PreTrainedTokenizerBase",
-    words: Sequence[str],
-    labels: list[int],
-    encode: dict[str, Any],
-) -> dict[str, Any]:
+def tags_of(places: list[tuple[int, int]], words: Sequence[str], labels: list[int]) -> list[int]:
     """Give each token the tag of the word that its last letter belongs to."""
-    ends = list(accumulate(map(len, words)))
-    row = tokenizer("".join(words), return_offsets_mapping=True, **encode)
-    tags = []
-    for start, end in row.pop("offset_mapping"):
+    ends, tags = list(accumulate(map(len, words))), []
+    for start, end in places:
         word = next((index for index, last in enumerate(ends) if end <= last), None)
         tags.append(IGNORED if start == end or word is None else labels[word])
-    return {**row, "labels": tags}
+    return tags
 
 
 def accuracy(prediction: "EvalPrediction") -> dict[str, float]:
@@ -214,12 +189,7 @@ def accuracy(prediction: "EvalPrediction") -> dict[str, float]:
     return {"accuracy": float((found == labels)[counted].mean())}
 
 
-def show(
-    args: argparse.Namespace,
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
-    example: Example,
-) -> str:
+def show(args: Namespace, model: Model, tokenizer: Tokenizer, example: Example) -> str:
     """Describe the answer of transformers' pipeline to one text, as users of the folder ask it."""
     from transformers import pipeline
 

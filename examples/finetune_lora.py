@@ -8,20 +8,15 @@ data set on the Hub. Without --merge the folder holds the adapters alone, a few 
 model's size; with it a model like the one before, which opens without PEFT.
 """
 
-import argparse
-from typing import TYPE_CHECKING
+from argparse import Namespace
 
-from corpus import cut
-from data import read_dataset, read_pairs, read_text
-from folders import checkpoint_to_resume, output_folder, publish_folder
-from program import ProgramError, at_least, make_parser, refusing, run
-from training import add_training_flags, training_arguments
+from data import cut, read_dataset, read_pairs, read_text
+from folders import publish_folder
+from program import Model, ProgramError, Tokenizer, Trainer, at_least, make_parser, run
+from training import add_training_flags, make_trainer, run_folder
 
 from hf_tformer.atomic_folders import save_whole
 from hf_tformer.opening import open_model
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 Row = dict[str, list[int]]
 ADAPTERS = """\
@@ -40,11 +35,11 @@ saved: {folder}, a whole model; to load it:
 
 def main() -> None:
     args = parse_arguments()
-    with output_folder(args.output, args.resume):
-        train(args)
+    with run_folder(args) as checkpoint:
+        train(args, checkpoint)
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments() -> Namespace:
     usage = "MODEL (--text FILE | --pairs FILE | --dataset NAME) [options]"
     parser = make_parser(__doc__, usage)
     parser.add_argument("model", help="folder, or a repository such as user/name")
@@ -69,13 +64,12 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def train(args: argparse.Namespace) -> None:
-    checkpoint = checkpoint_to_resume(args.output) if args.resume else None
+def train(args: Namespace, checkpoint: str | None) -> None:
     data = read_text(args.text) if args.text else read_all_pairs(args)
     model, tokenizer = open_model(args.model, args.revision)
     rows = make_rows(args, model, tokenizer, data)
     model = add_adapters(args, model)
-    trainer = make_trainer(args, model, tokenizer, rows)
+    trainer = prepare_trainer(args, model, tokenizer, rows)
     if trainer.is_world_process_zero():
         model.print_trainable_parameters()
     trainer.train(resume_from_checkpoint=checkpoint)
@@ -90,16 +84,16 @@ def train(args: argparse.Namespace) -> None:
         push_adapters(args, model, tokenizer)
 
 
-def read_all_pairs(args: argparse.Namespace) -> list[tuple[str, ...]]:
+def read_all_pairs(args: Namespace) -> list[tuple[str, ...]]:
     if args.pairs:
         return read_pairs(args.pairs, args.columns)
     return read_dataset(args.dataset, args.dataset_config, args.columns)
 
 
 def make_rows(
-    args: argparse.Namespace,
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
+    args: Namespace,
+    model: Model,
+    tokenizer: Tokenizer,
     data: str | list[tuple[str, ...]],
 ) -> list[Row]:
     """Tokenize blocks of a text, or each pair."""
@@ -118,7 +112,7 @@ def make_rows(
     return rows
 
 
-def translation(tokenizer: "PreTrainedTokenizerBase", source: str, target: str, length: int) -> Row:
+def translation(tokenizer: Tokenizer, source: str, target: str, length: int) -> Row:
     options = {"truncation": True, "max_length": length}
     return {
         "input_ids": tokenizer(source, **options)["input_ids"],
@@ -126,7 +120,7 @@ def translation(tokenizer: "PreTrainedTokenizerBase", source: str, target: str, 
     }
 
 
-def answer(tokenizer: "PreTrainedTokenizerBase", source: str, target: str, length: int) -> Row:
+def answer(tokenizer: Tokenizer, source: str, target: str, length: int) -> Row:
     """Join a prompt and its continuation; only the continuation is trained on."""
     prompt = tokenizer(source)["input_ids"]
     target = tokenizer(target, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
@@ -136,7 +130,7 @@ def answer(tokenizer: "PreTrainedTokenizerBase", source: str, target: str, lengt
     }
 
 
-def blocks(tokenizer: "PreTrainedTokenizerBase", text: str, length: int) -> list[Row]:
+def blocks(tokenizer: Tokenizer, text: str, length: int) -> list[Row]:
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     if len(ids) < length:
         raise ProgramError(
@@ -146,7 +140,7 @@ def blocks(tokenizer: "PreTrainedTokenizerBase", text: str, length: int) -> list
     return [{"input_ids": block, "labels": block} for block in cut(ids, length)]
 
 
-def add_adapters(args: argparse.Namespace, model: "PreTrainedModel") -> "PreTrainedModel":
+def add_adapters(args: Namespace, model: Model) -> Model:
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
@@ -177,43 +171,31 @@ def add_adapters(args: argparse.Namespace, model: "PreTrainedModel") -> "PreTrai
     return get_peft_model(model, config)
 
 
-def make_trainer(
-    args: argparse.Namespace,
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
-    rows: list[Row],
-) -> "Trainer":
-    from transformers import DataCollatorForSeq2Seq, Trainer
+def prepare_trainer(
+    args: Namespace, model: Model, tokenizer: Tokenizer, rows: list[Row]
+) -> Trainer:
+    from transformers import DataCollatorForSeq2Seq
 
-    arguments = training_arguments(
-        args,
-        weight_decay=0.0,
-        adam_beta2=0.999,
-        eval_strategy="no",
-        logging_steps=min(10, args.save_steps),
-        label_names=["labels"],  # beneath the adapters Trainer does not find them
-        use_cache=True,  # what Trainer writes into the configuration; no step makes a cache
-    )
-    with refusing(ValueError, RuntimeError, ImportError):  # no such reporter
-        return Trainer(
-            model=model,
-            args=arguments,
-            train_dataset=rows,
-            data_collator=DataCollatorForSeq2Seq(tokenizer),  # pads the labels of a decoder too
-            processing_class=tokenizer,
-        )
+    others = {
+        "weight_decay": 0.0,
+        "adam_beta2": 0.999,
+        "eval_strategy": "no",
+        "logging_steps": min(10, args.save_steps),
+        "label_names": ["labels"],  # beneath the adapters Trainer does not find them
+        "use_cache": True,  # what Trainer writes into the configuration; no step makes a cache
+    }
+    collator = DataCollatorForSeq2Seq(tokenizer)  # pads the labels of a decoder too
+    return make_trainer(args, model, tokenizer, others, train_dataset=rows, data_collator=collator)
 
 
-def how_to_load(args: argparse.Namespace, model: "PreTrainedModel") -> str:
+def how_to_load(args: Namespace, model: Model) -> str:
     kind = "Seq2SeqLM" if model.config.is_encoder_decoder else "CausalLM"
     if args.merge:
         return MERGED.format(folder=args.output, auto=f"AutoModelFor{kind}")
     return ADAPTERS.format(folder=args.output, base=args.model, auto=f"AutoPeftModelFor{kind}")
 
 
-def push_adapters(
-    args: argparse.Namespace, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase"
-) -> None:
+def push_adapters(args: Namespace, model: Model, tokenizer: Tokenizer) -> None:
     from huggingface_hub.errors import HfHubHTTPError
 
     try:

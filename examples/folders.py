@@ -45,16 +45,6 @@ def refuse_unwritable(folder: Path, flag: str) -> None:
         ) from error
 
 
-def checkpoint_to_resume(folder: Path) -> str:
-    """Return the last complete checkpoint of a run that was interrupted."""
-    from hf_tformer import last_complete_checkpoint
-
-    checkpoint = last_complete_checkpoint(folder)
-    if checkpoint is None:
-        raise no_checkpoint(folder)
-    return checkpoint
-
-
 def no_checkpoint(folder: Path) -> ProgramError:
     return ProgramError(f"{folder} has no complete checkpoint to resume from: leave --resume out")
 

@@ -9,17 +9,14 @@ template, the prompt is the user's message. An encoder-decoder answers each line
 this package installed no code of a repository runs, so there is nothing to trust.
 """
 
-import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from argparse import Namespace
+from typing import Any
 
 from data import read_text
-from program import ProgramError, at_least, make_parser, positive, run, share
+from program import Model, ProgramError, Tokenizer, at_least, make_parser, positive, run, share
 
 from hf_tformer.opening import open_model
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def main() -> None:
@@ -34,7 +31,7 @@ def main() -> None:
         continue_text(model, tokenizer, text, settings, raw=args.raw)
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments() -> Namespace:
     parser = make_parser(__doc__, "MODEL [TEXT] [options]")
     add, count = parser.add_argument, at_least(1)
     add("model", help="folder, or a repository such as user/name")
@@ -54,7 +51,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def find_text(args: argparse.Namespace) -> str:
+def find_text(args: Namespace) -> str:
     if args.text is not None and args.file:
         raise ProgramError("both a text and --file are given: leave one of them out")
     text = read_text(args.file) if args.file else args.text
@@ -64,7 +61,7 @@ def find_text(args: argparse.Namespace) -> str:
     return text.rstrip("\n")
 
 
-def choose_settings(args: argparse.Namespace, model: "PreTrainedModel") -> dict[str, Any]:
+def choose_settings(args: Namespace, model: Model) -> dict[str, Any]:
     """Return arguments of generate(); the folder of the model holds those that are not given."""
     from transformers import GenerationConfig
 
@@ -86,7 +83,7 @@ def choose_settings(args: argparse.Namespace, model: "PreTrainedModel") -> dict[
     return chosen
 
 
-def prepare(args: argparse.Namespace, model: "PreTrainedModel") -> None:
+def prepare(args: Namespace, model: Model) -> None:
     """Set the seed, and move the model to its device."""
     import torch
     from transformers import set_seed
@@ -101,8 +98,8 @@ def prepare(args: argparse.Namespace, model: "PreTrainedModel") -> None:
 
 
 def continue_text(
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
+    model: Model,
+    tokenizer: Tokenizer,
     text: str,
     settings: dict[str, Any],
     raw: bool = False,
@@ -123,8 +120,8 @@ def continue_text(
 
 
 def answer_lines(
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
+    model: Model,
+    tokenizer: Tokenizer,
     text: str,
     settings: dict[str, Any],
     batch_size: int,

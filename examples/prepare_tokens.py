@@ -11,21 +11,17 @@ processor cores take part, as threads of the tokenizer; `RAYON_NUM_THREADS=4` le
 The folder appears when it is whole. A run that was interrupted leaves none and is started again.
 """
 
-import argparse
 import itertools
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from corpus import add_document_flags, iterate_documents, make_tokenizer
+from data import add_document_flags, iterate_documents, make_tokenizer
 from program import ProgramError, at_least, make_parser, refusing, run
 
 from hf_tformer.scale import TokensError, write_tokens
-from hf_tformer.scale.preparing import refuse_place
-
-if TYPE_CHECKING:
-    from hf_tformer.scale.preparing import Written
+from hf_tformer.scale.preparing import About, refuse_place
 
 
 def main() -> None:
@@ -37,7 +33,7 @@ def main() -> None:
     print(f"saved: {args.output}, {', '.join(map(' '.join, pairs))}")
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments() -> Namespace:
     parser = make_parser(__doc__)
     add = add_document_flags(parser).add_argument
     sample = "documents, from the first, that a new tokenizer is trained on"
@@ -52,7 +48,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def prepare(args: argparse.Namespace) -> "dict[str, Written]":
+def prepare(args: Namespace) -> dict[str, About]:
     refuse_place(args.output)
     if args.streaming and not args.dataset:
         raise ProgramError("--streaming reads a data set from the Hub: give --dataset, too")

@@ -8,8 +8,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hf_tformer.opening import OpeningError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel as Model
+    from transformers import PreTrainedTokenizerBase as Tokenizer
+    from transformers import Trainer
+else:  # importing transformers takes seconds, and --help needs none of it
+    Model = Tokenizer = Trainer = object
 
 ONE_LINE = 400
 

@@ -1,28 +1,40 @@
 """What train_language_model.py needs to run on one process and on many: options, and its folder."""
 
-import argparse
 import math
 import os
 import shutil
+from argparse import ArgumentParser, Namespace
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from folders import no_checkpoint
-from program import ProgramError, at_least, positive, refusing
+from program import Model, ProgramError, Tokenizer, at_least, positive, refusing
 
 from hf_tformer.atomic_folders import folder_within
 from hf_tformer.opening import open_pretrained
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from accelerate.tracking import GeneralTracker
+    from transformers import PreTrainedConfig
 
     from hf_tformer.scale import Launch, Layout, Settings, TokenRows
 
 START = "start"  # in the folder of a run: its first weights, its configuration, its tokenizer
+FORMATS = {
+    "loss": "loss {:.6f}",
+    "eval_loss": "validation loss {:.6f}",
+    "perplexity": "perplexity {:.1f}",
+    "grad_norm": "gradient norm {:.4f}",
+    "learning_rate": "learning rate {:.3g}",
+    "tokens_per_second": "{:,.0f} tokens/s",
+    "mfu": "MFU {:.1%}",
+    "memory": "{:,.0f} MB",
+    "seconds": "{:,.0f} s",
+}
 
 
-def add_scale_flags(parser: argparse.ArgumentParser) -> None:
+def add_scale_flags(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("many processes, under torchrun or accelerate launch")
     add, count = group.add_argument, at_least(1)
     add("--tokens", type=Path, help="folder of a text that prepare_tokens.py wrote")
@@ -48,16 +60,14 @@ def refusals() -> AbstractContextManager[None]:
     return refusing(CheckpointError, TogetherError, TokensError, TrainingError)
 
 
-def read_layout(args: argparse.Namespace) -> "tuple[Launch, Layout]":
+def read_layout(args: Namespace) -> "tuple[Launch, Layout]":
     from hf_tformer.scale import choose_layout, read_launch
 
     launch = read_launch()
     return launch, choose_layout(launch, args.replicate, args.shard, args.tensor)
 
 
-def read_tokens(
-    args: argparse.Namespace, source: Path | None
-) -> "tuple[PreTrainedTokenizerBase, TokenRows, TokenRows]":
+def read_tokens(args: Namespace, source: Path | None) -> "tuple[Tokenizer, TokenRows, TokenRows]":
     """Open a folder of tokens: the tokenizer, the blocks to train on and those to evaluate on."""
     from transformers import AutoTokenizer
 
@@ -76,12 +86,12 @@ def read_tokens(
     return tokenizer, training, TokenRows(args.tokens / VALIDATION, args.block_size)
 
 
-def is_resumed(args: argparse.Namespace) -> bool:
+def is_resumed(args: Namespace) -> bool:
     """Whether to resume: by option, or since torchrun starts again after a process had died."""
     return args.resume or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
-def checkpoint_of_run(args: argparse.Namespace) -> Path | None:
+def checkpoint_of_run(args: Namespace) -> Path | None:
     """Return the one to resume from. A run that died before its first one begins anew."""
     from hf_tformer.scale import last_checkpoint
 
@@ -98,9 +108,7 @@ def folder_to_open(output: Path) -> Path:
     return output / START if (output / START).exists() else output
 
 
-def make_settings(
-    args: argparse.Namespace, launch: "Launch", layout: "Layout", rows: int
-) -> "Settings":
+def make_settings(args: Namespace, launch: "Launch", layout: "Layout", rows: int) -> "Settings":
     from hf_tformer.scale import RowOrder, Settings
 
     rows_per_step = choose_rows_per_step(args, layout)
@@ -121,7 +129,7 @@ def make_settings(
     )
 
 
-def choose_rows_per_step(args: argparse.Namespace, layout: "Layout") -> int:
+def choose_rows_per_step(args: Namespace, layout: "Layout") -> int:
     from hf_tformer.scale import rows_of_each
 
     if args.global_batch_size is None:
@@ -135,9 +143,7 @@ def choose_rows_per_step(args: argparse.Namespace, layout: "Layout") -> int:
     return args.global_batch_size
 
 
-def write_start(
-    args: argparse.Namespace, config: "PreTrainedConfig", tokenizer: "PreTrainedTokenizerBase"
-) -> None:
+def write_start(args: Namespace, config: "PreTrainedConfig", tokenizer: Tokenizer) -> None:
     """Save the first weights, which are the same for every layout."""
     from transformers import set_seed
 
@@ -152,9 +158,7 @@ def write_start(
         saving.rename(args.output / START)
 
 
-def open_model(
-    args: argparse.Namespace, launch: "Launch", layout: "Layout", bf16: bool
-) -> "PreTrainedModel":
+def open_model(args: Namespace, launch: "Launch", layout: "Layout", bf16: bool) -> Model:
     """Open the part of the model that this process holds."""
     from hf_tformer import TformerDecoderForCausalLM
     from hf_tformer.scale import choose_device, compile_layers
@@ -169,10 +173,60 @@ def open_model(
     return model
 
 
-def save_end(output: Path, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> None:
+def save_end(output: Path, model: Model, tokenizer: Tokenizer) -> None:
     """Save the whole model in one folder; what the run began with is no longer needed."""
     from hf_tformer.scale import save_folder
     from hf_tformer.scale.together import first_alone
 
     save_folder(model, output, tokenizer)
     first_alone(lambda: shutil.rmtree(output / START, ignore_errors=True))
+
+
+def in_one_line(step: int, figures: dict[str, float]) -> str:
+    scaled = {**figures, "memory": figures.get("memory", 0) / 1e6}
+    shown = (FORMATS[name].format(scaled[name]) for name in FORMATS if name in figures)
+    return f"step {step}: {', '.join(shown)}"
+
+
+class Reporter:
+    """Prints each figure and sends it on, in the first process; the others are silent.
+
+    `name` is a tracker of `accelerate.tracking`, or none. The files of tensorboard are in
+    `folder/runs`, or in TENSORBOARD_LOGGING_DIR.
+    """
+
+    def __init__(self, name: str, folder: Path, is_first: bool):
+        self.is_first = is_first
+        self.tracker = None if name == "none" else make_tracker(name, folder)
+
+    def __call__(self, step: int, figures: dict[str, float]) -> None:
+        if "eval_loss" in figures:
+            figures = {**figures, "perplexity": math.exp(figures["eval_loss"])}
+        if self.is_first:
+            print(in_one_line(step, figures), flush=True)
+        if self.tracker:
+            self.tracker.log(figures, step=step)
+
+    def close(self) -> None:
+        if self.tracker:
+            self.tracker.finish()
+
+
+def make_tracker(name: str, folder: Path) -> "GeneralTracker":
+    from accelerate import PartialState
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
+
+    known = [str(tracker) for tracker in get_available_trackers()]
+    if name not in known:
+        raise ProgramError(
+            f"--report_to {name} is not supported: give none, or what is installed here of "
+            f"accelerate's trackers: {', '.join(known) or 'nothing is'}"
+        )
+    PartialState()  # by which trackers find out who is the first process
+    tracker_class = LOGGER_TYPE_TO_CLASS[name]
+    place = {"logging_dir": os.environ.get("TENSORBOARD_LOGGING_DIR", str(folder / "runs"))}
+    tracker = tracker_class(
+        folder.name, **(place if tracker_class.requires_logging_directory else {})
+    )
+    tracker.start()
+    return tracker

@@ -11,18 +11,20 @@ The folder that is written opens with SentenceTransformer(folder, trust_remote_c
 sentence-transformers: pip install 'hf-tformer[train,sentences]'.
 """
 
-import argparse
 import tempfile
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from corpus import ENCODER_TOKENS, train_tokenizer
-from data import read_pairs
+from data import ENCODER_TOKENS, read_pairs, train_tokenizer
 from dates import same_dates
-from folders import checkpoint_to_resume, output_folder, publish_folder
 from program import ProgramError, at_least, make_parser, run, share
-from training import add_training_flags, small_encoder_config, training_arguments
-
-from hf_tformer.atomic_folders import save_whole
+from training import (
+    add_training_flags,
+    run_folder,
+    save_and_publish,
+    small_encoder_config,
+    training_arguments,
+)
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
@@ -37,12 +39,11 @@ def main() -> None:
     except ModuleNotFoundError as error:
         reason = "vectors need sentence-transformers: run `pip install 'hf-tformer[sentences]'`"
         raise ProgramError(reason) from error
-    with output_folder(args.output, args.resume):
-        train(args)
+    with run_folder(args) as checkpoint:
+        train(args, checkpoint)
 
 
-def train(args: argparse.Namespace) -> None:
-    checkpoint = checkpoint_to_resume(args.output) if args.resume else None
+def train(args: Namespace, checkpoint: str | None) -> None:
     if args.batch_size < 2:
         raise ProgramError("--batch_size is 1: pairs are told apart within a batch, give more")
     if args.data:
@@ -63,13 +64,10 @@ def train(args: argparse.Namespace) -> None:
     print(
         f"\nnearest is the partner: {before:.1%} before, {share_found(model, validation):.1%} now"
     )
-    save_whole(args.output, model)
-    print(f"saved: {args.output}")
-    if args.push_to_hub:
-        publish_folder(args.output, args.push_to_hub)
+    save_and_publish(args, model)
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments() -> Namespace:
     parser = make_parser(__doc__, "[MODEL] [options]")
     parser.add_argument("model", nargs="?", help="folder or repository of an encoder")
     add = parser.add_argument_group("the data (default: dates in sixteen languages)").add_argument
@@ -82,7 +80,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def build_model(args: argparse.Namespace, pairs: Pairs) -> "SentenceTransformer":
+def build_model(args: Namespace, pairs: Pairs) -> "SentenceTransformer":
     """Open or make an encoder; the vector of a text is the mean of its tokens."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
@@ -98,7 +96,7 @@ def build_model(args: argparse.Namespace, pairs: Pairs) -> "SentenceTransformer"
     return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension())])
 
 
-def save_small_encoder(args: argparse.Namespace, pairs: Pairs, folder: str) -> None:
+def save_small_encoder(args: Namespace, pairs: Pairs, folder: str) -> None:
     from transformers import set_seed
 
     from hf_tformer import TformerEncoderModel
@@ -111,7 +109,7 @@ def save_small_encoder(args: argparse.Namespace, pairs: Pairs, folder: str) -> N
 
 
 def make_trainer(
-    args: argparse.Namespace, model: "SentenceTransformer", pairs: Pairs
+    args: Namespace, model: "SentenceTransformer", pairs: Pairs
 ) -> "SentenceTransformerTrainer":
     from datasets import Dataset
     from sentence_transformers import (

@@ -8,37 +8,33 @@ The folder that is written opens with AutoModelForMaskedLM and AutoTokenizer, an
 for classification, tagging and sentence vectors (finetune_encoder.py, train_embeddings.py).
 """
 
-import argparse
 import math
-from typing import TYPE_CHECKING, Any
+from argparse import Namespace
+from typing import Any
 
-from corpus import ENCODER_TOKENS, add_corpus_flags, iterate_documents, make_blocks, make_tokenizer
-from folders import checkpoint_to_resume, output_folder, publish_folder
-from program import ProgramError, make_parser, refusing, run, share
-from training import add_training_flags, training_arguments
+from data import ENCODER_TOKENS, add_corpus_flags, iterate_documents, make_blocks, make_tokenizer
+from program import Model, ProgramError, Tokenizer, Trainer, make_parser, refusing, run, share
+from training import add_training_flags, make_trainer, run_folder, save_and_publish
 
-from hf_tformer.atomic_folders import save_whole
 from hf_tformer.opening import open_pretrained
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
+Blocks = list[list[int]]  # of token ids
 
 
 def main() -> None:
     args = parse_arguments()
-    with output_folder(args.output, args.resume):
-        train(args)
+    with run_folder(args) as checkpoint:
+        train(args, checkpoint)
 
 
-def train(args: argparse.Namespace) -> None:
-    checkpoint = checkpoint_to_resume(args.output) if args.resume else None
+def train(args: Namespace, checkpoint: str | None) -> None:
     documents = list(iterate_documents(args))
     tokenizer = make_tokenizer(args, documents, checkpoint, **ENCODER_TOKENS)
     if tokenizer.mask_token_id is None:
         raise ProgramError(f"{args.tokenizer} has no mask token: choose another tokenizer")
     training, validation = make_blocks(args, documents, tokenizer)
     model = build_model(args, tokenizer, checkpoint)
-    trainer = make_trainer(args, model, tokenizer, training, validation)
+    trainer = prepare_trainer(args, model, tokenizer, training, validation)
     if trainer.is_world_process_zero():
         print(
             f"{model.num_parameters() / 1e6:.1f} M parameters, {len(tokenizer)} tokens in the "
@@ -49,13 +45,11 @@ def train(args: argparse.Namespace) -> None:
     if not trainer.is_world_process_zero():
         return  # of several processes, the first one saves
     print(f"\nvalidation loss {loss:.3f}, perplexity of hidden tokens {math.exp(loss):.1f}")
-    save_whole(args.output, trainer.model, tokenizer)
-    print(f"saved: {args.output}\n\n{fill_one(trainer.model, tokenizer, validation[0])}")
-    if args.push_to_hub:
-        publish_folder(args.output, args.push_to_hub)
+    save_and_publish(args, trainer.model, tokenizer)
+    print(f"\n{fill_one(trainer.model, tokenizer, validation[0])}")
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments() -> Namespace:
     parser = make_parser(__doc__)
     add_corpus_flags(parser)
     add = parser.add_argument_group("the model").add_argument
@@ -70,9 +64,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def build_model(
-    args: argparse.Namespace, tokenizer: "PreTrainedTokenizerBase", checkpoint: str | None
-) -> "PreTrainedModel":
+def build_model(args: Namespace, tokenizer: Tokenizer, checkpoint: str | None) -> Model:
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig, set_seed
 
@@ -96,14 +88,10 @@ def build_model(
     return TformerEncoderForMaskedLM(config)
 
 
-def make_trainer(
-    args: argparse.Namespace,
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
-    training: list[list[int]],
-    validation: list[list[int]],
-) -> "Trainer":
-    from transformers import DataCollatorForLanguageModeling, Trainer, default_data_collator
+def prepare_trainer(
+    args: Namespace, model: Model, tokenizer: Tokenizer, training: Blocks, validation: Blocks
+) -> Trainer:
+    from transformers import DataCollatorForLanguageModeling, default_data_collator
 
     hide = DataCollatorForLanguageModeling(tokenizer, mlm_probability=args.hide, seed=args.seed)
     # Tokens to evaluate on are hidden once, so that each evaluation is the same.
@@ -113,21 +101,18 @@ def make_trainer(
     def collate(examples: list[dict[str, Any]]) -> dict[str, Any]:
         return default_data_collator(examples) if "labels" in examples[0] else hide(examples)
 
-    arguments = training_arguments(args, prediction_loss_only=True)
-    with refusing(ValueError, RuntimeError, ImportError):  # no such reporter
-        return Trainer(
-            model=model,
-            args=arguments,
-            train_dataset=[{"input_ids": block} for block in training],
-            eval_dataset=[{"input_ids": ids, "labels": labels} for ids, labels in pairs],
-            data_collator=collate,
-            processing_class=tokenizer,
-        )
+    return make_trainer(
+        args,
+        model,
+        tokenizer,
+        {"prediction_loss_only": True},
+        train_dataset=[{"input_ids": block} for block in training],
+        eval_dataset=[{"input_ids": ids, "labels": labels} for ids, labels in pairs],
+        data_collator=collate,
+    )
 
 
-def fill_one(
-    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", block: list[int]
-) -> str:
+def fill_one(model: Model, tokenizer: Tokenizer, block: list[int]) -> str:
     """Hide the middle token of a block, and describe what the model predicts there."""
     import torch
 

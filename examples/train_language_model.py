@@ -12,68 +12,53 @@ that is written opens with AutoModelForCausalLM and AutoTokenizer. A run that to
 after a failure resumes from its last checkpoint.
 """
 
-import argparse
 import math
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpus import END, add_corpus_flags, iterate_documents, make_blocks, make_tokenizer
+import scaling
+from data import END, add_corpus_flags, iterate_documents, make_blocks, make_tokenizer
 from folders import output_folder, publish_folder
-from program import make_parser, refusing, run
-from reporting import Reporter
-from scaling import (
-    add_scale_flags,
-    checkpoint_of_run,
-    folder_to_open,
-    is_resumed,
-    make_settings,
-    open_model,
-    read_layout,
-    read_tokens,
-    refusals,
-    save_end,
-    write_start,
-)
+from program import Tokenizer, make_parser, refusing, run
 from training import add_training_flags
 
 from hf_tformer.opening import open_pretrained
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
     from hf_tformer import TformerDecoderConfig
     from hf_tformer.scale import Launch, Layout
 
 
 def main() -> None:
     args = parse_arguments()
-    with refusals():
+    with scaling.refusals():
         from hf_tformer.scale import choose_device, joined_processes, process_rank
 
-        launch, layout = read_layout(args)
-        with output_folder(args.output, is_resumed(args)):
+        launch, layout = scaling.read_layout(args)
+        with output_folder(args.output, scaling.is_resumed(args)):
             with joined_processes(choose_device(launch)):
                 train(args, launch, layout)
             if process_rank() == 0:
                 show_and_publish(args, layout)
 
 
-def train(args: argparse.Namespace, launch: "Launch", layout: "Layout") -> None:
+def train(args: Namespace, launch: "Launch", layout: "Layout") -> None:
     from hf_tformer.scale import Meter, process_rank
     from hf_tformer.scale import train as train_model
     from hf_tformer.scale.together import first_alone
 
-    checkpoint = checkpoint_of_run(args)
-    source = folder_to_open(args.output) if checkpoint else None
+    checkpoint = scaling.checkpoint_of_run(args)
+    source = scaling.folder_to_open(args.output) if checkpoint else None
     tokenizer, training, validation = read_data(args, source)
     config = make_config(args, tokenizer, source)
     layout.refuse(config)
-    settings = make_settings(args, launch, layout, len(training))
+    settings = scaling.make_settings(args, launch, layout, len(training))
     is_first = process_rank() == 0
-    report = Reporter(args.report_to, args.output, is_first)
+    report = scaling.Reporter(args.report_to, args.output, is_first)
     if not checkpoint:
-        first_alone(lambda: write_start(args, config, tokenizer))
-    model = open_model(args, launch, layout, settings.bf16)
+        first_alone(lambda: scaling.write_start(args, config, tokenizer))
+    model = scaling.open_model(args, launch, layout, settings.bf16)
     if is_first:
         print(
             f"{model.num_parameters() / 1e6:.1f} M parameters, {len(tokenizer)} tokens in the "
@@ -86,13 +71,13 @@ def train(args: argparse.Namespace, launch: "Launch", layout: "Layout") -> None:
         model, training, validation, layout, settings, report=report, meter=meter, **places
     )
     report.close()
-    save_end(args.output, model, tokenizer)
+    scaling.save_end(args.output, model, tokenizer)
     if is_first:
         print(f"\nvalidation loss {loss:.3f}, perplexity {math.exp(loss):.1f}")
         print(f"saved: {args.output}")
 
 
-def show_and_publish(args: argparse.Namespace, layout: "Layout") -> None:
+def show_and_publish(args: Namespace, layout: "Layout") -> None:
     """Do what the first process does alone in the end."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -111,7 +96,7 @@ def show_and_publish(args: argparse.Namespace, layout: "Layout") -> None:
         publish_folder(args.output, args.push_to_hub)
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments() -> Namespace:
     parser = make_parser(__doc__)
     add_corpus_flags(parser)
     add = parser.add_argument_group("the model").add_argument
@@ -122,17 +107,15 @@ def parse_arguments() -> argparse.Namespace:
     add("--intermediate_size", type=int, help="width of the MLPs (default: 8/3 of the hidden size)")
     add("--dropout", type=float, default=0.1, help="dropout probability")
     add_training_flags(parser, "language-model", epochs=5)
-    add_scale_flags(parser)
+    scaling.add_scale_flags(parser)
     parser.add_argument("--prompt", default="The ", help="beginning of the sample at the end")
     return parser.parse_args()
 
 
-def read_data(
-    args: argparse.Namespace, source: Path | None
-) -> tuple["PreTrainedTokenizerBase", Any, Any]:
+def read_data(args: Namespace, source: Path | None) -> tuple[Tokenizer, Any, Any]:
     """Return the tokenizer, the blocks to train on, and those to evaluate on."""
     if args.tokens:
-        return read_tokens(args, source)
+        return scaling.read_tokens(args, source)
     documents = list(iterate_documents(args))
     tokenizer = make_tokenizer(args, documents, source and str(source))
     training, validation = make_blocks(args, documents, tokenizer)
@@ -147,7 +130,7 @@ def with_labels(blocks: list[list[int]]) -> list[dict[str, Any]]:
 
 
 def make_config(
-    args: argparse.Namespace, tokenizer: "PreTrainedTokenizerBase", source: Path | None
+    args: Namespace, tokenizer: Tokenizer, source: Path | None
 ) -> "TformerDecoderConfig":
     """Return that of the run which is resumed, or one of the given sizes."""
     from huggingface_hub.errors import StrictDataclassError

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from corpus import byte_level_bpe
+from data import byte_level_bpe
 from folders import refuse_unwritable
 from program import Help, ProgramError, refusing, run
 from scaled_trainer import ScaledTrainer

@@ -1,19 +1,24 @@
-"""What the programs that train with Trainer share: options, arguments, and a small encoder."""
+"""What the programs that train with Trainer share, from the options to the finished folder."""
 
-import argparse
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from program import at_least, positive, refusing
+from folders import no_checkpoint, output_folder, publish_folder
+from program import Model, Tokenizer, Trainer, at_least, positive, refusing
+
+from hf_tformer.atomic_folders import Savable, save_whole
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase, TrainingArguments
+    from transformers import TrainingArguments
 
     from hf_tformer import TformerEncoderConfig
 
 
 def add_training_flags(
-    parser: argparse.ArgumentParser,
+    parser: ArgumentParser,
     output: str,
     *,
     epochs: float,
@@ -38,12 +43,41 @@ def add_training_flags(
     add("--push_to_hub", metavar="USER/NAME", help="repository to publish the result in")
 
 
+@contextmanager
+def run_folder(args: Namespace) -> Iterator[str | None]:
+    """Make the folder to write, and yield the checkpoint that an interrupted run resumes from."""
+    from hf_tformer import last_complete_checkpoint
+
+    with output_folder(args.output, args.resume):
+        checkpoint = last_complete_checkpoint(args.output) if args.resume else None
+        if args.resume and checkpoint is None:
+            raise no_checkpoint(args.output)
+        yield checkpoint
+
+
+def save_and_publish(args: Namespace, *parts: Savable) -> None:
+    save_whole(args.output, *parts)
+    print(f"saved: {args.output}")
+    if args.push_to_hub:
+        publish_folder(args.output, args.push_to_hub)
+
+
+def make_trainer(
+    args: Namespace, model: Model, tokenizer: Tokenizer, others: dict[str, Any], **parts: Any
+) -> Trainer:
+    """`others` are further arguments of training, `parts` what else the Trainer is made of."""
+    from transformers import Trainer, TrainingArguments
+
+    arguments = training_arguments(args, TrainingArguments, **others)
+    with refusing(ValueError, RuntimeError, ImportError):  # no such reporter
+        return Trainer(model=model, args=arguments, processing_class=tokenizer, **parts)
+
+
 def training_arguments(
-    args: argparse.Namespace, kind: "type[TrainingArguments] | None" = None, **others: object
+    args: Namespace, kind: "type[TrainingArguments]", **others: Any
 ) -> "TrainingArguments":
     """Return the options as arguments of Trainer; `others` replace what is chosen here."""
     import torch
-    from transformers import TrainingArguments
 
     fields = {
         "output_dir": str(args.output),
@@ -70,12 +104,10 @@ def training_arguments(
         "ddp_find_unused_parameters": False,  # there are none
     }
     with refusing(ValueError, RuntimeError, ImportError):  # no such device, no such reporter
-        return (kind or TrainingArguments)(**{**fields, **others})
+        return kind(**{**fields, **others})
 
 
-def small_encoder_config(
-    tokenizer: "PreTrainedTokenizerBase", **fields: object
-) -> "TformerEncoderConfig":
+def small_encoder_config(tokenizer: Tokenizer, **fields: Any) -> "TformerEncoderConfig":
     """Return the configuration of an encoder that learns a task in minutes on a CPU."""
     from hf_tformer import TformerEncoderConfig
 
