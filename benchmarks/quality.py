@@ -150,10 +150,7 @@ def hide(ids: torch.Tensor, mask: int, generator: torch.Generator) -> Batch:
 
 
 def train(
-    model: PreTrainedModel,
-    training: list[Batch],
-    validation: list[Batch],
-    least_rate: float = 0.0,
+    model: PreTrainedModel, training: list[Batch], validation: list[Batch], least_rate: float = 0.0
 ) -> dict[int, float]:
     """Return the validation loss by step; one recipe for all, but for the last learning rate."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)

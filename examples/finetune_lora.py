@@ -91,10 +91,7 @@ def read_all_pairs(args: Namespace) -> list[tuple[str, ...]]:
 
 
 def make_rows(
-    args: Namespace,
-    model: Model,
-    tokenizer: Tokenizer,
-    data: str | list[tuple[str, ...]],
+    args: Namespace, model: Model, tokenizer: Tokenizer, data: str | list[tuple[str, ...]]
 ) -> list[Row]:
     """Tokenize blocks of a text, or each pair."""
     if tokenizer.pad_token_id is None or tokenizer.eos_token_id is None:

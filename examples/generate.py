@@ -98,11 +98,7 @@ def prepare(args: Namespace, model: Model) -> None:
 
 
 def continue_text(
-    model: Model,
-    tokenizer: Tokenizer,
-    text: str,
-    settings: dict[str, Any],
-    raw: bool = False,
+    model: Model, tokenizer: Tokenizer, text: str, settings: dict[str, Any], raw: bool = False
 ) -> None:
     from transformers import TextStreamer
 
@@ -120,11 +116,7 @@ def continue_text(
 
 
 def answer_lines(
-    model: Model,
-    tokenizer: Tokenizer,
-    text: str,
-    settings: dict[str, Any],
-    batch_size: int,
+    model: Model, tokenizer: Tokenizer, text: str, settings: dict[str, Any], batch_size: int
 ) -> None:
     lines = text.split("\n")
     for start in range(0, len(lines), batch_size):

@@ -49,14 +49,7 @@ from hf_tformer.training import is_complete
 try:
     from datasets import Dataset, disable_progress_bars
     from sacrebleu import corpus_bleu
-    from translation_pairs import (
-        DataArguments,
-        drop_long,
-        encode,
-        option,
-        read_pairs,
-        sentences_of,
-    )
+    from translation_pairs import DataArguments, drop_long, encode, option, read_pairs, sentences_of
 except ModuleNotFoundError as error:
     reason = f"{error.name} is missing: run `pip install 'hf-tformer[train]'`"
     raise SystemExit(f"train_translation.py: {reason}") from error
