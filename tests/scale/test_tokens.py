@@ -386,8 +386,8 @@ def test_the_program_prepares_files_and_lines(program, tmp_path):
     (tmp_path / "book.txt").write_text("a whole book\nof two lines")
     flags = "--vocab_size 270 --validation 3 --column body --output parts/tokens"
     told = program.works("prepare_tokens", "--text book.txt lines.jsonl", flags)
-    assert "7 documents to learn from" in told
-    assert "3 documents to measure by" in told
+    assert "7 documents to train on" in told
+    assert "3 documents to evaluate on" in told
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "parts" / "tokens")
     folders = tmp_path / "parts" / "tokens", tmp_path / "parts" / "tokens" / "validation"
     texts = [tokenizer.decode(ids_in(folder)) for folder in folders]
@@ -402,7 +402,7 @@ def test_the_program_prepares_a_data_set_while_it_arrives(program, tmp_path):
     for way in ("", "--streaming"):
         flags = f"--vocab_size 270 --validation 1 --column body --output tokens{way}"
         told = program.works("prepare_tokens", "--dataset many", *way.split(), flags)
-        assert "9 documents to learn from" in told
+        assert "9 documents to train on" in told
     assert ids_in(tmp_path / "tokens") == ids_in(tmp_path / "tokens--streaming")
 
 
