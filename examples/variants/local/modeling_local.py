@@ -49,7 +49,7 @@ class MonotonicAttention(CrossAttention):
 class PredictiveAttention(MonotonicAttention):
     """Local-p, with a place for each head."""
 
-    def __init__(self, config, layer_idx):
+    def __init__(self, config: LocalConfig, layer_idx: int) -> None:
         super().__init__(config, layer_idx)
         self.w_p = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
         self.v_p = nn.Linear(config.hidden_size, config.num_attention_heads, bias=False)
@@ -68,7 +68,7 @@ ALIGNMENTS = {"monotonic": MonotonicAttention, "predictive": PredictiveAttention
 
 
 class LocalDecoderLayer(TformerSeq2SeqDecoderLayer):
-    def __init__(self, config, layer_idx):
+    def __init__(self, config: LocalConfig, layer_idx: int) -> None:
         super().__init__(config, layer_idx)
         self.cross_attn = ALIGNMENTS[config.alignment](config, layer_idx)
 
@@ -102,14 +102,14 @@ class LocalModel(LocalPreTrainedModel, TformerSeq2SeqModel):
     # Its own parameters would not be split among processes: each computes all of this attention.
     _tp_plan = {n: x for n, x in TformerSeq2SeqModel._tp_plan.items() if "cross_attn" not in n}
 
-    def post_init(self):
+    def post_init(self) -> None:
         self.encoder = LocalEncoder(self.config)  # before tables are tied
         self.decoder = LocalDecoder(self.config)
         super().post_init()
 
 
 class LocalForConditionalGeneration(LocalPreTrainedModel, TformerSeq2SeqForConditionalGeneration):
-    def post_init(self):
+    def post_init(self) -> None:
         self.model = LocalModel(self.config)
         super().post_init()
 
