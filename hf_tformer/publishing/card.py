@@ -181,9 +181,10 @@ def snippet(folder: str | os.PathLike, repo_id: str, revision: str | None, insta
 def program(loading: str, auto_class: str, has_tokenizer: bool) -> str:
     """Return a program: the lines that load a model, and lines that use it."""
     if auto_class not in USES:
-        has_classes = TASKS[auto_class].endswith("-classification")
-        return f"{loading}\n{CLASSES if has_classes else SHAPE}"
-    return "\n".join((loading, USES[auto_class], SHOW_TEXT if has_tokenizer else SHOW))
+        use = CLASSES if TASKS[auto_class].endswith("-classification") else SHAPE
+    else:
+        use = f"{USES[auto_class]}\n{SHOW_TEXT if has_tokenizer else SHOW}"
+    return f"{loading}\n{use}"
 
 
 def auto_class_of(config: dict) -> str:
