@@ -21,7 +21,13 @@ from .modeling_decoder import (
 
 
 class TalkingAttention(SelfAttention):
-    def __init__(self, config, layer_idx, is_causal, sliding_window=None):
+    def __init__(
+        self,
+        config: TalkingConfig,
+        layer_idx: int,
+        is_causal: bool,
+        sliding_window: int | None = None,
+    ) -> None:
         super().__init__(config, layer_idx, is_causal, sliding_window)
         heads = config.num_attention_heads
         self.mix_scores = nn.Parameter(torch.empty(heads, heads))  # A
@@ -56,8 +62,8 @@ def mix(matrix, heads):
 class TalkingLayer(TformerDecoderLayer):
     def __init__(self, config: TalkingConfig, layer_idx: int) -> None:
         super().__init__(config, layer_idx)
-        window = self.self_attn.sliding_window
-        self.self_attn = TalkingAttention(config, layer_idx, is_causal=True, sliding_window=window)
+        plain = self.self_attn
+        self.self_attn = TalkingAttention(config, layer_idx, plain.is_causal, plain.sliding_window)
 
 
 class TalkingPreTrainedModel(TformerDecoderPreTrainedModel):
