@@ -11,7 +11,7 @@ from typing import Any
 
 from transformers.utils import logging
 
-from . import apart, curves, machine, report
+from . import apart, machine, report
 from .measure import LEAST_ROUNDS, Count, Limits, Row, Settings, Unfair, Workload, race
 from .registry import BENCHMARKS, Benchmark
 
@@ -47,8 +47,6 @@ def build_parser() -> argparse.ArgumentParser:
     add("--rounds", type=int, default=LEAST_ROUNDS, help="number of rounds, at least %(default)s")
     add("--quick", action="store_true", help="toy sizes: only to see it run")
     add("--defaults-only", action="store_true", help="peers as they come, without tuning")
-    add("--device", choices=("cpu", "cuda"), default="cpu", help="cuda has not been run yet")
-    add("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     add("--json", type=Path, metavar="FILE", help="file to write the figures to, too")
     add("--write", action="store_true", help="figures kept in RESULTS.md")
     add("--answer", help=argparse.SUPPRESS)  # the process that apart.py starts
@@ -68,9 +66,7 @@ def check(options: argparse.Namespace) -> str:
 
 
 def run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[Unfair]]:
-    settings = Settings(
-        options.rounds, options.quick, options.device, options.dtype, options.defaults_only
-    )
+    settings = Settings(options.rounds, options.quick, options.defaults_only)
     names = BENCHMARKS if "all" in options.names else options.names
     results, faults = [], []
     for name in names:
@@ -99,7 +95,7 @@ def measure(
         "limits": asdict(limits),
         "rows": rows,
     }
-    for line in curves.exponents(rows):
+    for line in report.exponents(rows):
         print(line, flush=True)
     if options.write:
         report.save(result)

@@ -4,12 +4,11 @@ from functools import partial
 
 import torch
 from transformers.masking_utils import create_causal_mask
-from transformers.utils import is_flash_attn_2_available
 
 from hf_tformer import TformerDecoderConfig, TformerDecoderModel
 from hf_tformer.model.attention import SelfAttention
 
-from .measure import OURS, Absent, Run, Settings, Workload, Workloads
+from .measure import OURS, Run, Settings, Workload, Workloads
 from .peers import random_batch
 from .training import of_one
 
@@ -60,8 +59,7 @@ def training_layer(backend: str, length: int, settings: Settings) -> Run:
     torch.manual_seed(0)
     layer = SelfAttention(config, layer_idx=0, is_causal=True)
     states = 3 * torch.randn(1, length, config.hidden_size)  # large: some keys matter, most do not
-    layer = layer.to(settings.device, settings.torch_dtype)
-    states = states.to(settings.device, settings.torch_dtype).requires_grad_()
+    states.requires_grad_()
 
     def call() -> torch.Tensor:
         layer.zero_grad()
@@ -85,9 +83,7 @@ def training_layer(backend: str, length: int, settings: Settings) -> Run:
 
 def choice(settings: Settings) -> Workloads:
     """The backend that is chosen where none is named must be as fast as any other."""
-    backends = ["eager", "sdpa"]
-    if settings.device == "cuda":
-        backends += ["flash_attention_2", "flex_attention"]
+    backends = ("eager", "sdpa")
     for shape in settings.pick(SHAPES, TOY_SHAPES):
         others = {name: partial(one_layer, name, shape, settings) for name in backends}
         batch, length, heads, head_dim, padding = shape
@@ -102,8 +98,6 @@ def choice(settings: Settings) -> Workloads:
 def one_layer(backend: str | None, shape: Shape, settings: Settings) -> Run:
     """Run a model that is hardly more than attention; `None` leaves the backend to it."""
     batch, length, heads, head_dim, padding = shape
-    if backend == "flash_attention_2" and not is_flash_attn_2_available():
-        raise Absent("flash-attn is not installed")
     config = TformerDecoderConfig(
         vocab_size=997,
         hidden_size=heads * head_dim,
@@ -114,11 +108,10 @@ def one_layer(backend: str | None, shape: Shape, settings: Settings) -> Run:
         **({} if backend is None else {"attn_implementation": backend}),
     )
     torch.manual_seed(0)
-    model = TformerDecoderModel._from_config(config)
-    model = model.to(settings.device, settings.torch_dtype).eval()
+    model = TformerDecoderModel._from_config(config).eval()
     padded = round(2 * padding * batch)
     lengths = [length - length // 2] * padded + [length] * (batch - padded)
-    inputs = random_batch(config.vocab_size, lengths, settings, padding_side="left")
+    inputs = random_batch(config.vocab_size, lengths, padding_side="left")
     repeats = settings.pick(max(1, 4096 // (batch * length)), 1)
 
     @torch.no_grad()

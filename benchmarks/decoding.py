@@ -107,7 +107,8 @@ def greedy_half(settings: Settings) -> Workloads:
     for dtype in ("bfloat16", "float16"):
         for millions in (3, 19, 125):
             for rows in (1, settings.pick(16, 3)):
-                pair = llama_pair(replace(settings, dtype=dtype), millions)
+                pair = llama_pair(settings, millions)
+                pair.dtype = getattr(torch, dtype)
                 length = settings.pick(LENGTHS_IN_HALF[millions], 12)
                 inputs = prompt(pair, rows, settings.pick(16, 5))
                 yield Workload(

@@ -129,15 +129,13 @@ def windows(settings: Settings) -> Workloads:
         for length in lengths:
             yield Workload(
                 f"{length} tokens, {name}",
-                {OURS: partial(one_sequence, length, layer_types, layers, settings)},
+                {OURS: partial(one_sequence, length, layer_types, layers)},
                 measures=("seconds", "MiB"),
                 points={OURS: (name, length)},
             )
 
 
-def one_sequence(
-    length: int, layer_types: list[str] | None, layers: int, settings: Settings
-) -> Run:
+def one_sequence(length: int, layer_types: list[str] | None, layers: int) -> Run:
     torch.manual_seed(0)
     config = TformerEncoderConfig(
         vocab_size=997,
@@ -148,5 +146,4 @@ def one_sequence(
         max_position_embeddings=length,
         layer_types=layer_types,
     )
-    model = TformerEncoderModel(config).to(settings.device, settings.torch_dtype).eval()
-    return encoding(model, random_batch(config.vocab_size, [length], settings))
+    return encoding(TformerEncoderModel(config).eval(), random_batch(config.vocab_size, [length]))

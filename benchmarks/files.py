@@ -52,7 +52,7 @@ def opening(model_class: type, folder: Path, ids: torch.Tensor) -> Run:
 
 @torch.no_grad()
 def logits(model: PreTrainedModel, ids: torch.Tensor) -> dict[str, torch.Tensor]:
-    return {"logits": model.eval()(input_ids=ids.to(model.device)).logits}
+    return {"logits": model.eval()(input_ids=ids).logits}
 
 
 def importing(package: str) -> Run:

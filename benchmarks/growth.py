@@ -6,8 +6,7 @@ import torch
 from transformers import Cache, PreTrainedModel
 
 from .decoding import bytes_per_token, generation, llama_pair, prompt
-from .measure import OURS, Count, Row, Run, Settings, Unfair, Workload, Workloads
-from .memory import MIB
+from .measure import MIB, OURS, Count, Row, Run, Settings, Unfair, Workload, Workloads
 from .peers import Inputs, Pair
 from .training import step
 
@@ -102,4 +101,4 @@ def weigh_cache(pair: Pair, tokens: int) -> list[Row]:
 def needed_bytes(pair: Pair, tokens: int) -> int:
     config = pair.ours.config
     per_token = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
-    return per_token * pair.settings.torch_dtype.itemsize * tokens
+    return per_token * pair.dtype.itemsize * tokens

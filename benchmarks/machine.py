@@ -22,19 +22,16 @@ def describe(settings: Settings) -> dict[str, Any]:
     """Return what the head of a table shows. No host names: they mean nothing to a reader."""
     return {
         "date": date.today().isoformat(),
-        "device": settings.device,
-        "machine": device_name(settings),
+        "machine": processor(),
         "threads": torch.get_num_threads(),
-        "dtype": settings.dtype,
+        "dtype": "float32",
         "rounds": settings.rounds,
         "python": platform.python_version(),
         "versions": {name: installed(name) for name in PACKAGES if installed(name)},
     }
 
 
-def device_name(settings: Settings) -> str:
-    if settings.device == "cuda":
-        return torch.cuda.get_device_name()
+def processor() -> str:
     cpu_info = Path("/proc/cpuinfo")
     named = cpu_info.is_file() and re.search(r"model name\s*: (.+)", cpu_info.read_text())
     capability = torch.backends.cpu.get_cpu_capability()
@@ -50,18 +47,13 @@ def installed(package: str) -> str | None:
 
 def measure_limits(settings: Settings) -> Limits:
     rows, width, megabytes = settings.pick((1024, 2048, 512), (64, 64, 8))
-    options = {"device": settings.device, "dtype": settings.torch_dtype}
-    left, right = torch.randn(rows, width, **options), torch.randn(width, width, **options)
-    flops = 2 * rows * width * width
-    wide = torch.randn(megabytes * 2**20 // (4096 * right.element_size()), 4096, **options)
-    one = torch.randn(1, 4096, **options)
-    reads = (lambda: functional.linear(one, wide), wide.sum)
-    return Limits(
-        flops=flops / best(lambda: functional.linear(left, right), settings),
-        bytes=wide.nbytes / min(best(read, settings) for read in reads),
-    )
+    left, right = torch.randn(rows, width), torch.randn(width, width)
+    wide, one = torch.randn(megabytes * 2**20 // (4096 * 4), 4096), torch.randn(1, 4096)
+    product = best(lambda: functional.linear(left, right))
+    read = min(best(lambda: functional.linear(one, wide)), best(wide.sum))
+    return Limits(flops=2 * rows * width * width / product, bytes=wide.nbytes / read)
 
 
-def best(call: Callable[[], Any], settings: Settings) -> float:
+def best(call: Callable[[], Any]) -> float:
     """Return the least seconds of ten tries: a limit is what the machine can do, not the usual."""
-    return min(clock(call, settings) for _ in range(10))
+    return min(clock(call) for _ in range(10))

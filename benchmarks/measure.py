@@ -16,6 +16,7 @@ import torch
 
 ROOT = Path(__file__).parent.parent
 OURS = "hf_tformer"
+MIB = 2**20
 LEAST_ROUNDS = 7
 
 
@@ -33,16 +34,10 @@ class Settings:
 
     rounds: int = LEAST_ROUNDS
     quick: bool = False
-    device: str = "cpu"
-    dtype: str = "float32"
     defaults_only: bool = False  # without the tuned variants of the peers
 
     def pick(self, full: Any, quick: Any) -> Any:
         return quick if self.quick else full
-
-    @property
-    def torch_dtype(self) -> torch.dtype:
-        return getattr(torch, self.dtype)
 
 
 @dataclass
@@ -157,8 +152,8 @@ def race(workload: Workload, settings: Settings, limits: Limits) -> list[Row]:
             return absent
         refuse_unequal(workload, runs)  # which warms up, too
         for run in runs.values():
-            seconds(run, settings)  # once more: what is compiled may be compiled for a second shape
-        times = alternate(runs, settings)
+            seconds(run)  # once more: what is compiled may be compiled for a second shape
+        times = alternate(runs, settings.rounds)
     finally:
         for run in runs.values():
             run.close()
@@ -169,14 +164,14 @@ def absent_row(workload: Workload, measure: str, peer: str, reason: object) -> R
     return Row(workload.label, measure, peer, note=f"absent: {reason}")
 
 
-def alternate(runs: dict[str, Run], settings: Settings) -> dict[str, list[float]]:
+def alternate(runs: dict[str, Run], rounds: int) -> dict[str, list[float]]:
     """Return the seconds of each run in each round; another run is the first each time."""
     names = list(runs)
     times = {name: [] for name in names}
-    for first in range(settings.rounds):
+    for first in range(rounds):
         for place in range(len(names)):
             name = names[(first + place) % len(names)]
-            times[name].append(seconds(runs[name], settings))
+            times[name].append(seconds(runs[name]))
     return times
 
 
@@ -217,23 +212,16 @@ def find_difference(ours: Any, theirs: Any, tolerance: float) -> str:
     return ""
 
 
-def seconds(run: Run, settings: Settings) -> float:
+def seconds(run: Run) -> float:
     run.before()
-    prefix = 0.0 if run.minus is None else clock(run.minus, settings)
-    return (clock(run.call, settings) - prefix) * run.times
+    prefix = 0.0 if run.minus is None else clock(run.minus)
+    return (clock(run.call) - prefix) * run.times
 
 
-def clock(call: Callable[[], Any], settings: Settings) -> float:
-    synchronise(settings)
+def clock(call: Callable[[], Any]) -> float:
     start = time.perf_counter()
     call()
-    synchronise(settings)
     return time.perf_counter() - start
-
-
-def synchronise(settings: Settings) -> None:
-    if settings.device == "cuda":
-        torch.cuda.synchronize()
 
 
 def compare_times(workload: Workload, times: dict[str, list[float]], limits: Limits) -> list[Row]:

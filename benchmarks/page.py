@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 
 from . import viewers
-from .measure import OURS, Absent, Count, Row, Settings, Workloads
-from .memory import MIB
+from .measure import MIB, OURS, Absent, Count, Row, Settings, Workloads
 
 WRITING, SIZE, OPENING = "writing the file", "size of the file", "opening, a layer"
 Figures = dict[str, float | str]  # by action: seconds or MiB, or why there are none

@@ -37,6 +37,8 @@ OUR_CLASSES = {
 class Pair:
     """A model of theirs and one of ours that compute the same. Each is built when it is needed."""
 
+    dtype = torch.float32
+
     def __init__(self, kind: str, settings: Settings, **sizes: Any):
         self.kind, self.settings, self.sizes = kind, settings, sizes
 
@@ -66,7 +68,7 @@ class Pair:
 
     def place(self, model: PreTrainedModel) -> PreTrainedModel:
         """Copy the weights: those read from a file lie in pages of it, which are slower."""
-        model = model.to(self.settings.device, self.settings.torch_dtype).eval()
+        model = model.to(self.dtype).eval()
         for tensor in model.parameters():
             tensor.data = tensor.data.clone()
         return model
@@ -96,14 +98,12 @@ class Pair:
         return lambda: prepare(getattr(self, side), *args, **options)
 
     def batch(self, lengths: Sequence[int], padding_side: str = "right") -> Inputs:
-        return random_batch(self.sizes["vocab_size"], lengths, self.settings, padding_side)
+        return random_batch(self.sizes["vocab_size"], lengths, padding_side)
 
 
 def refuse_to_compile(settings: Settings) -> None:
     if settings.quick or settings.defaults_only:
         raise Absent("left out, compiling takes minutes")
-    if settings.device != "cpu":
-        return
     try:
         fast.refuse_without_compiler()
     except RuntimeError as error:
@@ -151,19 +151,12 @@ def last_gain(model: PreTrainedModel) -> torch.Tensor:
     return gains[-1]
 
 
-def random_ids(vocab_size: int, rows: int, length: int, settings: Settings) -> torch.Tensor:
-    """Draw token ids [rows, length] without the special ones."""
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(FIRST_WORD, vocab_size, (rows, length), generator=generator)
-    return ids.to(settings.device)
-
-
-def random_batch(
-    vocab_size: int, lengths: Sequence[int], settings: Settings, padding_side: str = "right"
-) -> Inputs:
-    """Draw sequences of these lengths, padded to the longest."""
+def random_batch(vocab_size: int, lengths: Sequence[int], padding_side: str = "right") -> Inputs:
+    """Draw sequences of these lengths without special tokens, padded to the longest."""
     longest = max(lengths)
-    ids = random_ids(vocab_size, len(lengths), longest, settings)
+    generator = torch.Generator().manual_seed(1)
+    shape = (len(lengths), longest)
+    ids = torch.randint(FIRST_WORD, vocab_size, shape, generator=generator)
     mask = torch.ones_like(ids)
     for row, length in enumerate(lengths):
         padded = slice(length, None) if padding_side == "right" else slice(longest - length)

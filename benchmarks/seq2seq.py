@@ -161,7 +161,7 @@ def end_with_the_source(pair: Pair, longest: int) -> None:
     generated = model.generate(**inputs, max_new_tokens=longest + 8)
     output = model(**inputs, decoder_input_ids=generated, output_hidden_states=True)
     states = output.decoder_hidden_states[-1].double()
-    beyond = torch.arange(states.shape[1]) - lengths[:, None].to(states.device)
+    beyond = torch.arange(states.shape[1]) - lengths[:, None]
     best = output.logits.amax(-1)
     wanted = (best + SLOPE * beyond).double()
     row = torch.linalg.lstsq(states.flatten(0, 1), wanted.flatten()[:, None]).solution[:, 0]

@@ -1,6 +1,7 @@
-"""Training steps of the decoder-only family: forward, loss and backward."""
+"""Training steps of the decoder-only family, and the loss alone: forward and backward."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,10 +9,16 @@ from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from hf_tformer.model import losses
+
 from . import engines
 from .decoding import llama_pair, prompt
-from .measure import Contestants, Run, Settings, Workload, Workloads
+from .measure import OURS, Contestants, Run, Settings, Workload, Workloads
 from .peers import Pair
+
+FULL, TORCH = "full logits", "torch.nn.functional.linear_cross_entropy"
+IGNORED = -100
+Loss = Callable[[torch.Tensor, nn.Linear, torch.Tensor], torch.Tensor]
 
 
 def training(settings: Settings) -> Workloads:
@@ -102,3 +109,67 @@ def measured_step(
 def of_one(tensor: torch.Tensor) -> torch.Tensor:
     """Scale a gradient so that its largest entry is one, and margins mean the same for each."""
     return tensor / tensor.abs().max()
+
+
+def loss(settings: Settings) -> Workloads:
+    """Forward and backward from the hidden states; the gradients of both operands are compared."""
+    for tokens, hidden, vocab_size, memory_floor in (
+        (4096, 512, 32000, 1 / 0.35),
+        (2048, 1024, 128000, 1 / 0.5),
+    ):
+        shape = settings.pick((tokens, hidden, vocab_size), (64, 16, vocab_size // 128))
+        yield Workload(
+            "{} tokens, hidden size {}, vocabulary {}".format(*shape),
+            {
+                OURS: partial(loss_step, ours, shape),
+                FULL: partial(loss_step, full_logits, shape),
+                TORCH: partial(loss_step, torchs_function, shape),
+            },
+            {FULL: 1.0},
+            {FULL: memory_floor},
+            work={"flops": 6 * shape[0] * shape[1] * shape[2]},
+            measures=("seconds", "MiB"),
+        )
+
+
+def full_logits(hidden: torch.Tensor, projection: nn.Linear, labels: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(projection(hidden), labels, ignore_index=IGNORED)
+
+
+def ours(hidden: torch.Tensor, projection: nn.Linear, labels: torch.Tensor) -> torch.Tensor:
+    return losses.language_model_loss(losses.Unprojected(hidden, projection), labels)
+
+
+def torchs_function(
+    hidden: torch.Tensor, projection: nn.Linear, labels: torch.Tensor
+) -> torch.Tensor:
+    return functional.linear_cross_entropy(
+        hidden, projection.weight, labels, options=nn.LinearCrossEntropyOptions()
+    )
+
+
+def loss_step(function: Loss, shape: tuple[int, int, int]) -> Run:
+    tokens, width, vocab_size = shape
+    generator = torch.Generator().manual_seed(0)
+    hidden, weight = (
+        nn.Parameter(torch.randn(size, width, generator=generator) * scale)
+        for size, scale in ((tokens, 1.0), (vocab_size, 3 / width**0.5))
+    )
+    projection = nn.Linear(width, vocab_size, bias=False, device="meta")
+    projection.weight = weight
+    labels = torch.randint(vocab_size, (tokens,), generator=generator)
+
+    def call() -> torch.Tensor:
+        hidden.grad = weight.grad = None
+        value = function(hidden, projection, labels)
+        value.backward()
+        return value.detach()
+
+    def outcome(value: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {
+            "loss": value,
+            "gradient of the hidden states": of_one(hidden.grad),
+            "gradient of the weights": of_one(weight.grad),
+        }
+
+    return Run(call, outcome)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers.utils import logging
 
-from benchmarks import apart, memory, page, report, viewers
+from benchmarks import apart, page, report, viewers
 from benchmarks.__main__ import main
 from benchmarks.apart import in_own_process
 from benchmarks.measure import (
@@ -145,19 +145,19 @@ def test_a_peer_that_is_not_installed_is_named():
     assert [row.peer for row in race(neither, Settings(), LIMITS)] == [OURS]
 
 
-@pytest.mark.skipif(not memory.CLEAR_REFS.exists(), reason="needs Linux")
+@pytest.mark.skipif(not apart.CLEAR_REFS.exists(), reason="needs Linux")
 def test_a_known_allocation_is_seen_in_a_fresh_process():
     """Freed before the end, after 100 MiB that the process held and gave back earlier."""
     program = (
-        "import torch; from benchmarks.measure import Settings; from benchmarks import memory;"
+        "import torch; from benchmarks import apart;"
         "torch.ones(25 * 2**20).sum();"
-        "print(memory.peak_growth(lambda: torch.ones(16 * 2**20).sum(), Settings()) / memory.MIB)"
+        "print(apart.peak_growth(lambda: torch.ones(16 * 2**20).sum()) / apart.MIB)"
     )
     run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert 63 < float(run.stdout) < 72, run.stderr
 
 
-@pytest.mark.skipif(not memory.CLEAR_REFS.exists(), reason="needs Linux")
+@pytest.mark.skipif(not apart.CLEAR_REFS.exists(), reason="needs Linux")
 def test_who_finds_out_while_it_is_weighed_that_it_cannot_is_absent():
     """As a runtime that is opened then, and writes no batches: the others are weighed."""
 
