@@ -25,7 +25,7 @@ from ..model.layers import MLP, GatedMLP, Layer
 from ..model.norms import RMSNorm, unchanged
 from ..model.positions import is_padding_mask
 from .eight_bits import is_eight_bits
-from .layers import ADDITIONS, layers_of
+from .layers import ADDITIONS, Mask, layers_of
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -243,7 +243,7 @@ def real_tokens(
     return (False, None) if counts_distances and has_gaps(real) else (True, real)
 
 
-def visible_keys(attention_mask: Any, shape: tuple[int, int]) -> tuple[bool, Tensor | None]:
+def visible_keys(attention_mask: Any, shape: tuple[int, int]) -> tuple[bool, Mask]:
     """Return whether a mask marks the keys of a single-token step, and it in sdpa's format.
 
     That is [batch, 1, 1, keys], or None where all keys are visible.

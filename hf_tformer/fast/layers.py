@@ -41,6 +41,7 @@ class AttentionContext:
         raise NotImplementedError
 
 
+Mask = Tensor | None  # as sdpa takes it; None hides nothing
 LayerFunction = Callable[[Tensor, AttentionContext], Tensor]
 # Adds in place what a sub-layer computes of the states: branch(total, states, context) → total.
 Branch = Callable[[Tensor, Tensor, AttentionContext], Tensor]

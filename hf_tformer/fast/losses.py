@@ -68,7 +68,7 @@ def sum_split(inputs: tuple[Tensor, Any, Tensor | None], options: tuple[Any, ...
 
 
 def needed(inputs: Iterable[Tensor | None]) -> list[bool]:
-    """For which of them a gradient is wanted."""
+    """Return for which of the inputs a gradient is wanted."""
     is_training = torch.is_grad_enabled()
     return [is_training and tensor is not None and tensor.requires_grad for tensor in inputs]
 

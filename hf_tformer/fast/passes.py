@@ -22,7 +22,7 @@ from ..model.layer_types import LAYER_TYPES
 from ..model.norms import unchanged
 from . import biases, guards
 from .caches import ROOM, append, select_sequences
-from .layers import AttentionContext, LayerFunction, layers_of, stack_functions
+from .layers import AttentionContext, LayerFunction, Mask, layers_of, stack_functions
 from .rotations import PositionEmbeddings, Rotation, apply_rotation, rotations_of
 from .whole_sequences import WholeSequences
 
@@ -38,9 +38,9 @@ class NextTokens(AttentionContext):
         self,
         sequences: int,
         cache: DynamicCache,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         source_cache: DynamicCache | None = None,
-        source_mask: Tensor | None = None,
+        source_mask: Mask = None,
     ):
         self.sequences = sequences
         self.rotation: Rotation = ()
@@ -112,12 +112,7 @@ class NextTokens(AttentionContext):
         return self.attend_to(attention, queries, source.keys, source.values, self.source_mask)
 
     def attend_to(
-        self,
-        attention: Attention,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor | None,
+        self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask
     ) -> Tensor:
         """Call torch's attention; queries that share a key are stacked, so no key is copied."""
         groups, size = attention.num_key_value_groups, attention.head_dim
@@ -143,9 +138,9 @@ class NextBeamTokens(NextTokens):
         examples: int,
         beams: int,
         cache: DynamicCache,
-        mask: Tensor | None,
+        mask: Mask,
         source_cache: DynamicCache | None = None,
-        source_mask: Tensor | None = None,
+        source_mask: Mask = None,
     ):
         super().__init__(examples * beams, cache, None, source_cache, source_mask)
         self.beams, keys = beams, cache.layers[0].keys
@@ -189,12 +184,7 @@ class NextBeamTokens(NextTokens):
         return states.view(self.sequences // self.beams, self.beams, -1, size).transpose(1, 2)
 
     def attend_to(
-        self,
-        attention: Attention,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor | None,
+        self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask
     ) -> Tensor:
         """Call torch's attention for all beams of an example together."""
         output = nn.functional.scaled_dot_product_attention(
@@ -230,7 +220,7 @@ def run_next_tokens(
     position_embeddings: PositionEmbeddings | None,
     cache: DynamicCache,
     source: DynamicCache | None = None,
-    source_mask: Tensor | None = None,
+    source_mask: Mask = None,
 ) -> Tensor | None:
     """Return the last hidden states [sequences, 1, hidden], or None where modules are needed."""
     if not guards.may_step(stack, hidden_states, cache):

@@ -15,7 +15,7 @@ from .caches import self_attention_part
 from .compiled import StepFunction, compiled_functions
 from .generation_guards import can_prepare_positions
 from .guards import WeightSnapshot
-from .layers import norm_function, source_keys_and_values, stack_functions
+from .layers import Mask, norm_function, source_keys_and_values, stack_functions
 from .passes import NextBeamTokens, NextTokens
 from .products import linear_function
 from .rotations import Rotation, rotations_of, tables_of
@@ -64,7 +64,7 @@ class DecodingStep:
         self.offsets: Sequence[Tensor] = ()  # what each of these adds to its embeddings
         self.weights: WeightSnapshot | None = None
 
-    def additive_mask(self, padding_mask: Tensor | None) -> Tensor | None:
+    def additive_mask(self, padding_mask: Tensor | None) -> Mask:
         """Convert a padding mask to [batch, 1, 1, key]; None if nothing is hidden."""
         if padding_mask is None or padding_mask.all():
             return None

@@ -10,7 +10,7 @@ from transformers.cache_utils import DynamicCache
 
 from ..model.attention import Attention
 from ..model.layer_types import LAYER_TYPES
-from .layers import AttentionContext
+from .layers import AttentionContext, Mask
 from .rotations import PositionEmbeddings
 
 # Tokens whose keys are gathered together; the best of 32 to 512 for windows of 8 to 256.
@@ -153,7 +153,7 @@ def attend(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
-    mask: Tensor | None,
+    mask: Mask,
     is_causal: bool = False,
 ) -> Tensor:
     """Call torch's attention with the scale and the key heads of a module."""
