@@ -89,12 +89,21 @@ def check_values(config: TformerConfig) -> None:
 
 
 def check_together(config: TformerConfig) -> None:
+    """Check fields that belong together, once each has a possible value."""
     count = approximate_parameter_count(config)
     if count > LARGEST_PARAMETER_COUNT:
         sizes = {name: getattr(config, name, None) for name in LARGEST}
         raise ValueError(
             f"these sizes make a model of about {count:.0e} parameters, more than any machine "
             f"holds (limit {LARGEST_PARAMETER_COUNT:.0e}): reduce {sizes}"
+        )
+    layout = (config.position_embedding_type, config.sinusoidal_layout)
+    is_countable = config.pad_token_id is not None and config.hidden_size % 2 == 0
+    if layout == ("sinusoidal", "fairseq") and not is_countable:
+        raise ValueError(
+            "sinusoidal_layout is 'fairseq', which counts from pad_token_id "
+            f"({config.pad_token_id}) and pairs hidden_size ({config.hidden_size}): set the first "
+            "and make the second even"
         )
     for name in TOKEN_IDS:
         check_token_ids(name, getattr(config, name, None), config.vocab_size)

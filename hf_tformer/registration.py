@@ -1,7 +1,7 @@
-"""Makes the Auto classes of transformers know both families, without importing transformers early.
+"""Register our families with the Auto classes of transformers, without importing transformers.
 
-Importing the Auto classes costs seconds and loads torch. Whoever imports them pays that; `import
-hf_tformer` must not. So registering waits until they have been imported by someone.
+Importing the Auto classes takes seconds and loads torch, which `import hf_tformer` must not. So
+registering waits until other code has imported them.
 """
 
 import importlib
@@ -36,12 +36,12 @@ def register_models(modeling_auto: ModuleType) -> None:
             getattr(modeling_auto, auto_name).register(config_class, model_class, exist_ok=True)
 
 
-# What PEFT may target without being told: names that our projections share with Llama's.
+# The projections that PEFT adapts by default: their names are those of Llama.
 PROJECTIONS = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 
 
 def register_adapter_targets(constants: ModuleType) -> None:
-    """Lets `LoraConfig()` and its relatives do without target_modules, as they do for Llama."""
+    """Let `LoraConfig()` and its relatives work without target_modules, as they do for Llama."""
     for name, targets_of in vars(constants).items():
         if not name.endswith("_MODULES_MAPPING") or "llama" not in targets_of:
             continue
@@ -80,10 +80,10 @@ WAITING |= {f"hf_tformer.model.modeling_{family.name}": make_fast for family in 
 
 
 class RegisterWhenQuiet(MetaPathFinder):
-    """Finds transformers' modules and ours as usual, and registers once no import is under way.
+    """Find the modules of transformers and ours as usual, and register once no import is running.
 
-    In the middle of one, half-made modules would meet: transformers imports its Auto classes from
-    the very files that our models are built on.
+    During an import, modules would meet that are half initialised: transformers imports its Auto
+    classes from the files that our models are built on.
     """
 
     imports = threading.local()
@@ -103,7 +103,7 @@ class RegisterWhenQuiet(MetaPathFinder):
     def watch(self, loader: Loader) -> None:
         execute = loader.exec_module
 
-        def exec_module(module):
+        def exec_module(module: ModuleType) -> None:
             del loader.exec_module  # once is enough
             self.imports.depth = getattr(self.imports, "depth", 0) + 1
             try:
@@ -117,12 +117,12 @@ class RegisterWhenQuiet(MetaPathFinder):
 
 
 def register_what_is_there() -> None:
-    """One after the other: what registering imports waits until it is done."""
+    """Register what has been imported; modules that this imports are registered in their turn."""
     imports = RegisterWhenQuiet.imports
     imports.depth = getattr(imports, "depth", 0) + 1
     try:
         while ready := [name for name in WAITING if name in sys.modules]:
-            if register := WAITING.pop(ready[0], None):  # gone if another thread was faster
+            if register := WAITING.pop(ready[0], None):  # None if another thread was faster
                 register(sys.modules[ready[0]])
     finally:
         imports.depth -= 1

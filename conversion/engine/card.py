@@ -1,7 +1,6 @@
 """The model card of a conversion: what it was made from, who compared them, how it is used."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 from huggingface_hub import ModelCard, ModelCardData, metadata_load
@@ -10,10 +9,8 @@ import hf_tformer
 from hf_tformer.publishing import card as our_card
 from hf_tformer.publishing.upload import count_parameters
 
-if TYPE_CHECKING:
-    from .convert import Conversion
-    from .format import Format
-    from .plain import PlainFormat
+from .conversion import Conversion
+from .translation import AnyFormat
 
 TEXT = """\
 # {name}
@@ -38,7 +35,7 @@ OF_OURS = ("hf_tformer", "custom_code")  # tags of a folder that brings our code
 
 
 def write_card(
-    folder: Path, form: "Format | PlainFormat", to_ours: bool, done: "Conversion", src: str | Path
+    folder: Path, form: AnyFormat, to_ours: bool, done: Conversion, src: str | Path
 ) -> None:
     """Writes README.md into `folder`, with what the card of `src` says about licence and origin."""
     source = Path(src).resolve()
@@ -76,9 +73,7 @@ def is_list_of_names(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
-def about(
-    done: "Conversion", form: "Format | PlainFormat", to_ours: bool, source: Path, metadata: dict
-) -> str:
+def about(done: Conversion, form: AnyFormat, to_ours: bool, source: Path, metadata: dict) -> str:
     proof = (
         "Nobody has compared the logits of the two."
         if done.difference is None
@@ -94,9 +89,7 @@ def about(
     return f"{text} {kept}" if metadata else text
 
 
-def write_ours(
-    folder: Path, form: "Format | PlainFormat", done: "Conversion", description: str
-) -> ModelCard:
+def write_ours(folder: Path, form: AnyFormat, done: Conversion, description: str) -> ModelCard:
     return our_card.write_card(
         folder,
         done.folder.absolute().name,
@@ -106,9 +99,7 @@ def write_ours(
     )
 
 
-def write_theirs(
-    folder: Path, form: "Format | PlainFormat", done: "Conversion", description: str
-) -> ModelCard:
+def write_theirs(folder: Path, form: AnyFormat, done: Conversion, description: str) -> ModelCard:
     what, task, auto = our_card.about(config_of(form))
     name = done.folder.absolute().name
     text = TEXT.format(
@@ -125,21 +116,21 @@ def write_theirs(
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
 
 
-def config_of(form: "Format | PlainFormat") -> dict[str, object]:
+def config_of(form: AnyFormat) -> dict[str, object]:
     """What our configuration says of the class of ours that the format is for."""
     config_class = form.our_classes.config_class
     return {"model_type": config_class.model_type, "architectures": [form.our_classes.model_name]}
 
 
-def is_of_transformers(form: "Format | PlainFormat") -> bool:
+def is_of_transformers(form: AnyFormat) -> bool:
     return hasattr(form, "classes")
 
 
-def library_of(form: "Format | PlainFormat", to_ours: bool) -> str:
+def library_of(form: AnyFormat, to_ours: bool) -> str:
     return "transformers" if to_ours or is_of_transformers(form) else "pytorch"
 
 
-def reader_of(form: "Format | PlainFormat") -> str:
+def reader_of(form: AnyFormat) -> str:
     if is_of_transformers(form):
         return f"which transformers reads as {form.classes[1]}"
     return f"for {form.remark}"

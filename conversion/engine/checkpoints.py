@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from hf_tformer.file_integrity import fault_of_pickle, json_object
 from hf_tformer.path_safety import fault_of_file
 
-from .rules import ConversionError
+from .errors import ConversionError
 
 SHARD_BYTES = 2 * 10**9
 INDEX = "model.safetensors.index.json"

@@ -22,7 +22,7 @@ from transformers import (
 from hf_tformer.path_safety import TEMPLATES, fault_of_path, printable
 
 from .checkpoints import read_json
-from .rules import ConversionError
+from .errors import ConversionError
 from .sentences import copy_sentence_modules
 
 # What a tokenizer is made of, by the names that transformers looks for.

@@ -2,10 +2,8 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import nn
@@ -17,13 +15,11 @@ from . import proof
 from .card import write_card
 from .checkpoints import Checkpoint, Tensors, write_checkpoint
 from .companions import Companions
+from .conversion import Conversion, Request
 from .destination import appearing
-from .format import Format
-from .models import Library, translate
-from .plain import PlainFormat
+from .errors import ConversionError
 from .registry import detect, refuse_unreadable
 from .rules import (
-    ConversionError,
     Rule,
     Side,
     check_shape,
@@ -35,56 +31,10 @@ from .rules import (
     refuse_names,
 )
 from .transforms import sinusoids
+from .translation import translate
 from .user_rules import read_rules
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """What was done: where it lies, how many tensors, and how far the logits are apart.
-
-    `difference` is None where nobody has compared them. `disagreements` holds a sentence for each
-    special id that configuration, generation and tokenizer do not agree on, `assumed` the defaults
-    for what nobody said, `left_out` a sentence for each part of theirs that has no place in ours.
-    `compared` is what was compared: logits, or the hidden states of a model without a head.
-    """
-
-    folder: Path
-    format: str
-    tensors: int
-    difference: float | None
-    disagreements: tuple[str, ...] = ()
-    assumed: dict[str, object] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
-    compared: str = "logits"
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to be converted, from where to where, and how."""
-
-    src: str | os.PathLike
-    dst: str | os.PathLike
-    form: Format | PlainFormat
-    direction: Literal["import", "export"]
-    dtype: torch.dtype | None = None
-    verify: bool = True
-    tokenizer: str | os.PathLike | None = None
-    progress: bool = False
-    settings: dict[str, object] | None = None
-
-    @property
-    def to_ours(self) -> bool:
-        return self.direction == "import"
-
-    @property
-    def source_side(self) -> Library | PlainFormat:
-        return self.form.theirs if self.to_ours else self.form.our_classes
-
-    @property
-    def target_side(self) -> Library | PlainFormat:
-        return self.form.our_classes if self.to_ours else self.form.theirs
 
 
 def import_checkpoint(

@@ -11,7 +11,7 @@ from tqdm.auto import tqdm
 
 from hf_tformer.atomic_folders import remove_rests, undone_by_signals, unfinished_folder
 
-from .rules import ConversionError
+from .errors import ConversionError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 PARTIAL = re.compile(r"\..+-[0-9a-f]{8}\.partial")

@@ -4,9 +4,11 @@ import os
 
 import torch
 
-from ..runtimes.exporting import Export, export_to_runtime
+from ..runtimes.export import Export
+from ..runtimes.exporting import export_to_runtime
 from ..runtimes.registry import RUNTIMES
-from .convert import Conversion, Request, as_dtype, transfer
+from .conversion import Conversion, Request
+from .convert import as_dtype, transfer
 from .registry import format_for
 
 

@@ -6,11 +6,13 @@ from copy import copy
 
 from hf_tformer.command_line import did_you_mean
 
+from .aliases import Config
 from .errors import ConversionError, UnexpressibleError
 from .format import DECODER, ENCODER, SEQ2SEQ, Format
-from .models import Config, unreported
+from .models import unreported
 from .plain import Needed, PlainFormat
 from .registry import FORMATS
+from .translation import AnyFormat
 
 PROGRAMS = "plain PyTorch programs"
 FAMILIES = {"decoders": DECODER, "encoder-decoders": SEQ2SEQ, "encoders": ENCODER}
@@ -18,7 +20,7 @@ GROUPS = (*FAMILIES, PROGRAMS)
 OTHER = object()  # a value that no configuration has
 
 
-def facts(form: Format | PlainFormat) -> dict[str, object]:
+def facts(form: AnyFormat) -> dict[str, object]:
     settings = getattr(form, "settings", {})
     return {
         "name": form.name,
@@ -36,14 +38,14 @@ def facts(form: Format | PlainFormat) -> dict[str, object]:
     }
 
 
-def group_of(form: Format | PlainFormat) -> str:
+def group_of(form: AnyFormat) -> str:
     if isinstance(form, PlainFormat):
         return PROGRAMS
     config_name = form.our_classes.config_name
     return next(name for name, library in FAMILIES.items() if library.config_name == config_name)
 
 
-def only_with(form: Format | PlainFormat) -> dict[str, str]:
+def only_with(form: AnyFormat) -> dict[str, str]:
     """Fields of theirs that need one value, or that of another field, to be imported.
 
     They are found by trying: one field after the other takes a value that nothing expects.
@@ -88,7 +90,7 @@ def one_of(values: Iterable[object]) -> str:
     return " or ".join(map(repr, values))
 
 
-def matching(words: Iterable[str]) -> list[Format | PlainFormat]:
+def matching(words: Iterable[str]) -> list[AnyFormat]:
     """The formats that have all these words; without words, all formats."""
     wanted = [part for word in words for part in re.split(r"[\s_/-]+", word.lower()) if part]
     texts = {form.name: searched(form) for form in FORMATS.values()}
@@ -103,7 +105,7 @@ def matching(words: Iterable[str]) -> list[Format | PlainFormat]:
     )
 
 
-def searched(form: Format | PlainFormat) -> str:
+def searched(form: AnyFormat) -> str:
     """Also without what some write between the parts of a name and others do not."""
     text = " ".join((form.name, form.released, form.remark, *getattr(form, "classes", ()))).lower()
     return f"{text} {re.sub('[_-]', '', text)}"

@@ -5,8 +5,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from .facts import GROUPS, PROGRAMS, facts, group_of
-from .format import Format
-from .plain import PlainFormat
+from .translation import AnyFormat
 
 INTRODUCTION = (
     "What `tformer convert` reads and writes. `tformer convert formats WORD` says the same of the "
@@ -48,7 +47,7 @@ PROOFS = {
 TABLE = ("| name | models | ways | read by | what to know |", "|---|---|---|---|---|")
 
 
-def as_lines(forms: list[Format | PlainFormat]) -> str:
+def as_lines(forms: list[AnyFormat]) -> str:
     """One line for each format."""
     width = max(len(form.name) for form in forms)
     lines = []
@@ -59,16 +58,16 @@ def as_lines(forms: list[Format | PlainFormat]) -> str:
     return "\n".join(lines)
 
 
-def as_blocks(forms: list[Format | PlainFormat]) -> str:
+def as_blocks(forms: list[AnyFormat]) -> str:
     """All that is known of a few."""
     return "\n\n".join("\n".join(block(form)) for form in forms)
 
 
-def as_json(forms: list[Format | PlainFormat]) -> str:
+def as_json(forms: list[AnyFormat]) -> str:
     return json.dumps([facts(form) for form in forms], indent=2)
 
 
-def as_page(forms: list[Format | PlainFormat]) -> str:
+def as_page(forms: list[AnyFormat]) -> str:
     parts = ["# Formats", INTRODUCTION]
     for group, members in grouped(forms).items():
         parts += [f"## {group[0].upper()}{group[1:]} ({len(members)})", PROOFS[group]]
@@ -76,28 +75,28 @@ def as_page(forms: list[Format | PlainFormat]) -> str:
     return "\n\n".join(parts)
 
 
-def grouped(forms: Iterable[Format | PlainFormat]) -> dict[str, list[Format | PlainFormat]]:
+def grouped(forms: Iterable[AnyFormat]) -> dict[str, list[AnyFormat]]:
     found = {group: [form for form in forms if group_of(form) == group] for group in GROUPS}
     return {group: members for group, members in found.items() if members}
 
 
-def ways(form: Format | PlainFormat) -> str:
+def ways(form: AnyFormat) -> str:
     return "both ways" if form.config_to_theirs else "import"
 
 
-def block(form: Format | PlainFormat) -> Iterator[str]:
+def block(form: AnyFormat) -> Iterator[str]:
     yield f"{form.name} ({group_of(form)}, {ways(form)})"
     for title, words in {"models": form.released, "read by": form.remark, **remarks(form)}.items():
         first, others = f"  {title:11}", " " * 13
         yield textwrap.fill(words, 100, initial_indent=first, subsequent_indent=others)
 
 
-def row(form: Format | PlainFormat) -> str:
+def row(form: AnyFormat) -> str:
     rest = "; ".join(f"{title} {words}" for title, words in remarks(form, "`").items())
     return f"| `{form.name}` | {form.released} | {ways(form)} | {form.remark} | {rest} |"
 
 
-def remarks(form: Format | PlainFormat, quote: str = "") -> dict[str, str]:
+def remarks(form: AnyFormat, quote: str = "") -> dict[str, str]:
     """What a format asks, assumes, leaves out and refuses; names and values between quotes."""
     known = facts(form)
 

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -20,18 +19,12 @@ from transformers.dynamic_module_utils import custom_object_save
 from transformers.initialization import no_init_weights
 from transformers.utils import logging
 
+from .aliases import Fields
 from .checkpoints import Checkpoint, open_checkpoint
-from .errors import UnexpressibleError
-from .rules import ConversionError, is_ignored
+from .errors import ConversionError
+from .rules import is_ignored
 from .transforms import are_sinusoids, sinusoids
 
-if TYPE_CHECKING:
-    from .format import Format
-    from .plain import PlainFormat
-
-# Of a configuration; and the configurations themselves, of a library or of a plain layout.
-Fields = dict[str, object]
-Config = PreTrainedConfig | SimpleNamespace
 ATTENTION = "eager"  # which all models know
 LONGEST = 512  # tokens, for models that name no limit
 WRONG_VALUES = (ValueError, TypeError, KeyError, ArithmeticError, StrictDataclassError)
@@ -186,48 +179,6 @@ def ask_encoder(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tenso
     else:
         said = outputs.logits if "logits" in outputs else outputs.last_hidden_state
     return said[batch["attention_mask"].bool()] if said.ndim == 3 else said
-
-
-def translate(
-    config: Config, form: "Format | PlainFormat", to_ours: bool, dtype: torch.dtype | None
-) -> Config:
-    """The configuration of the other side, or a refusal that names the field."""
-    try:
-        fields = (form.config_to_ours if to_ours else form.config_to_theirs)(config)
-    except ConversionError:
-        raise
-    except WRONG_VALUES as error:
-        raise ConversionError(f"the sizes do not fit: {first_cause(error)}") from error
-    side = form.our_classes if to_ours else form.theirs
-    made = side.make_config(fields, dtype or config.dtype)
-    if not to_ours:
-        refuse_what_is_lost(config, made, form)
-    return made
-
-
-# Of our fields, those that few formats have a word for.
-RARE = ("score_bias", "scale_embedding", "qk_norm", "no_rope_layers", "parallel_residual")
-RARE += ("residual_multiplier", "attn_logit_softcapping", "final_logit_softcapping")
-RARE += ("norm_position",)
-
-
-def refuse_what_is_lost(ours: Config, theirs: Config, form: "Format | PlainFormat") -> None:
-    """Imported again, their configuration has to say what ours says."""
-    back = translate(theirs, form, to_ours=True, dtype=ours.dtype)
-    for name in RARE:
-        actual, expected = meaning(ours, name), meaning(back, name)
-        if actual != expected:
-            raise UnexpressibleError(name, actual, form.name, (expected,))
-
-
-def meaning(config: Config, name: str) -> object:
-    """The value of a field, said in one way where there are two."""
-    value = getattr(config, name, None)
-    if name == "attention_scale" and value is None:
-        return config.head_dim**-0.5
-    if name == "no_rope_layers" and value and all(value):
-        return None
-    return value
 
 
 def first_cause(error: BaseException) -> str:

@@ -18,9 +18,11 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
+from .aliases import Config, Fields
 from .checkpoints import Checkpoint, open_checkpoint, open_file, read_json
-from .models import WRONG_VALUES, Config, Fields, Library, Reader, first_cause
-from .rules import ConversionError, Rule, is_ignored, matches, shared_names
+from .errors import ConversionError
+from .models import WRONG_VALUES, Library, Reader, first_cause
+from .rules import Rule, is_ignored, matches, shared_names
 
 # What no plain file says about its vocabulary; in our words, as most programs have none of their
 # own.

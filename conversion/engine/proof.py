@@ -6,16 +6,17 @@ import torch
 
 from hf_tformer.file_integrity import not_a_number
 
-from .models import Fields, Library, Reader
-from .plain import PlainFormat
+from .aliases import Fields
+from .errors import ConversionError
+from .models import Reader
 from .registry import refuse_unreadable, side_of
-from .rules import ConversionError
+from .translation import AnySide
 
 # Of the largest logit. Between equal models only rounding differs, which is far smaller.
 TOLERANCE = 1e-4
 LONGEST = 48  # enough for positions to matter
 # What is asked for its logits: who reads it, where it is, what it does not say itself.
-Asked = tuple[Library | PlainFormat, str | Path, Fields | None]
+Asked = tuple[AnySide, str | Path, Fields | None]
 
 
 def verify(
@@ -38,7 +39,7 @@ def verify(
     return compare(*((side, path, relevant(settings, side)) for side, path in models), dtype)
 
 
-def relevant(settings: Fields | None, side: Library | PlainFormat) -> Fields:
+def relevant(settings: Fields | None, side: AnySide) -> Fields:
     """Those that this side knows: a folder of a library says everything itself."""
     known = getattr(side, "settings", ())
     return {name: value for name, value in (settings or {}).items() if name in known}

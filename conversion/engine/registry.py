@@ -7,111 +7,26 @@ from pathlib import Path
 from hf_tformer.file_integrity import fault_of_dtype
 from hf_tformer.path_safety import fault_of_path
 
-from ..formats.decoders import (
-    bloom,
-    cohere,
-    exaone4,
-    falcon,
-    gemma,
-    glm,
-    gpt2,
-    gpt_bigcode,
-    gpt_neo,
-    gptj,
-    granite,
-    llama,
-    mpt,
-    nanochat,
-    neox,
-    olmo,
-    olmo2,
-    opt,
-    phi,
-    phi3,
-    smollm3,
-    stablelm,
-    starcoder2,
-    xglm,
-)
-from ..formats.encoder_decoders import bart, blenderbot, m2m_100, marian, mbart, pegasus, t5
-from ..formats.encoders import bert, distilbert, embeddinggemma, eurobert, modernbert, roberta
-from ..formats.plain import (
-    attention_is_all_you_need,
-    llms_from_scratch,
-    llms_from_scratch_bonus,
-    meta_llama,
-    nanogpt,
-    torch_transformer,
-    tutorial_gpt,
-    tutorial_seq2seq,
-)
-from ..formats.shared_encoders import OUR_CLASSES
+from ..formats import decoders, encoder_decoders, encoders, plain
 from .checkpoints import open_file, read_json
-from .format import OURS, Format
-from .heads import FormatWithHeads, architecture_of
+from .errors import ConversionError
+from .format import OURS
+from .heads import OUR_CLASSES, FormatWithHeads, architecture_of
 from .models import Library
 from .plain import PlainFormat
 from .refused import REFUSED
-from .rules import ConversionError
+from .translation import AnyFormat, AnySide
 
 FORMATS = {
     form.name: form
-    for module in (
-        llama,
-        phi3,
-        olmo,
-        nanochat,
-        olmo2,
-        gemma,
-        exaone4,
-        smollm3,
-        glm,
-        gpt2,
-        opt,
-        starcoder2,
-        gpt_neo,
-        gpt_bigcode,
-        stablelm,
-        bloom,
-        mpt,
-        xglm,
-        neox,
-        gptj,
-        phi,
-        falcon,
-        cohere,
-        granite,
-        marian,
-        bart,
-        mbart,
-        pegasus,
-        blenderbot,
-        m2m_100,
-        t5,
-        bert,
-        roberta,
-        distilbert,
-        modernbert,
-        eurobert,
-        embeddinggemma,
-        meta_llama,
-        nanogpt,
-        llms_from_scratch,
-        llms_from_scratch_bonus,
-        tutorial_seq2seq,
-        tutorial_gpt,
-        attention_is_all_you_need,
-        torch_transformer,
-    )
-    for form in module.FORMATS
+    for kind in (decoders, encoder_decoders, encoders, plain)
+    for form in kind.FORMATS
 }
-
-
 # Of a type whose models see one side or both: the format of those that see both.
 BIDIRECTIONAL = {"gemma3_text": "embeddinggemma"}
 
 
-def named(name: str) -> Format | PlainFormat:
+def named(name: str) -> AnyFormat:
     if name in REFUSED:
         raise ConversionError(f"{name} is no format, because {REFUSED[name]}")
     if name not in FORMATS:
@@ -119,7 +34,7 @@ def named(name: str) -> Format | PlainFormat:
     return FORMATS[name]
 
 
-def exportable(name: str) -> Format | PlainFormat:
+def exportable(name: str) -> AnyFormat:
     form = named(name)
     if form.config_to_theirs is None:
         choices = [form.name for form in FORMATS.values() if form.config_to_theirs]
@@ -152,7 +67,7 @@ def model_type_of(folder: str | Path) -> str:
     return str(config.get("model_type"))
 
 
-def detect(src: str | Path, name: str | None = None) -> Format | PlainFormat:
+def detect(src: str | Path, name: str | None = None) -> AnyFormat:
     """The format of what is to be imported; `name` is what the user takes it for."""
     found = format_of(src, name)
     if name is not None and named(name).name != found.name:
@@ -160,7 +75,7 @@ def detect(src: str | Path, name: str | None = None) -> Format | PlainFormat:
     return found
 
 
-def format_of(src: str | Path, name: str | None = None) -> Format | PlainFormat:
+def format_of(src: str | Path, name: str | None = None) -> AnyFormat:
     if Path(src).is_file():
         return format_of_file(src, name)
     if is_meta_folder(src):
@@ -218,7 +133,7 @@ def format_of_file(path: str | Path, name: str | None = None) -> PlainFormat:
     )
 
 
-def side_of(path: str | Path) -> Library | PlainFormat:
+def side_of(path: str | Path) -> AnySide:
     """Who reads a folder or a file, ours or theirs."""
     is_folder_of_a_library = not Path(path).is_file() and not is_meta_folder(path)
     if is_folder_of_a_library and (model_type := model_type_of(path)) in OURS:
@@ -244,7 +159,7 @@ def our_side(folder: str | Path, model_type: str) -> Library:
     return replace(library, model_name=architecture_of(folder, OUR_CLASSES))
 
 
-def format_for(folder: str | Path, name: str) -> Format | PlainFormat:
+def format_for(folder: str | Path, name: str) -> AnyFormat:
     """The format that a folder of ours is to be exported to, for the model that it holds."""
     form = exportable(name)
     refuse_unreadable(folder)
@@ -252,7 +167,7 @@ def format_for(folder: str | Path, name: str) -> Format | PlainFormat:
     return form.writing(folder) if isinstance(form, FormatWithHeads) else form
 
 
-def refuse_others_family(folder: str | Path, form: Format | PlainFormat) -> None:
+def refuse_others_family(folder: str | Path, form: AnyFormat) -> None:
     """The format that a folder of ours is to be exported to has to be one of its family."""
     model_type = our_model_type(folder)
     family = OURS[model_type]

@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path, PurePosixPath
 
-from .rules import ConversionError
+from .errors import ConversionError
 
 MODULES = "modules.json"
 # Beside the model: how long texts may be, the prompts.

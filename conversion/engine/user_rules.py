@@ -13,10 +13,12 @@ import torch
 
 from hf_tformer.opening import tied_as_list
 
+from .aliases import Fields
+from .errors import ConversionError
 from .format import DECODER, SEQ2SEQ
-from .models import Fields, Reader
+from .models import Reader
 from .plain import PlainFormat
-from .rules import ConversionError, Rule
+from .rules import Rule
 
 FAMILIES = {"decoder": DECODER, "seq2seq": SEQ2SEQ}
 

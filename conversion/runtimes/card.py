@@ -1,7 +1,6 @@
 """The model card of an export: what opens it, in which lines, and what was proven there."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from huggingface_hub import ModelCard, ModelCardData
 
@@ -10,11 +9,9 @@ from hf_tformer.publishing import card as our_card
 
 from ..engine.card import OF_OURS, metadata_of
 from ..engine.destination import in_words
+from .export import Export
 from .proof import Proof
 from .runtime import Source
-
-if TYPE_CHECKING:
-    from .exporting import Export
 
 TEXT = """\
 # {name}
@@ -32,7 +29,7 @@ Exported from the hf_tformer checkpoint `{source}` by hf_tformer {version}. {pro
 NOT_PROVEN = "Nobody has compared what it answers with the model that it was made from."
 
 
-def write_card(folder: Path, source: Source, done: "Export") -> None:
+def write_card(folder: Path, source: Source, done: Export) -> None:
     """Writes README.md, with what the card of the source says about licence and origin."""
     config = {
         "model_type": source.config.model_type,

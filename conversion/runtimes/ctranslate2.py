@@ -8,8 +8,9 @@ from transformers import PreTrainedModel
 
 from hf_tformer.model.positions import build_positions
 
-from ..engine.convert import Request, transfer
-from ..engine.models import Config
+from ..engine.aliases import Config
+from ..engine.conversion import Request
+from ..engine.convert import transfer
 from .ctranslate2_forms import TITLE, Form, form_for
 from .ctranslate2_running import Opened, ends_of, habits_of, kind_of, tokens_of
 from .runtime import Running, Runtime, Source

@@ -8,13 +8,13 @@ where CTranslate2 has a place for a value, ctranslate2.py says them.
 from copy import copy
 from dataclasses import dataclass, field, replace
 
-from ..engine.errors import UnexpressibleError
-from ..engine.format import ENCODER, Format, choose, plain_attention_scale
-from ..engine.models import Config, translate
+from ..engine.aliases import Config
+from ..engine.errors import ConversionError, UnexpressibleError
+from ..engine.format import ENCODER, Format, choose, layer_types_of, plain_attention_scale
 from ..engine.registry import FORMATS, format_for
 from ..engine.rotations import one_rotation
-from ..engine.rules import ConversionError, as_tuple
-from ..formats.decoders.llama import layer_types_of
+from ..engine.rules import as_tuple
+from ..engine.translation import translate
 from .ctranslate2_running import ends_of
 from .runtime import Source
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from hf_tformer.model.layer_types import is_by_layer_type
 
-from ..engine.rules import ConversionError
+from ..engine.errors import ConversionError
 from .executorch_methods import ROWS, inputs_of, methods, piece, room
 from .executorch_program import Program
 from .graphs import quietly, refuse_old_exporters

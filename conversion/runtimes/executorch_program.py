@@ -4,10 +4,9 @@ from pathlib import Path
 
 import torch
 
-from ..engine.rules import ConversionError
+from ..engine.errors import ConversionError
 from .executorch_methods import DECODER, ENCODER, FORWARD, ROWS, inputs_of, piece, room
-from .generating import HeldPast
-from .graphs import Graphs
+from .generating import Graphs, HeldPast
 from .runtime import Batch, Source, Texts
 
 MASK = "attention_mask"

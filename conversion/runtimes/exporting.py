@@ -7,20 +7,21 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from transformers import PreTrainedConfig
 
 from ..engine.companions import Companions, first_line
 from ..engine.destination import appearing
+from ..engine.errors import ConversionError
 from ..engine.format import DECODER
 from ..engine.heads import architecture_of
 from ..engine.models import Library
 from ..engine.registry import our_model_type, our_side, refuse_unreadable
-from ..engine.rules import ConversionError
 from .card import write_card
-from .proof import Proof, ask, prove
+from .export import Export
+from .proof import ask, prove
 from .registry import RUNTIMES
 from .runtime import Runtime, Source
 
@@ -33,22 +34,6 @@ DECODER_HEADS = tuple(
         "ForQuestionAnswering",
     )
 )
-
-
-@dataclass(frozen=True)
-class Export:
-    """What was done: where it lies, for what, how large it is, how long it took, what was proven.
-
-    `proof` is None where nobody asked for one. `disagreements` are as those of a conversion.
-    """
-
-    folder: Path
-    runtime: Runtime
-    dtype: str
-    size: int  # bytes
-    seconds: float
-    proof: Proof | None
-    disagreements: tuple[str, ...] = ()
 
 
 def export_to_runtime(

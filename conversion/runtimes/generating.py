@@ -1,15 +1,17 @@
 """generate() of transformers, driving the graphs of another runtime."""
 
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
 
 import torch
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutputWithPast, Seq2SeqLMOutput
+from transformers.utils import ModelOutput
 
-if TYPE_CHECKING:
-    from .graphs import Graphs
-    from .runtime import Source
+from ..engine.models import ask_encoder
+from .graphs import DECODER, ENCODER, MODEL
+from .proof import write
+from .runtime import Batch, Running, Source, Texts
 
 # In a card, where a runtime has no loop of its own for a model.
 WITH_GENERATE = """\
@@ -21,7 +23,7 @@ model = open_exported("{name}")
 print(model.generate(torch.tensor([[3, 4, 5]]), num_beams=4, max_new_tokens=20))"""
 
 
-def program(source: "Source", name: str, writing: str, answering: str) -> str:
+def program(source: Source, name: str, writing: str, answering: str) -> str:
     """The lines for a card: those of the GenAI of a runtime, of generate(), or of the runtime."""
     if not source.generates:
         return answering.format(name=name)
@@ -48,6 +50,50 @@ class HeldPast(Cache):
         self.order = beam_idx if self.order is None else self.order[beam_idx]
 
 
+class Graphs(Running, ABC):
+    """The opened graphs of a model; a subclass runs them."""
+
+    writes_batches = True  # by generate()
+
+    def __init__(self, source: Source):
+        self.source = source
+        self.config = source.config
+
+    @abstractmethod
+    def run(self, part: str, inputs: Batch) -> Batch:
+        """Runs a graph without a past."""
+
+    @abstractmethod
+    def step(self, part: str, inputs: Batch, past: object | None) -> tuple[torch.Tensor, object]:
+        """The logits of the tokens in `inputs`, and the past with them in it; None is no past."""
+
+    def __call__(self, **inputs: torch.Tensor) -> ModelOutput:
+        """The answer of a model that does not write."""
+        return ModelOutput(self.run(MODEL, inputs))
+
+    def decode(self, inputs: Batch, past: object | None) -> tuple[torch.Tensor, object]:
+        return self.step(DECODER if self.config.is_encoder_decoder else MODEL, inputs, past)
+
+    def encode(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        return self.run(ENCODER, inputs)["last_hidden_state"]
+
+    def logits(self, batch: Batch) -> torch.Tensor:
+        if not self.source.generates:
+            return ask_encoder(self, batch)
+        if not self.config.is_encoder_decoder:
+            return self.decode(batch, None)[0][batch["attention_mask"].bool()]
+        inputs = {
+            "input_ids": batch["decoder_input_ids"],
+            "encoder_hidden_states": self.encode(batch["input_ids"], batch["attention_mask"]),
+            "encoder_attention_mask": batch["attention_mask"],
+        }
+        return self.decode(inputs, None)[0][batch["decoder_attention_mask"].bool()]
+
+    def continue_texts(self, rows: Texts, new_tokens: int, num_beams: int) -> Texts:
+        return write(InGenerate(self.source, self), rows, new_tokens, num_beams).texts
+
+
 class InGenerate(PreTrainedModel, GenerationMixin):
     """A model without weights around graphs, for generate() to drive."""
 
@@ -55,7 +101,7 @@ class InGenerate(PreTrainedModel, GenerationMixin):
     _supports_sdpa = True  # whatever the configuration asks for is the graphs' own affair
     device, dtype = torch.device("cpu"), torch.float32
 
-    def __init__(self, source: "Source", graphs: "Graphs"):
+    def __init__(self, source: Source, graphs: Graphs):
         super().__init__(source.library.load_config(source.folder))
         if (source.folder / "generation_config.json").is_file():
             self.generation_config = GenerationConfig.from_pretrained(source.folder)
@@ -106,7 +152,7 @@ class GraphEncoder:
 
     main_input_name = "input_ids"
 
-    def __init__(self, graphs: "Graphs"):
+    def __init__(self, graphs: Graphs):
         self.graphs = graphs
 
     def __call__(self, **inputs):

@@ -9,7 +9,6 @@ import contextlib
 import io
 import re
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,15 +19,12 @@ from torch import nn
 from torch.export import Dim
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.cache_utils import Cache
-from transformers.utils import ModelOutput, logging
+from transformers.utils import logging
 
 from hf_tformer.model.cross_attention import CrossAttention
 
-from ..engine.models import ask_encoder
-from ..engine.rules import ConversionError
-from .generating import InGenerate
-from .proof import write
-from .runtime import Batch, Running, Source, Texts
+from ..engine.errors import ConversionError
+from .runtime import Source
 
 # The names of these files that the users of ONNX and OpenVINO know from Optimum.
 MODEL, ENCODER, DECODER = "model", "encoder_model", "decoder_model"
@@ -231,47 +227,3 @@ def quietly() -> Iterator[None]:
             yield
     finally:
         logging.set_verbosity(verbosity)
-
-
-class Graphs(Running, ABC):
-    """The opened graphs of a model; a subclass runs them."""
-
-    writes_batches = True  # by generate()
-
-    def __init__(self, source: Source):
-        self.source = source
-        self.config = source.config
-
-    @abstractmethod
-    def run(self, part: str, inputs: Batch) -> Batch:
-        """Runs a graph without a past."""
-
-    @abstractmethod
-    def step(self, part: str, inputs: Batch, past: object | None) -> tuple[torch.Tensor, object]:
-        """The logits of the tokens in `inputs`, and the past with them in it; None is no past."""
-
-    def __call__(self, **inputs: torch.Tensor) -> ModelOutput:
-        """The answer of a model that does not write."""
-        return ModelOutput(self.run(MODEL, inputs))
-
-    def decode(self, inputs: Batch, past: object | None) -> tuple[torch.Tensor, object]:
-        return self.step(DECODER if self.config.is_encoder_decoder else MODEL, inputs, past)
-
-    def encode(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
-        return self.run(ENCODER, inputs)["last_hidden_state"]
-
-    def logits(self, batch: Batch) -> torch.Tensor:
-        if not self.source.generates:
-            return ask_encoder(self, batch)
-        if not self.config.is_encoder_decoder:
-            return self.decode(batch, None)[0][batch["attention_mask"].bool()]
-        inputs = {
-            "input_ids": batch["decoder_input_ids"],
-            "encoder_hidden_states": self.encode(batch["input_ids"], batch["attention_mask"]),
-            "encoder_attention_mask": batch["attention_mask"],
-        }
-        return self.decode(inputs, None)[0][batch["decoder_attention_mask"].bool()]
-
-    def continue_texts(self, rows: Texts, new_tokens: int, num_beams: int) -> Texts:
-        return write(InGenerate(self.source, self), rows, new_tokens, num_beams).texts

@@ -6,12 +6,11 @@ from pathlib import Path
 import torch
 
 from ..engine.checkpoints import read_json
-from .generating import HeldPast, program
+from .generating import Graphs, HeldPast, program
 from .graphs import (
     DECODER,
     ENCODER,
     MODEL,
-    Graphs,
     Sizes,
     parts,
     quietly,

@@ -3,10 +3,9 @@
 import os
 from pathlib import Path
 
-from ..engine.rules import ConversionError
+from ..engine.errors import ConversionError
 from .exporting import library_of
-from .generating import InGenerate
-from .graphs import Graphs
+from .generating import Graphs, InGenerate
 from .registry import RUNTIMES
 from .runtime import Source
 

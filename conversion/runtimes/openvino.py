@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from .generating import HeldPast, program
-from .graphs import DECODER, ENCODER, MODEL, Graphs, parts, quietly, refuse_old_exporters
+from .generating import Graphs, HeldPast, program
+from .graphs import DECODER, ENCODER, MODEL, parts, quietly, refuse_old_exporters
 from .proof import EXACT
 from .runtime import Batch, Running, Runtime, Source
 

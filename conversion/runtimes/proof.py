@@ -9,9 +9,9 @@ from functools import partial
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
+from ..engine.errors import ConversionError
 from ..engine.models import Reader
 from ..engine.proof import finite_logits, padded_batch, random_ids, real_logits
-from ..engine.rules import ConversionError
 from .runtime import Batch, Running, Runtime, Source, Texts
 
 PROMPTS = (3, 9, 6)  # tokens; no export has seen these lengths

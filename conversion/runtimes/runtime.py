@@ -13,8 +13,8 @@ import torch
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..engine.errors import ConversionError
 from ..engine.models import Library, Reader
-from ..engine.rules import ConversionError
 
 Batch = dict[str, torch.Tensor]
 Texts = list[list[int]]

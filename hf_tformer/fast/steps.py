@@ -15,7 +15,7 @@ from .caches import self_attention_part
 from .compiled import StepFunction, compiled_functions
 from .generation_guards import can_prepare_positions
 from .guards import WeightSnapshot
-from .layers import Mask, norm_function, source_keys_and_values, stack_functions
+from .layers import Mask, layers_of, norm_function, source_keys_and_values, stack_functions
 from .passes import NextBeamTokens, NextTokens
 from .products import linear_function
 from .rotations import Rotation, rotations_of, tables_of
@@ -174,7 +174,7 @@ def fill_source_cache(model: PreTrainedModel, model_kwargs: dict[str, Any]) -> N
         return
     states = model_kwargs["encoder_outputs"][0]
     source = cache.cross_attention_cache
-    for layer in model.get_decoder().layers_in_use():
+    for layer in layers_of(model.get_decoder()):
         attention = layer.cross_attn
         source.update(*source_keys_and_values(attention, states), attention.layer_idx)
         cache.is_updated[attention.layer_idx] = True

@@ -55,15 +55,11 @@ def eager_attention(
 
 
 def as_additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Convert booleans (True: visible) to what is added to scores.
-
-    Hidden keys get the lowest finite number: with -inf a token that attends to nothing becomes NaN.
-    """
+    """Convert booleans (True: visible) to what is added to scores; -inf could end in NaN."""
     if mask.dtype != torch.bool:
         return mask
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
-        ~mask, torch.finfo(dtype).min
-    )
+    visible = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
+    return visible.masked_fill(~mask, torch.finfo(dtype).min)
 
 
 def rotate(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,9 +113,8 @@ class Attention(nn.Module):
         self.q_proj = nn.Linear(hidden, heads * self.head_dim, bias=bias)
         self.k_proj = nn.Linear(hidden, kv_heads * self.head_dim, bias=bias)
         self.v_proj = nn.Linear(hidden, kv_heads * self.value_head_dim, bias=bias)
-        self.o_proj = nn.Linear(
-            heads * self.value_head_dim, hidden, bias=config.attention_output_bias
-        )
+        output_bias = config.attention_output_bias
+        self.o_proj = nn.Linear(heads * self.value_head_dim, hidden, bias=output_bias)
         self.q_norm = build_head_norm(config, heads)
         self.k_norm = build_head_norm(config, kv_heads)
         # CODEPATH: Gemma 2 bounds its scores; the others do not
@@ -136,17 +131,16 @@ class Attention(nn.Module):
 
     def options(self) -> dict[str, object]:
         """Return the backend's options besides the scale; refuse backends without these options."""
+        backend = self.config._attn_implementation or ""
         if self.value_head_dim > self.head_dim and is_flash_attention_requested(self.config):
             raise ValueError(
                 f"value_head_dim ({self.value_head_dim}) is larger than head_dim ({self.head_dim}),"
                 " which flash attention cannot serve: load with attn_implementation='sdpa'"
             )
-        backend = self.config._attn_implementation or ""
         if self.cap and ("sdpa" in backend or "paged" in backend):  # some versions ignore it
             raise ValueError(
                 f"attn_logit_softcapping is {self.cap['softcap']}, which {backend} attention "
-                "cannot apply: load with attn_implementation='eager', 'flex_attention' or "
-                "'flash_attention_2'"
+                "cannot apply: load with attn_implementation='eager', 'flex_attention' or another"
             )
         dropout = self.attention_dropout if self.training else 0.0
         return {"dropout": dropout, "sliding_window": self.sliding_window, **self.cap}
@@ -182,14 +176,8 @@ class SelfAttention(Attention):
         attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention
         )
+        kwargs = {**self.options(), **kwargs}
         output, weights = attention_interface(
-            self,
-            query,
-            key,
-            value,
-            attention_mask,
-            scaling=self.scaling,
-            **self.options(),
-            **kwargs,
+            self, query, key, value, attention_mask, scaling=self.scaling, **kwargs
         )
         return self.project_output(output, hidden_states.shape[:-1]), weights

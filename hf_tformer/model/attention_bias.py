@@ -43,7 +43,13 @@ class AttentionBias(NoBias):
 
     def forward(self, hidden_states: Tensor, past_key_values: Cache | None = None) -> list:
         self.check_backend()
-        distance = key_distances(hidden_states, past_key_values)
+        length, device = hidden_states.shape[1], hidden_states.device
+        past, keys, first = 0, length, 0
+        if past_key_values is not None:
+            past = past_key_values.get_seq_length()
+            keys, first = past_key_values.get_mask_sizes(length, 0)
+        queries = torch.arange(length, device=device) + past
+        distance = torch.arange(keys, device=device) + first - queries[:, None]  # [query, key]
         # Expanded to the batch, because flex attention indexes each sequence.
         dtype, shape = hidden_states.dtype, (hidden_states.shape[0], -1, -1, -1)
         return [bias.to(dtype).expand(shape) for bias in self.of(distance)]
@@ -91,17 +97,6 @@ BIASES["relative_per_layer"] = RelativeBiasPerLayer
 def build_attention_bias(config: PreTrainedConfig, layers: int, is_causal: bool) -> NoBias:
     """Reads from config: score_bias, num_attention_heads."""
     return BIASES[config.score_bias](config, layers, is_causal)
-
-
-def key_distances(hidden_states: Tensor, past_key_values: Cache | None) -> Tensor:
-    """The position of each key minus that of each query, [query, key]."""
-    length, device = hidden_states.shape[1], hidden_states.device
-    past, keys, first = 0, length, 0
-    if past_key_values is not None:
-        past = past_key_values.get_seq_length()
-        keys, first = past_key_values.get_mask_sizes(length, 0)
-    queries = torch.arange(length, device=device) + past
-    return torch.arange(keys, device=device) + first - queries[:, None]
 
 
 def slopes_of(heads: int) -> list[float]:

@@ -1,11 +1,9 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
 """What the configurations of all families derive and refuse.
 
-Every check raises a ValueError that names the field, the value and the remedy. The checks run when
-a configuration is made, when it is loaded from a file with overrides, and once more before it is
-saved. Types of our fields are checked by `@strict`, which needs real annotations: a
-postponed-annotations import would switch it off. Where hf_tformer is installed, it checks more of
-a file that nobody has vouched for (hf_tformer/limits.py).
+Every check raises a ValueError that names the field, the value and the remedy: when a configuration
+is made, and once more before it is saved. `@strict` checks types; a postponed-annotations import
+would switch it off. Where hf_tformer is installed, it checks untrusted files more closely.
 """
 
 from transformers.activations import ACT2FN
@@ -33,16 +31,11 @@ SIZES += ("num_attention_heads", "num_key_value_heads", "head_dim", "value_head_
 SIZES += ("sliding_window", "num_labels")
 
 # How tensor and pipeline parallelism divide a decoder or an encoder.
+COLWISE = (*(f"self_attn.{x}_proj" for x in "qkv"), "mlp.gate_proj", "mlp.up_proj")
 TP_PLAN = {
-    "layers.*.self_attn.q_proj": "colwise",
-    "layers.*.self_attn.k_proj": "colwise",
-    "layers.*.self_attn.v_proj": "colwise",
-    "layers.*.self_attn.q_norm": "replicated_with_grad_allreduce",
-    "layers.*.self_attn.k_norm": "replicated_with_grad_allreduce",
-    "layers.*.self_attn.o_proj": "rowwise",
-    "layers.*.mlp.gate_proj": "colwise",
-    "layers.*.mlp.up_proj": "colwise",
-    "layers.*.mlp.down_proj": "rowwise",
+    **{f"layers.*.{name}": "colwise" for name in COLWISE},
+    **{f"layers.*.{name}": "rowwise" for name in ("self_attn.o_proj", "mlp.down_proj")},
+    **{f"layers.*.self_attn.{x}_norm": "replicated_with_grad_allreduce" for x in "qk"},
 }
 PP_PLAN = {
     "embed_tokens": (["input_ids"], ["inputs_embeds"]),
@@ -84,7 +77,12 @@ class TformerConfig(PreTrainedConfig):
         if self.num_key_value_heads is None:
             self.num_key_value_heads = self.num_attention_heads
         if self.head_dim is None:
-            self.head_dim = self.divide_hidden_size()
+            self.head_dim, rest = divmod(self.hidden_size, self.num_attention_heads)
+            if rest:
+                raise ValueError(
+                    f"hidden_size ({self.hidden_size}) is not divisible by num_attention_heads "
+                    f"({self.num_attention_heads}): choose other sizes, or set head_dim"
+                )
         if self.final_norm is None:
             self.final_norm = self.norm_position != "post"
         self.take_layer_types(layer_types)
@@ -95,14 +93,6 @@ class TformerConfig(PreTrainedConfig):
             rope = kwargs.pop("rope_scaling", None) or rope_parameters or {}
             self.rope_parameters = self.ropes_in_use(rope)
         super().__post_init__(**kwargs)
-
-    def divide_hidden_size(self) -> int:
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size ({self.hidden_size}) is not divisible by num_attention_heads "
-                f"({self.num_attention_heads}): choose other sizes, or set head_dim"
-            )
-        return self.hidden_size // self.num_attention_heads
 
     def take_layer_types(self, layer_types: list[str] | None) -> None:
         if layer_types is not None:
@@ -126,14 +116,6 @@ class TformerConfig(PreTrainedConfig):
                 raise wrong(name, getattr(self, name), f"choose one of {listed}")
         for rope in self.ropes():
             self.check_rotary(rope)
-        layout = (self.position_embedding_type, self.sinusoidal_layout)
-        is_countable = self.pad_token_id is not None and self.hidden_size % 2 == 0
-        if layout == ("sinusoidal", "fairseq") and not is_countable:
-            raise ValueError(
-                "sinusoidal_layout is 'fairseq', which counts from pad_token_id "
-                f"({self.pad_token_id}) and pairs hidden_size ({self.hidden_size}): set the first "
-                "and make the second even"
-            )
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(
                 f"num_attention_heads ({self.num_attention_heads}) is no multiple of "

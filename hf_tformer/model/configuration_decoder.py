@@ -11,7 +11,7 @@ from .configuration_base import PP_PLAN, TP_PLAN, wrong
 from .layer_types import LayerTypesConfig
 
 if False:  # read, not run: transformers' digest of this file then covers the models' code, too
-    from .modeling_decoder import TformerDecoderModel
+    pass
 
 AUTO_MAP = {
     "AutoConfig": "configuration_decoder.TformerDecoderConfig",
@@ -133,5 +133,3 @@ class TformerDecoderConfig(LayerTypesConfig):
 
 
 TformerDecoderConfig.register_for_auto_class()
-
-__all__ = ["TformerDecoderConfig"]

@@ -13,7 +13,7 @@ from .configuration_base import PP_PLAN, TP_PLAN, wrong
 from .layer_types import LAYER_TYPES, LayerTypesConfig
 
 if False:  # read, not run: transformers' digest of this file then covers the models' code, too
-    from .modeling_encoder import TformerEncoderModel
+    pass
 
 AUTO_MAP = {
     "AutoConfig": "configuration_encoder.TformerEncoderConfig",
@@ -128,5 +128,3 @@ class TformerEncoderConfig(LayerTypesConfig):
 
 
 TformerEncoderConfig.register_for_auto_class()
-
-__all__ = ["TformerEncoderConfig"]

@@ -10,7 +10,7 @@ from transformers.configuration_utils import strict
 from .configuration_base import TformerConfig
 
 if False:  # read, not run: transformers' digest of this file then covers the models' code, too
-    from .modeling_seq2seq import TformerSeq2SeqModel
+    pass
 
 AUTO_MAP = {
     "AutoConfig": "configuration_seq2seq.TformerSeq2SeqConfig",
@@ -125,5 +125,3 @@ class TformerSeq2SeqConfig(TformerConfig):
 
 
 TformerSeq2SeqConfig.register_for_auto_class()
-
-__all__ = ["TformerSeq2SeqConfig"]

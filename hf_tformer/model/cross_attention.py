@@ -1,8 +1,5 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
-"""Attention of a decoder to the hidden states of its encoder.
-
-The shapes are those of attention.py; there is a key and a value for each token of the source.
-"""
+"""Attention of a decoder to its encoder's hidden states, in the shapes of attention.py."""
 
 import torch
 from torch import Tensor, nn
@@ -84,24 +81,17 @@ class CrossAttention(Attention):
         attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention
         )
+        kwargs = {**self.options(), **kwargs}
         return attention_interface(
-            self,
-            query,
-            key,
-            value,
-            attention_mask,
-            scaling=self.scaling,
-            **self.options(),
-            **kwargs,
+            self, query, key, value, attention_mask, scaling=self.scaling, **kwargs
         )
 
     def attend_packed(
         self, query: Tensor, key: Tensor, value: Tensor, packed: PackedKeys, **kwargs: object
     ) -> tuple[Tensor, Tensor | None]:
-        """Call flash attention for padded sources.
+        """Call flash attention for padded sources, of which only the keys are packed.
 
-        The stock path unpads the queries with the mask of the keys, which is wrong wherever decoder
-        and encoder differ. Here only the keys are packed, and every query keeps its place.
+        The stock path unpads the queries with the mask of the keys, and so the wrong ones.
         """
         batch, heads, length, head_dim = query.shape
         return self.attend(

@@ -20,27 +20,23 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .attention import SelfAttention
 from .norms import OffsetNorm, build_norm, optional_norm, unchanged
 
-# transformers computes these step by step; torch has one operation for the same formula.
-SPELLED_OUT = ("gelu_accurate", "gelu_fast", "gelu_new")
-
 
 def build_activation(name: str) -> nn.Module:
     """Return an activation by transformers' name, in the default dtype as all parameters."""
-    name = "gelu_pytorch_tanh" if name in SPELLED_OUT else name
+    if name in ("gelu_accurate", "gelu_fast", "gelu_new"):  # torch has one operation for these
+        name = "gelu_pytorch_tanh"
     return ACT2FN[name].to(torch.get_default_dtype())
 
 
 def embedding_scale(config: PreTrainedConfig) -> float:
     """Reads from config: scale_embedding, hidden_size."""
-    # CODEPATH: a number in Granite; the 2017 paper, Marian and Gemma scale by the root of the size;
-    # Llama, GPT-2 and BART-large do not
-    if config.scale_embedding is True:
-        return config.hidden_size**0.5
-    return float(config.scale_embedding or 1.0)
+    # CODEPATH: True in the 2017 paper, Marian and Gemma; a number in Granite; False in Llama
+    is_root = config.scale_embedding is True
+    return config.hidden_size**0.5 if is_root else float(config.scale_embedding or 1.0)
 
 
 def build_dropout(config: PreTrainedConfig) -> Callable:
-    """Reads from config: dropout. Where it is 0, Dropout(0) would only cost time."""
+    """Reads from config: dropout."""
     # CODEPATH: BART and Marian train with dropout; Llama, Mistral and Qwen without
     return nn.Dropout(config.dropout) if config.dropout else unchanged
 
@@ -140,16 +136,11 @@ class Layer(GradientCheckpointingLayer):
     def forward(
         self, hidden_states: Tensor, position_bias: Tensor | None = None, **inputs: object
     ) -> Tensor:
-        """Apply the layer. `inputs` are those of attention: mask, rotation, cache and others.
-
-        The bias is no keyword: reentrant checkpointing loses the gradients of keywords.
-        """
-        return self.arrange(self, hidden_states, **inputs, **given(position_bias))
-
-
-def given(position_bias: Tensor | None) -> dict[str, Tensor]:
-    """Hand on a bias only where there is one: not every backend takes it."""
-    return {} if position_bias is None else {"position_bias": position_bias}
+        """Apply the layer; `inputs` are those of attention: mask, rotation, cache and others."""
+        # Given without its name: reentrant checkpointing loses the gradients of keywords.
+        if position_bias is not None:
+            inputs["position_bias"] = position_bias
+        return self.arrange(self, hidden_states, **inputs)
 
 
 def keep_positions(hidden_states: Tensor, logits_to_keep: int | Tensor) -> Tensor:
@@ -201,10 +192,9 @@ class TformerPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def maybe_distribute_model(cls, model: nn.Module, layout: object, *mesh: object) -> nn.Module:
-        """Refuse layouts that transformers alone would train wrongly, without an error.
+        """Refuse layouts that transformers alone would train wrongly, and hf_tformer does right.
 
-        It shards a tied table twice, each padded for itself where the processes do not divide its
-        rows, and embeds again in each pipeline stage. hf_tformer, where installed, does both right.
+        It pads tied tables apart from each other, and embeds again in each pipeline stage.
         """
         if layout is not None:
             parts = layout.fsdp_size * layout.tp_size if layout.fsdp_size > 1 else 1

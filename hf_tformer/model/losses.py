@@ -35,8 +35,7 @@ def language_model_loss(
 ) -> Tensor:
     """Cross entropy of each position with its own label, as a mean over the labels that count.
 
-    `num_items_in_batch` replaces that count where gradients are accumulated: the sum is divided
-    by it.
+    `num_items_in_batch` replaces their number where gradients are accumulated.
     """
     add_up = sum_by_chunks if isinstance(logits, Unprojected) else sum_logits
     labels = labels.flatten()
@@ -92,10 +91,7 @@ def sum_by_chunks(
 
 
 def needs_logits(model: nn.Module, labels: Tensor | None, return_logits: bool | None) -> bool:
-    """Whether all logits have to be computed; training needs none unless it asks for them.
-
-    `return_logits` is the caller's wish, None where it has none.
-    """
+    """Whether all logits have to be computed; training needs none unless it asks for them."""
     if return_logits is None:
         return_logits = not model.training or model.config.return_logits_in_training
     is_own_loss = model.loss_function in (language_model_loss, causal_language_model_loss)
@@ -114,9 +110,8 @@ def compute_loss(
     model: nn.Module, hidden_states: Tensor, logits: Tensor | None, labels: Tensor, kwargs: dict
 ) -> Tensor:
     """Call the loss function; the configuration's settings hold unless the call gives its own."""
-    config = model.config
-    settings = {"label_smoothing": config.label_smoothing, "z_loss": config.z_loss}
-    settings = {"vocab_size": config.vocab_size, **settings, **kwargs}
+    names = ("vocab_size", "label_smoothing", "z_loss")
+    settings = {**{name: getattr(model.config, name) for name in names}, **kwargs}
     logits = Unprojected(hidden_states, model.lm_head) if logits is None else logits
     return model.loss_function(logits=logits, labels=labels, **settings)
 
@@ -126,9 +121,8 @@ def ignore_padding(
 ) -> Tensor:
     """Return `labels` [batch, seq] without those that padding would have to predict.
 
-    The token `shift` places before a label predicts it. Where that is padding, nothing is known,
-    and each backend computes something else there: such a label does not count. So a batch has one
-    loss, on whichever side it is padded.
+    The token `shift` places before a label predicts it. Where that is padding, each backend
+    computes something else. So a batch has one loss, on whichever side it is padded.
     """
     if not is_padding_mask(attention_mask):
         return labels

@@ -11,13 +11,8 @@ attends; a head projects.
 from functools import partial
 
 from torch import Tensor, nn
-from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedConfig
+from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedConfig, modeling_layers
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
-from transformers.modeling_layers import (
-    GenericForQuestionAnswering,
-    GenericForSequenceClassification,
-    GenericForTokenClassification,
-)
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.processing_utils import Unpack
@@ -148,15 +143,8 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         hidden_states = self.positions(inputs_embeds * self.embedding_scale, position_ids)
         hidden_states = self.dropout(self.embed_norm(hidden_states))
         position_embeddings = self.rotary_emb(hidden_states, position_ids)
-        hidden_states = self.run_layers(
-            hidden_states,
-            attention_mask,
-            packed_position_ids,
-            position_embeddings,
-            past_key_values,
-            position_ids=position_ids,
-            **kwargs,
-        )
+        inputs = attention_mask, packed_position_ids, position_embeddings, past_key_values
+        hidden_states = self.run_layers(hidden_states, *inputs, position_ids=position_ids, **kwargs)
         return BaseModelOutputWithPast(
             last_hidden_state=hidden_states, past_key_values=past_key_values
         )
@@ -186,14 +174,10 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
             }
         biases = self.score_bias(hidden_states, past_key_values)
         for layer, position_bias in zip(self.layers_in_use(), biases, strict=False):
-            hidden_states = layer(
-                hidden_states,
-                position_bias,
-                attention_mask=masks[layer.attention_type],
-                position_embeddings=layer.own_rotation(position_embeddings),
-                past_key_values=past_key_values,
-                **kwargs,
-            )
+            inputs = {"attention_mask": masks[layer.attention_type]}
+            inputs["position_embeddings"] = layer.own_rotation(position_embeddings)
+            inputs["past_key_values"] = past_key_values
+            hidden_states = layer(hidden_states, position_bias, **inputs, **kwargs)
         return self.norm(hidden_states)
 
     def layers_in_use(self) -> nn.ModuleList:
@@ -284,7 +268,7 @@ class TaskHead:
 
 
 class TformerDecoderForSequenceClassification(
-    TaskHead, GenericForSequenceClassification, TformerDecoderPreTrainedModel
+    TaskHead, modeling_layers.GenericForSequenceClassification, TformerDecoderPreTrainedModel
 ):
     """The last token of each sequence that is not pad_token_id, to one score for each class."""
 
@@ -295,7 +279,7 @@ class TformerDecoderForSequenceClassification(
 
 
 class TformerDecoderForTokenClassification(
-    TaskHead, GenericForTokenClassification, TformerDecoderPreTrainedModel
+    TaskHead, modeling_layers.GenericForTokenClassification, TformerDecoderPreTrainedModel
 ):
     """Each token to one score for each class."""
 
@@ -307,7 +291,7 @@ class TformerDecoderForTokenClassification(
 
 
 class TformerDecoderForQuestionAnswering(
-    TaskHead, GenericForQuestionAnswering, TformerDecoderPreTrainedModel
+    TaskHead, modeling_layers.GenericForQuestionAnswering, TformerDecoderPreTrainedModel
 ):
     """Each token to its scores as the start and as the end of the answer."""
 
@@ -325,12 +309,3 @@ TformerDecoderForSequenceClassification.register_for_auto_class(
 )
 TformerDecoderForTokenClassification.register_for_auto_class("AutoModelForTokenClassification")
 TformerDecoderForQuestionAnswering.register_for_auto_class("AutoModelForQuestionAnswering")
-
-__all__ = [
-    "TformerDecoderForCausalLM",
-    "TformerDecoderForQuestionAnswering",
-    "TformerDecoderForSequenceClassification",
-    "TformerDecoderForTokenClassification",
-    "TformerDecoderModel",
-    "TformerDecoderPreTrainedModel",
-]

@@ -1,12 +1,9 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
 """The encoder-only family.
 
-    input_ids [batch, seq] → embed_tokens (+ types, positions) → n × layer(mask, (cos, sin)) → norm
-                           → transform → lm_head → logits [batch, seq, vocab]
-                           → classifier → logits [batch, labels] or [batch, seq, labels]
-
-The model prepares embeddings, positions and masks; a layer adds the residuals; attention attends to
-both sides; a head projects.
+input_ids [batch, seq] → embed_tokens (+ types, positions) → n × layer(mask, (cos, sin)) → norm
+                       → transform → lm_head → logits [batch, seq, vocab]
+                       → classifier → logits [batch, labels] or [batch, seq, labels]
 """
 
 import torch
@@ -129,14 +126,8 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
         hidden_states = self.positions(hidden_states, position_ids)
         hidden_states = self.dropout(self.embed_norm(hidden_states))
         position_embeddings = self.rotary_emb(hidden_states, position_ids)
-        hidden_states = self.run_layers(
-            hidden_states,
-            attention_mask,
-            packed_position_ids,
-            position_embeddings,
-            position_ids=position_ids,
-            **kwargs,
-        )
+        inputs = attention_mask, packed_position_ids, position_embeddings
+        hidden_states = self.run_layers(hidden_states, *inputs, position_ids=position_ids, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 
     def add_types(self, inputs_embeds: Tensor, token_type_ids: Tensor | None) -> Tensor:
@@ -156,30 +147,23 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
         **kwargs: object,
     ) -> Tensor:
         """Apply all layers and the final norm, [batch, seq, hidden] → the same shape."""
-        documents = None  # the number of each token's sequence, where several are packed into a row
+        visible = None  # a function is slow to become a mask: only where sequences are packed
         if attention_mask is None and packed_position_ids is not None:
             documents = find_packed_sequence_indices(packed_position_ids)
+            visible = None if documents is None else packed_sequence_mask_function(documents)
         masks = {
-            name: self.build_mask(name, attention_mask, hidden_states, documents)
+            name: self.build_mask(name, attention_mask, hidden_states, visible)
             for name in {layer.attention_type for layer in self.layers}
         }
         biases = self.score_bias(hidden_states)
         for layer, position_bias in zip(self.layers, biases, strict=True):
-            hidden_states = layer(
-                hidden_states,
-                position_bias,
-                attention_mask=masks[layer.attention_type],
-                position_embeddings=layer.own_rotation(position_embeddings),
-                **kwargs,
-            )
+            inputs = {"attention_mask": masks[layer.attention_type]}
+            inputs["position_embeddings"] = layer.own_rotation(position_embeddings)
+            hidden_states = layer(hidden_states, position_bias, **inputs, **kwargs)
         return self.norm(hidden_states)
 
     def build_mask(
-        self,
-        layer_type: str,
-        attention_mask: Tensor | None,
-        hidden_states: Tensor,
-        documents: Tensor | None,
+        self, layer_type: str, attention_mask: Tensor | None, states: Tensor, visible: object
     ) -> object:
         """Finish the mask of one layer type for the backend; None where nothing is hidden.
 
@@ -187,15 +171,9 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
         """
         slides = layer_type == "sliding_attention"
         make = create_bidirectional_sliding_window_mask if slides else create_bidirectional_mask
-        return make(
-            config=WindowMask(self.config) if slides else self.config,
-            inputs_embeds=hidden_states,
-            attention_mask=attention_mask,
-            # Mask functions of our own cost milliseconds.
-            and_mask_function=documents
-            if documents is None
-            else packed_sequence_mask_function(documents),
-        )
+        config = WindowMask(self.config) if slides else self.config
+        inputs = {"inputs_embeds": states, "attention_mask": attention_mask}
+        return make(config=config, **inputs, and_mask_function=visible)
 
 
 class Head(TformerEncoderPreTrainedModel):
@@ -345,12 +323,3 @@ TformerEncoderForSequenceClassification.register_for_auto_class(
 )
 TformerEncoderForTokenClassification.register_for_auto_class("AutoModelForTokenClassification")
 TformerEncoderForQuestionAnswering.register_for_auto_class("AutoModelForQuestionAnswering")
-
-__all__ = [
-    "TformerEncoderForMaskedLM",
-    "TformerEncoderForQuestionAnswering",
-    "TformerEncoderForSequenceClassification",
-    "TformerEncoderForTokenClassification",
-    "TformerEncoderModel",
-    "TformerEncoderPreTrainedModel",
-]

@@ -1,11 +1,9 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
 """The encoder-decoder family: both stacks joined, and the head that generates.
 
-    input_ids [batch, source] → encoder (stacks_seq2seq.py)         = encoder_hidden_states
-    decoder_input_ids [batch, target] → decoder (stacks_seq2seq.py) → hidden_states
-                                      → lm_head → logits [batch, target, vocab]
-
-The stacks prepare positions, masks and the cache; this file joins them.
+input_ids [batch, source] → encoder (stacks_seq2seq.py)         = encoder_hidden_states
+decoder_input_ids [batch, target] → decoder (stacks_seq2seq.py) → hidden_states
+                                  → lm_head → logits [batch, target, vocab]
 """
 
 import torch
@@ -32,8 +30,7 @@ STACK_PLAN = {**TP_PLAN, **{name.replace("self_", "cross_"): TP_PLAN[name] for n
 class TableOwner(TformerSeq2SeqPreTrainedModel):
     """Base class: has the encoder, and the table that it may share with the decoder."""
 
-    # The plans are here and not in the configuration, which the two stacks have in common: each
-    # would take them for its own. plan_for() drops what a model does not have.
+    # Not in the configuration, which each stack would take for its own.
     _tp_plan = {
         f"{stack}.{name}": style
         for stack in ("encoder", "decoder")
@@ -48,8 +45,7 @@ class TableOwner(TformerSeq2SeqPreTrainedModel):
             self._tied_weights_keys = {}
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        # transformers ties nothing unless tie_word_embeddings says so; that field is about the
-        # output projection, and source and target share a table independently of it.
+        # transformers ties nothing without tie_word_embeddings, which is about the head alone.
         if all_submodels:
             return super().get_expanded_tied_weights_keys(all_submodels=True)
         return dict(self._tied_weights_keys)
@@ -62,6 +58,8 @@ class TableOwner(TformerSeq2SeqPreTrainedModel):
         # CODEPATH: as in share_table
         if self.config.share_encoder_decoder_embeddings:
             self.shared = value
+            if hasattr(self, "decoder"):
+                self.decoder.embed_tokens = value
 
 
 class TformerSeq2SeqEncoderModel(TableOwner):
@@ -110,12 +108,6 @@ class TformerSeq2SeqModel(TableOwner):
         self.decoder = TformerSeq2SeqDecoder(config)
         self.share_table(config)
         self.post_init()
-
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
-        super().set_input_embeddings(value)
-        # CODEPATH: as in share_table
-        if self.config.share_encoder_decoder_embeddings:
-            self.decoder.embed_tokens = value
 
     @can_return_tuple
     def forward(
@@ -175,16 +167,14 @@ class TformerSeq2SeqForConditionalGeneration(TformerSeq2SeqPreTrainedModel, Gene
 
     def post_init(self) -> None:
         super().post_init()
-        # Each process holds the table whole: both stacks look tokens up in it. A tied head is that
-        # table, and computes all logits.
+        # Each process holds the whole table for both stacks; a tied head is that table.
         if self.config.tie_word_embeddings:
             del self._tp_plan["lm_head"]
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Shift `labels` to the decoder's inputs that produce them; collators call this method."""
-        return shift_tokens_right(
-            labels, self.config.pad_token_id, self.config.decoder_start_token_id
-        )
+        ids = self.config.pad_token_id, self.config.decoder_start_token_id
+        return shift_tokens_right(labels, *ids)
 
     @can_return_tuple
     def forward(
@@ -211,7 +201,6 @@ class TformerSeq2SeqForConditionalGeneration(TformerSeq2SeqPreTrainedModel, Gene
         inputs = input_ids, attention_mask, decoder_input_ids, decoder_attention_mask
         rest = encoder_outputs, past_key_values, inputs_embeds, decoder_inputs_embeds
         outputs = self.model(*inputs, *rest, use_cache=use_cache, return_dict=True, **kwargs)
-        # There are fewer hidden values than logits. A bias of lm_head is not scaled.
         hidden_states = keep_positions(outputs.last_hidden_state, logits_to_keep) * self.logit_scale
         logits = loss = None
         if needs_logits(self, labels, return_logits):
@@ -240,10 +229,3 @@ def shift_tokens_right(
 TformerSeq2SeqEncoderModel.register_for_auto_class("AutoModelForTextEncoding")
 TformerSeq2SeqModel.register_for_auto_class("AutoModel")
 TformerSeq2SeqForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
-
-__all__ = [
-    "TformerSeq2SeqEncoderModel",
-    "TformerSeq2SeqForConditionalGeneration",
-    "TformerSeq2SeqModel",
-    "TformerSeq2SeqPreTrainedModel",
-]

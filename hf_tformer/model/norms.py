@@ -27,11 +27,9 @@ class RMSNorm(nn.Module):
 
 
 class OffsetNorm(RMSNorm):
-    """RMSNorm whose stored weight is an offset from 1, as in Gemma.
+    """RMSNorm whose stored weight is an offset from 1, as in Gemma; computed in float32.
 
-    It starts as zeros, and weight decay leads back there. The product is taken in float32, because
-    1 + weight would be rounded in half precision. "RMSNorm" is no part of the name: transformers
-    would initialise the weight as ones.
+    "RMSNorm" is no part of the name: transformers would initialise the weight as ones.
     """
 
     def __init__(self, size: int, eps: float):

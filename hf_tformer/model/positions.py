@@ -33,10 +33,9 @@ def settle_padding(
 ) -> Tensor | dict | None:
     """Return the padding mask without what would mislead transformers' mask functions.
 
-    Flash attention reads every key it is handed, and a static cache hands over all it has room for:
-    there the mask ends where the cache has been written. Beside any mask, even one of all ones,
-    transformers does not look for packed sequences, whose position ids restart: a mask that hides
-    nothing is dropped.
+    Flash attention reads all that a static cache has room for: there the mask ends where the cache
+    has been written. Beside any mask transformers does not look for packed sequences, whose
+    position ids restart: a mask that hides nothing is dropped.
     """
     is_finished = attention_mask is not None and not is_padding_mask(attention_mask)
     if is_finished or torch.compiler.is_compiling():  # reading values would break the graph
@@ -51,18 +50,13 @@ def settle_padding(
         return attention_mask
     if attention_mask is not None and not attention_mask.all():
         return attention_mask
-    if is_flash and len(position_ids) > 1 and kwargs.get("cu_seq_lens_q") is None:
-        refuse_packed_batch(position_ids)
-    return None
-
-
-def refuse_packed_batch(position_ids: Tensor) -> None:
-    """Refuse packed sequences in several rows: flash attention looks for them in one row only."""
-    if find_packed_sequence_indices(position_ids) is not None:
+    has_rows = len(position_ids) > 1 and kwargs.get("cu_seq_lens_q") is None
+    if is_flash and has_rows and find_packed_sequence_indices(position_ids) is not None:
         raise ValueError(
             f"packed sequences stand in a batch of {len(position_ids)} rows, and flash attention "
             "keeps them apart only in a batch of one: pack them into one row, or give cu_seq_lens_q"
         )
+    return None
 
 
 def count_positions(
@@ -169,9 +163,8 @@ class NoRotation(nn.Module):
 class RotaryEmbedding(nn.Module):
     """Rotary positions (Su 2021) in two halves, of every type that transformers supports.
 
-    The name and the two buffers follow transformers' convention: its loader recomputes them after a
-    meta-device load, and its decorator replaces them for the types whose frequencies depend on the
-    length.
+    The name and the two buffers follow transformers' convention: its loader recomputes them and its
+    decorator replaces them for the types whose frequencies depend on the length.
     """
 
     def __init__(self, config: PreTrainedConfig, device: torch.device | None = None):

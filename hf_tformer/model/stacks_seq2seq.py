@@ -5,7 +5,6 @@ encoder  input_ids → embed + positions → n × layer(mask)                   
 decoder  input_ids → embed + positions → n × layer(self mask, cross mask, cache) → hidden states
 """
 
-import torch
 from torch import Tensor, nn
 from transformers import Cache, DynamicCache, EncoderDecoderCache, PreTrainedConfig, PreTrainedModel
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
@@ -19,23 +18,9 @@ from .attention import SelfAttention
 from .attention_bias import build_attention_bias
 from .configuration_seq2seq import TformerSeq2SeqConfig
 from .cross_attention import SELF_ATTENTION_ONLY, CrossAttention, PackedKeys
-from .layers import (
-    Layer,
-    TformerPreTrainedModel,
-    build_dropout,
-    build_output,
-    embedding_scale,
-    given,
-)
+from .layers import Layer, TformerPreTrainedModel, build_dropout, build_output, embedding_scale
 from .norms import optional_norm
-from .positions import (
-    build_positions,
-    build_rotary,
-    count_positions,
-    count_visible,
-    is_padding_mask,
-    settle_padding,
-)
+from .positions import build_positions, build_rotary, count_positions, count_visible, settle_padding
 
 
 class TformerSeq2SeqEncoderLayer(Layer):
@@ -46,24 +31,24 @@ class TformerSeq2SeqEncoderLayer(Layer):
 
 
 def pre_norm_cross(
-    layer: "TformerSeq2SeqDecoderLayer", hidden_states: Tensor, own: dict, source: dict
+    layer: Layer, hidden_states: Tensor, own: dict, source: tuple, **kwargs: object
 ) -> Tensor:
     """Normalise what each sub-layer reads, as pre_norm of layers.py."""
-    attended, _ = layer.self_attn(layer.self_attn_norm(hidden_states), **own)
+    attended, _ = layer.self_attn(layer.self_attn_norm(hidden_states), **own, **kwargs)
     hidden_states = hidden_states + layer.dropout(layer.self_attn_output(attended))
-    attended, _ = layer.cross_attn(layer.cross_attn_norm(hidden_states), **source)
+    attended, _ = layer.cross_attn(layer.cross_attn_norm(hidden_states), *source, **kwargs)
     hidden_states = hidden_states + layer.dropout(layer.cross_attn_output(attended))
     changed = layer.mlp(layer.mlp_norm(hidden_states))
     return hidden_states + layer.dropout(layer.mlp_output(changed))
 
 
 def post_norm_cross(
-    layer: "TformerSeq2SeqDecoderLayer", hidden_states: Tensor, own: dict, source: dict
+    layer: Layer, hidden_states: Tensor, own: dict, source: tuple, **kwargs: object
 ) -> Tensor:
     """Normalise each sum, as post_norm of layers.py."""
-    attended, _ = layer.self_attn(hidden_states, **own)
+    attended, _ = layer.self_attn(hidden_states, **own, **kwargs)
     hidden_states = layer.self_attn_norm(hidden_states + layer.dropout(attended))
-    attended, _ = layer.cross_attn(hidden_states, **source)
+    attended, _ = layer.cross_attn(hidden_states, *source, **kwargs)
     hidden_states = layer.cross_attn_norm(hidden_states + layer.dropout(attended))
     return layer.mlp_norm(hidden_states + layer.dropout(layer.mlp(hidden_states)))
 
@@ -91,20 +76,12 @@ class TformerSeq2SeqDecoderLayer(Layer):
         **kwargs: object,
     ) -> Tensor:
         self_cache = None if past_key_values is None else past_key_values.self_attention_cache
-        own = {
-            "attention_mask": self_mask,
-            "position_embeddings": position_embeddings,
-            "past_key_values": self_cache,
-            **given(position_bias),
-            **kwargs,
-        }
-        source = {
-            "encoder_hidden_states": encoder_hidden_states,
-            "attention_mask": cross_mask,
-            "past_key_values": past_key_values,
-            **kwargs,
-        }
-        return self.arrange(self, hidden_states, own, source)
+        own = {"attention_mask": self_mask, "position_embeddings": position_embeddings}
+        own["past_key_values"] = self_cache
+        if position_bias is not None:
+            own["position_bias"] = position_bias
+        source = encoder_hidden_states, cross_mask, past_key_values
+        return self.arrange(self, hidden_states, own, source, **kwargs)
 
 
 class TformerSeq2SeqPreTrainedModel(TformerPreTrainedModel):
@@ -113,32 +90,20 @@ class TformerSeq2SeqPreTrainedModel(TformerPreTrainedModel):
     config: TformerSeq2SeqConfig
     _no_split_modules = ["TformerSeq2SeqEncoderLayer", "TformerSeq2SeqDecoderLayer"]
 
-    @property
-    def dummy_inputs(self) -> dict[str, Tensor]:
-        ids = torch.tensor([[3, 4, 5, 6], [3, 4, 5, 6]], device=self.device)
-        return {"input_ids": ids, "decoder_input_ids": ids}
-
-    def resize_token_embeddings(
-        self,
-        new_num_tokens: int | None = None,
-        pad_to_multiple_of: int | None = None,
-        mean_resizing: bool = True,
-    ) -> nn.Embedding:
+    def resize_token_embeddings(self, *size: object, **options: object) -> nn.Embedding:
         encoder, decoder = self.get_encoder(), self.get_decoder()
         # CODEPATH: as in TformerSeq2SeqModel
         if self.config.share_encoder_decoder_embeddings:
-            return super().resize_token_embeddings(
-                new_num_tokens, pad_to_multiple_of, mean_resizing
-            )
-        # vocab_size is the target's, and so is the output projection: transformers resizes it with
-        # the table that it takes for the input's, which is the target's as long as this runs.
+            return super().resize_token_embeddings(*size, **options)
+        # transformers resizes the head with the table that it takes for the input's: the target's,
+        # as long as this runs.
         source = encoder.embed_tokens
         encoder.embed_tokens = decoder.embed_tokens
-        super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        super().resize_token_embeddings(*size, **options)
         decoder.embed_tokens, encoder.embed_tokens = encoder.embed_tokens, source
         # CODEPATH: the teaching encoder-decoder has a source vocabulary of its own; Marian has not
         if self.config.source_vocab_size is None:
-            encoder.resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+            encoder.resize_token_embeddings(*size, **options)
         self.tie_weights()
         return decoder.embed_tokens
 
@@ -148,20 +113,18 @@ class Stack(TformerSeq2SeqPreTrainedModel):
 
     resize_token_embeddings = PreTrainedModel.resize_token_embeddings  # it has one table
 
-    def __init__(self, config: TformerSeq2SeqConfig):
+    def __init__(self, config: TformerSeq2SeqConfig, depth: int, tokens: int):
         super().__init__(config)
         # No padding_idx: masks keep padding out, and where decoding starts with the padding id, as
         # in Marian, that embedding must train.
-        self.embed_tokens = nn.Embedding(self.table_size(config), config.hidden_size)
+        self.embed_tokens = nn.Embedding(tokens, config.hidden_size)
         self.embedding_scale = embedding_scale(config)
         self.positions = build_positions(config)
         self.rotary_emb = build_rotary(config)
-        self.score_bias = build_attention_bias(config, self.depth(config), self.is_causal)
+        self.score_bias = build_attention_bias(config, depth, self.is_causal)
         self.embed_norm = optional_norm(config, config.embedding_norm)
         self.dropout = build_dropout(config)
-        self.layers = nn.ModuleList(
-            [self.layer_class(config, i) for i in range(self.depth(config))]
-        )
+        self.layers = nn.ModuleList([self.layer_class(config, i) for i in range(depth)])
         self.norm = optional_norm(config, config.final_norm)
         self.gradient_checkpointing = False
         self.post_init()
@@ -171,9 +134,6 @@ class Stack(TformerSeq2SeqPreTrainedModel):
         hidden_states = self.positions(inputs_embeds * self.embedding_scale, position_ids)
         hidden_states = self.dropout(self.embed_norm(hidden_states))
         return hidden_states, self.rotary_emb(hidden_states, position_ids)
-
-    def layers_in_use(self) -> nn.ModuleList:
-        return self.layers
 
 
 class TformerSeq2SeqEncoder(Stack):
@@ -186,11 +146,9 @@ class TformerSeq2SeqEncoder(Stack):
     layer_class = TformerSeq2SeqEncoderLayer
     is_causal = False
 
-    def depth(self, config: PreTrainedConfig) -> int:
-        return config.encoder_layers
-
-    def table_size(self, config: PreTrainedConfig) -> int:
-        return config.source_vocab_size or config.vocab_size
+    def __init__(self, config: TformerSeq2SeqConfig):
+        tokens = config.source_vocab_size or config.vocab_size
+        super().__init__(config, config.encoder_layers, tokens)
 
     @merge_with_config_defaults
     @capture_outputs
@@ -210,10 +168,8 @@ class TformerSeq2SeqEncoder(Stack):
         hidden_states, position_embeddings = self.embed(inputs_embeds, position_ids)
         dropped = (*SELF_ATTENTION_ONLY, "use_cache")
         kwargs = {name: value for name, value in kwargs.items() if name not in dropped}
-        hidden_states = self.run_layers(
-            hidden_states, attention_mask, position_embeddings, **kwargs
-        )
-        return BaseModelOutput(last_hidden_state=hidden_states)
+        inputs = hidden_states, attention_mask, position_embeddings
+        return BaseModelOutput(last_hidden_state=self.run_layers(*inputs, **kwargs))
 
     def run_layers(
         self,
@@ -226,21 +182,15 @@ class TformerSeq2SeqEncoder(Stack):
         mask = create_bidirectional_mask(
             config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
         )
+        inputs = {"attention_mask": mask, "position_embeddings": position_embeddings}
         biases = self.score_bias(hidden_states)
-        for layer, position_bias in zip(self.layers_in_use(), biases, strict=False):
-            hidden_states = layer(
-                hidden_states,
-                position_bias,
-                attention_mask=mask,
-                position_embeddings=position_embeddings,
-                **kwargs,
-            )
+        for layer, position_bias in zip(self.layers, biases, strict=True):
+            hidden_states = layer(hidden_states, position_bias, **inputs, **kwargs)
         return self.norm(hidden_states)
 
 
 DECODER_STATES = OutputRecorder(TformerSeq2SeqDecoderLayer)
-# By this field output_hidden_states=[-1] finds the last state; "num_hidden_layers" would be the
-# encoder's. An attribute, because older transformers do not take it as an argument.
+# By this field output_hidden_states=[-1] finds the last state; older versions take no argument.
 DECODER_STATES.num_hidden_layers_key = "decoder_layers"
 
 
@@ -255,11 +205,8 @@ class TformerSeq2SeqDecoder(Stack):
     layer_class = TformerSeq2SeqDecoderLayer
     is_causal = True
 
-    def depth(self, config: PreTrainedConfig) -> int:
-        return config.decoder_layers
-
-    def table_size(self, config: PreTrainedConfig) -> int:
-        return config.vocab_size
+    def __init__(self, config: TformerSeq2SeqConfig):
+        super().__init__(config, config.decoder_layers, config.vocab_size)
 
     @merge_with_config_defaults
     @capture_outputs
@@ -275,18 +222,16 @@ class TformerSeq2SeqDecoder(Stack):
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError(
-                "give exactly one of decoder_input_ids (or labels) and decoder_inputs_embeds"
-            )
+            names = "decoder_input_ids (or labels) and decoder_inputs_embeds"
+            raise ValueError(f"give exactly one of {names}")
         if encoder_hidden_states is None:
             raise ValueError("the decoder attends to encoder_hidden_states: give them")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         past_key_values = self.prepare_cache(past_key_values, use_cache)
         self_cache = None if past_key_values is None else past_key_values.self_attention_cache
-        attention_mask = settle_padding(
-            self.config, inputs_embeds, attention_mask, past_key_values=self_cache
-        )
+        mask = self.config, inputs_embeds, attention_mask
+        attention_mask = settle_padding(*mask, past_key_values=self_cache)
         if attention_mask is not None and attention_mask.ndim == 4:  # made for a static cache
             position_ids = count_visible(attention_mask)
         else:
@@ -294,14 +239,9 @@ class TformerSeq2SeqDecoder(Stack):
             length, device = inputs_embeds.shape[1], inputs_embeds.device
             position_ids = count_positions(attention_mask, length, past_length, device)
         hidden_states, position_embeddings = self.embed(inputs_embeds, position_ids)
+        source = encoder_hidden_states, attention_mask, encoder_attention_mask
         hidden_states = self.run_layers(
-            hidden_states,
-            encoder_hidden_states,
-            attention_mask,
-            encoder_attention_mask,
-            position_embeddings,
-            past_key_values,
-            **kwargs,
+            hidden_states, *source, position_embeddings, past_key_values, **kwargs
         )
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=hidden_states, past_key_values=past_key_values
@@ -328,17 +268,12 @@ class TformerSeq2SeqDecoder(Stack):
         cross_mask = self.prepare_cross_mask(
             hidden_states, encoder_hidden_states, encoder_attention_mask
         )
+        inputs = {"self_mask": self_mask, "cross_mask": cross_mask}
+        inputs |= {"position_embeddings": position_embeddings, "past_key_values": past_key_values}
         biases = self.score_bias(hidden_states, self_cache)
-        for layer, position_bias in zip(self.layers_in_use(), biases, strict=False):
+        for layer, position_bias in zip(self.layers, biases, strict=True):
             hidden_states = layer(
-                hidden_states,
-                encoder_hidden_states,
-                position_bias,
-                self_mask=self_mask,
-                cross_mask=cross_mask,
-                position_embeddings=position_embeddings,
-                past_key_values=past_key_values,
-                **kwargs,
+                hidden_states, encoder_hidden_states, position_bias, **inputs, **kwargs
             )
         return self.norm(hidden_states)
 
@@ -364,7 +299,4 @@ class TformerSeq2SeqDecoder(Stack):
             attention_mask=encoder_attention_mask,
             encoder_hidden_states=encoder_hidden_states,
         )
-        return PackedKeys(mask) if is_padding_mask(mask) else mask
-
-
-__all__ = ["TformerSeq2SeqDecoder", "TformerSeq2SeqEncoder", "TformerSeq2SeqPreTrainedModel"]
+        return PackedKeys(mask) if isinstance(mask, Tensor) and mask.ndim == 2 else mask

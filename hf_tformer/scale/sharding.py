@@ -43,7 +43,7 @@ def tie_before_sharding(model: PreTrainedModel, layout: DistributedConfig) -> No
         model._fsdp_plan = {name: style for name, style in plan if name not in tied}
 
 
-def keep_own_stage(body: nn.Module) -> None:
+def keep_own_stage(body: PreTrainedModel) -> None:
     """Let a body run whose other layers transformers has replaced by identities."""
     if body.config.score_bias:
         raise ValueError(
@@ -57,7 +57,7 @@ def keep_own_stage(body: nn.Module) -> None:
         layer.attention_type, layer.own_rotation = own[0].attention_type, unchanged
 
 
-def take_embedded(body: nn.Module) -> None:
+def take_embedded(body: PreTrainedModel) -> None:
     """Take hidden states of the stage before, which are scaled, placed and normalised already."""
     body.embedding_scale, body.positions = 1.0, NoPositions()
     body.embed_norm, body.dropout = nn.Identity(), nn.Identity()
@@ -75,4 +75,4 @@ def refuse_to_cut(model: PreTrainedModel, parts: int) -> None:
         )
 
 
-TformerPreTrainedModel.maybe_distribute_model = classmethod(distribute)
+TformerPreTrainedModel.maybe_distribute_model = classmethod(distribute)  # type: ignore[method-assign, assignment]

@@ -71,7 +71,7 @@ def is_split(weight: Tensor) -> bool:
 
 
 def own_part(
-    hidden_states: Tensor, weight: Tensor, bias: Tensor | None
+    hidden_states: Tensor, weight: "DTensor", bias: "DTensor | None"
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the tensors that this process computes with.
 
@@ -80,6 +80,6 @@ def own_part(
     """
     if not isinstance(hidden_states, DTensor):
         hidden_states = DTensor.from_local(hidden_states, weight.device_mesh, [Replicate()])
-    hidden_states = hidden_states.redistribute(placements=[Replicate()])
-    bias = None if bias is None else bias.to_local()
-    return hidden_states.to_local(grad_placements=[Partial()]), weight.to_local(), bias
+    own_states = hidden_states.redistribute(placements=[Replicate()])
+    own_bias = None if bias is None else bias.to_local()
+    return own_states.to_local(grad_placements=[Partial()]), weight.to_local(), own_bias

@@ -5,9 +5,9 @@ from copy import deepcopy
 import pytest
 
 from conversion import ConversionError
-from conversion.engine.format import DECODER
-from conversion.engine.models import meaning, translate
+from conversion.engine.format import DECODER, meaning
 from conversion.engine.registry import FORMATS
+from conversion.engine.translation import translate
 from hf_tformer import TformerDecoderConfig
 from hf_tformer.model.layer_types import layer_type
 from support import parity_decoder as decoders

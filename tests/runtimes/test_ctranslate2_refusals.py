@@ -2,7 +2,7 @@
 
 import pytest
 
-from conversion.engine.rules import ConversionError
+from conversion.engine.errors import ConversionError
 from conversion.runtimes.exporting import export_to_runtime
 from support.drawn_ctranslate2 import beginning
 from support.families import DECODER, ENCODER, SEQ2SEQ

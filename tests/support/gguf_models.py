@@ -3,8 +3,8 @@
 import random
 from copy import deepcopy
 
-from conversion.engine.models import translate
 from conversion.engine.registry import FORMATS
+from conversion.engine.translation import translate
 from hf_tformer import TformerDecoderConfig
 from support.converting import CASES as DECODERS_AND_PAIRS
 

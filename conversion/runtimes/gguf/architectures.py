@@ -11,11 +11,10 @@ import torch
 
 from hf_tformer.model.layer_types import is_by_layer_type
 
+from ...engine.aliases import Config, Fields
 from ...engine.errors import ConversionError, UnexpressibleError
-from ...engine.format import BIASES, ENCODER, choose, plain_attention_scale, require
-from ...engine.models import Config, Fields
+from ...engine.format import BIASES, ENCODER, choose, layer_types_of, plain_attention_scale, require
 from ...engine.transforms import InterleavedHeads, RotaryPairs
-from ...formats.decoders.llama import layer_types_of
 
 SILU = ("silu", "swish")
 GELU = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu")  # it approximates the last one

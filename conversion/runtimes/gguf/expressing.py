@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, replace
 
-from ...engine.errors import UnexpressibleError
+from ...engine.aliases import Config, Fields
+from ...engine.errors import ConversionError, UnexpressibleError
 from ...engine.format import Format, choose
 from ...engine.heads import FormatWithHeads
-from ...engine.models import WRONG_VALUES, Config, Fields, translate
+from ...engine.models import WRONG_VALUES
 from ...engine.registry import FORMATS
-from ...engine.rules import ConversionError
+from ...engine.translation import translate
 from ..runtime import Source
 from .architectures import ARCHITECTURES, Architecture
 from .fields import fields_of

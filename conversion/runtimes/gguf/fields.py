@@ -2,9 +2,8 @@
 
 from hf_tformer.model.layer_types import is_by_layer_type
 
-from ...engine.errors import UnexpressibleError
-from ...engine.models import Config, Fields
-from ...engine.rules import ConversionError
+from ...engine.aliases import Config, Fields
+from ...engine.errors import ConversionError, UnexpressibleError
 from .architectures import FULL, SLIDING, Architecture
 
 # What yarn does where nothing is said, on both sides.

@@ -14,8 +14,9 @@ import torch
 from torch.utils.hooks import RemovableHandle
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
+from ...engine.aliases import Fields
 from ...engine.errors import ConversionError
-from ...engine.models import Fields, Reader
+from ...engine.models import Reader
 from ..runtime import Running, Runtime, Source
 from .expressing import express
 from .modelfile import modelfile

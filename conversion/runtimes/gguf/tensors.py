@@ -4,8 +4,10 @@ import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from ...engine.checkpoints import Tensors
-from ...engine.convert import Request, converted_tensors, rounded
-from ...engine.rules import ConversionError, Side, plan
+from ...engine.conversion import Request
+from ...engine.convert import converted_tensors, rounded
+from ...engine.errors import ConversionError
+from ...engine.rules import Side, plan
 from ..runtime import Source
 from .expressing import Expressed
 

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 from transformers import PreTrainedTokenizerBase
 
+from ...engine.aliases import Fields
 from ...engine.errors import ConversionError, UnexpressibleError
-from ...engine.models import Fields
 from .pre_tokenizers import TEXT, recognise
 
 READER = "llama.cpp"
