@@ -30,26 +30,31 @@ __all__ = [
     "verify",
 ]
 
-# Documented modules that have moved, and where their names are now. The old spellings work in 0.1.
+# Documented names that have moved, and where they are now. The old spellings work in 0.1.
 MOVED = {
     "formats": "engine.format",
-    "llama": "formats.decoders.llama",
+    "llama": "formats.shared",
+    "llama.ALL_OF_THEM": "formats.shared.LLAMA_KIN",
+    "llama.RULES": "formats.shared.LLAMA_RULES",
+    "llama.SAME_FIELDS": "formats.shared.LLAMA_FIELDS",
     "registry": "engine.registry",
     "rules": "engine.rules",
     "transforms": "engine.transforms",
 }
 
 
-def names_of(old: str, new: str) -> Callable[[str], object]:
-    """Return a module's `__getattr__` that finds the names of `old` in `new`, with a warning."""
+def names_of(old: str) -> Callable[[str], object]:
+    """Return a module's `__getattr__` that finds its names where they are now, with a warning."""
 
     def find(name: str) -> object:
         if name.startswith("__"):  # inspect asks every module for its __file__
             raise AttributeError(name)
-        value = getattr(import_module(f"{__name__}.{new}"), name)
+        new = MOVED.get(f"{old}.{name}", f"{MOVED[old]}.{name}")
+        module, _, new_name = f"{__name__}.{new}".rpartition(".")
+        value = getattr(import_module(module), new_name)
         warnings.warn(
             f"{__name__}.{old}.{name} has moved and will be removed: "
-            f"import it from {__name__}.{new}",
+            f"import {new_name} from {module}",
             FutureWarning,
             stacklevel=2,
         )
@@ -58,7 +63,7 @@ def names_of(old: str, new: str) -> Callable[[str], object]:
     return find
 
 
-for old, new in MOVED.items():
+for old in ("formats", "llama", "registry", "rules", "transforms"):
     module = sys.modules.setdefault(f"{__name__}.{old}", ModuleType(f"{__name__}.{old}"))
-    module.__getattr__ = names_of(old, new)
+    module.__getattr__ = names_of(old)  # type: ignore[method-assign]
     globals()[old] = module

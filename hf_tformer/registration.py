@@ -56,10 +56,25 @@ def make_fast(modeling: ModuleType) -> None:
     importlib.import_module("hf_tformer.fast").patch(modeling.__name__)
 
 
+# Module that travels with saved models → the module that completes it where this is installed
+COMPLETED_BY = {
+    "hf_tformer.model.configuration_base": "hf_tformer.limits",
+    "hf_tformer.model.layers": "hf_tformer.scale.sharding",
+    "hf_tformer.model.losses": "hf_tformer.fast.losses",
+    "hf_tformer.model.stacks_seq2seq": "hf_tformer.engines",
+}
+
+
+def complete(module: ModuleType) -> None:
+    """Replace what a saved model carries in a simple form by the package's own form."""
+    importlib.import_module(COMPLETED_BY[module.__name__])
+
+
 WAITING = {
     "transformers.models.auto.configuration_auto": register_configurations,
     "transformers.models.auto.modeling_auto": register_models,
     "peft.utils.constants": register_adapter_targets,
+    **dict.fromkeys(COMPLETED_BY, complete),
 }
 WAITING |= {f"hf_tformer.model.modeling_{family.name}": make_fast for family in FAMILIES.values()}
 

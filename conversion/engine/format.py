@@ -7,15 +7,19 @@ over or refused.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import transformers
 
 import hf_tformer
 
 from .aliases import Config, Fields
-from .errors import UnexpressibleError
+from .errors import ConversionError, UnexpressibleError
 from .models import Library
 from .rules import Rule
+
+# The rules, or a function that gives them for a configuration of theirs.
+Table = tuple[Rule, ...] | Callable[[Config], tuple[Rule, ...]]
 
 
 @dataclass(frozen=True)
@@ -32,15 +36,15 @@ class Format:
     """
 
     name: str
-    rules: tuple[Rule, ...] | Callable  # or what gives them for a configuration of theirs
-    config_to_ours: Callable
-    config_to_theirs: Callable
+    rules: Table
+    config_to_ours: Callable[[Config], Fields]
+    config_to_theirs: Callable[[Config], Fields]
     classes: tuple[str, str]
     our_classes: Library
     ignored: dict[str, str] = field(default_factory=dict)  # their pattern → why nothing is lost
     zero_if_absent: tuple[str, ...] = ()  # theirs, which transformers fills with zeros too
     dropped: dict[str, str] = field(default_factory=dict)  # their pattern → what it was for
-    first_position: Callable = lambda config: 0
+    first_position: Callable[[Config], int] = lambda config: 0
     sinusoids: tuple[str, ...] = ()  # theirs
     names_in_files: dict[str, str] = field(default_factory=dict)  # their model's → their files'
     released: str = ""
@@ -65,6 +69,8 @@ class Format:
         return self.rules(theirs) if callable(self.rules) else self.rules
 
 
+Value = TypeVar("Value")
+
 DECODER = Library(hf_tformer, "TformerDecoderConfig", "TformerDecoderForCausalLM")
 SEQ2SEQ = Library(hf_tformer, "TformerSeq2SeqConfig", "TformerSeq2SeqForConditionalGeneration")
 # The base model; folders hold it with one of several heads, which heads.py tells apart.
@@ -80,22 +86,30 @@ BIASES = ("attention_bias", "attention_output_bias", "mlp_bias")
 
 
 def require(config: Config, reader: str, **needed: object) -> None:
-    """Refuses a configuration whose fields have other values than the other side stands for."""
-    for name, value in needed.items():
-        actual = getattr(config, name, None)
-        if actual != value:
-            raise UnexpressibleError(name, actual, reader, (value,))
+    """Refuse a configuration whose fields have other values than the other side stands for."""
+    choose(config, reader, **{name: (value,) for name, value in needed.items()})
 
 
 def choose(config: Config, reader: str, **choices: Iterable[object]) -> None:
-    """Refuses a configuration whose fields have other values than these."""
+    """Refuse a configuration whose fields have other values than these."""
     for name, values in choices.items():
-        if getattr(config, name) not in values:
-            raise UnexpressibleError(name, getattr(config, name), reader, tuple(values))
+        actual = getattr(config, name, None)
+        if actual not in values:
+            raise UnexpressibleError(name, actual, reader, tuple(values))
+
+
+def same(*names: str) -> dict[str, str]:
+    """Return a mapping of names that are equal on both sides."""
+    return {name: name for name in names}
+
+
+def without(fields: dict[str, Value], *names: str) -> dict[str, Value]:
+    """Return a copy that lacks these names."""
+    return {name: value for name, value in fields.items() if name not in names}
 
 
 def carry(config: Config, names: Iterable[str] | dict[str, str]) -> Fields:
-    """Fields under the same or another name: ours → theirs, or the other way round."""
+    """Return the values of fields, under other names where `names` maps old → new."""
     pairs = names.items() if isinstance(names, dict) else ((name, name) for name in names)
     return {new: getattr(config, old) for old, new in pairs}
 
@@ -105,23 +119,33 @@ def inverted(names: dict[str, str]) -> dict[str, str]:
 
 
 def plain_attention_scale(config: Config, reader: str) -> None:
-    """Refuses any scale but the usual one, however it is said."""
+    """Refuse any attention scale but the usual one, which may be given as None or as a number."""
     if config.attention_scale not in (None, config.head_dim**-0.5):
         require(config, reader, attention_scale=None)
 
 
-def whole_heads(config: Config, reader: str) -> None:
-    """Refuses heads that do not share the hidden size among themselves, or share their keys."""
-    require(
-        config,
-        reader,
-        num_key_value_heads=config.num_attention_heads,
-        head_dim=config.hidden_size / config.num_attention_heads,
-    )
+def layer_types_of(ours: Config) -> list[str]:
+    """Return the kind of each layer, which ours names only if some layer has a window."""
+    return list(getattr(ours, "layer_types", ["full_attention"] * ours.num_hidden_layers))
+
+
+def windows(ours: Config) -> Fields:
+    """Return the window for formats that name each layer's kind and always have a window."""
+    window = {"sliding_window": ours.sliding_window} if ours.sliding_window else {}
+    return {"layer_types": layer_types_of(ours), **window}
+
+
+def require_one_kind_of_layer(ours: Config, reader: str) -> None:
+    kinds = set(getattr(ours, "layer_types", ()))
+    if len(kinds) > 1:
+        raise ConversionError(
+            f"layer_types holds {sorted(kinds)}, but {reader} has one kind of layer: "
+            "export to qwen2 or qwen3, whose layers may differ"
+        )
 
 
 def meaning(config: Config, name: str) -> object:
-    """The value of a field, said in one way where there are two."""
+    """Return the value of a field, in one spelling where there are two."""
     value = getattr(config, name, None)
     if name == "attention_scale" and value is None:
         return config.head_dim**-0.5

@@ -3,14 +3,14 @@
 Each head makes a Format of its own, of one class on either side; all else knows only such.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .aliases import Config, Fields
 from .checkpoints import read_json
 from .errors import ConversionError, UnexpressibleError
-from .format import Format, choose, meaning
+from .format import ENCODER, Format, Table, choose, meaning
 from .rules import Rule, as_tuple
 
 
@@ -25,7 +25,7 @@ class Head:
 
     theirs: str
     ours: str
-    rules: tuple[Rule, ...] | Callable = ()  # or what gives them for a configuration of theirs
+    rules: Table = ()
     choices: dict[str, tuple] = field(default_factory=dict)
     fields: Fields = field(default_factory=dict)
 
@@ -35,13 +35,11 @@ class FormatWithHeads(Format):
     """A format of several models. `rules` are those of the body, named as beside a head.
 
     `classes` are the names of the configuration and the base model. `heads` is by the name in
-    config.json; of two with one class of ours the first is written. `unread_fields` takes one of
-    our configurations and a class of ours, and gives the fields that only other heads read.
+    config.json; of two with one class of ours the first is written.
     """
 
     prefix: str = ""  # of the body's names in theirs, beside a head
     heads: dict[str, Head] = field(default_factory=dict)
-    unread_fields: Callable = lambda config, class_name: set()
 
     @property
     def remark(self) -> str:
@@ -84,7 +82,7 @@ class FormatWithHeads(Format):
             first_position=self.first_position,
         )
 
-    def rules_of(self, head: Head) -> tuple[Rule, ...] | Callable:
+    def rules_of(self, head: Head) -> Table:
         """The whole table; a base model has the names of the body alone, without a prefix."""
         if head.ours == self.our_classes.model_name:
             ours = self.our_classes.model_class.base_model_prefix
@@ -97,11 +95,49 @@ class FormatWithHeads(Format):
         """Imported again, their configuration has to say all that ours says and this head reads."""
         back = self.our_classes.make_config(self.config_to_ours(theirs), ours.dtype)
         names = (*self.our_classes.config_class.__annotations__, *UNDECLARED)
-        skipped = TRAINING_ALONE | self.unread_fields(ours, head.ours)
+        skipped = TRAINING_ALONE | unread_fields(ours, head.ours)
         for name in names:
             actual, expected = (meaning(config, name) for config in (ours, back))
             if name not in skipped and actual != expected:
                 raise UnexpressibleError(name, actual, self.classes[0], (expected,))
+
+
+BASE = ENCODER.model_name
+MASKED, TEXTS, TOKENS, ANSWERS = (
+    f"TformerEncoderFor{task}"
+    for task in (
+        "MaskedLM",
+        "SequenceClassification",
+        "TokenClassification",
+        "QuestionAnswering",
+    )
+)
+OUR_CLASSES = (BASE, MASKED, TEXTS, TOKENS, ANSWERS)
+HEAD_FIELDS = {
+    "head_act",
+    "lm_head_bias",
+    "tie_word_embeddings",
+    "classifier_act",
+    "classifier_norm",
+    "classifier_pooling",
+    "head_bias",
+}
+
+
+def unread_fields(ours: Config, class_name: str) -> set[str]:
+    """Return the fields of heads that one of our classes does not read."""
+    read = {
+        BASE: set(),
+        MASKED: {"head_act", "lm_head_bias", "tie_word_embeddings"},
+        TEXTS: {"classifier_pooling", "classifier_act"},
+    }.get(class_name, {"classifier_norm"})
+    if class_name == MASKED and ours.head_act:
+        read = read | {"head_bias"}
+    if class_name == TEXTS and ours.classifier_act:
+        read = read | {"classifier_norm", "head_bias"}
+    if class_name in (TOKENS, ANSWERS) and ours.classifier_norm:
+        read = read | {"classifier_act", "head_bias"}
+    return HEAD_FIELDS - read
 
 
 # Fields that are attributes only where they mean something.

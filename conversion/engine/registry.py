@@ -7,49 +7,11 @@ from pathlib import Path
 from hf_tformer.file_integrity import fault_of_dtype
 from hf_tformer.path_safety import fault_of_path
 
-from ..formats.decoders import (
-    bloom,
-    cohere,
-    exaone4,
-    falcon,
-    gemma,
-    glm,
-    gpt2,
-    gpt_bigcode,
-    gpt_neo,
-    gptj,
-    granite,
-    llama,
-    mpt,
-    nanochat,
-    neox,
-    olmo,
-    olmo2,
-    opt,
-    phi,
-    phi3,
-    smollm3,
-    stablelm,
-    starcoder2,
-    xglm,
-)
-from ..formats.encoder_decoders import bart, blenderbot, m2m_100, marian, mbart, pegasus, t5
-from ..formats.encoders import bert, distilbert, embeddinggemma, eurobert, modernbert, roberta
-from ..formats.plain import (
-    attention_is_all_you_need,
-    llms_from_scratch,
-    llms_from_scratch_bonus,
-    meta_llama,
-    nanogpt,
-    torch_transformer,
-    tutorial_gpt,
-    tutorial_seq2seq,
-)
-from ..formats.shared_encoders import OUR_CLASSES
+from ..formats import decoders, encoder_decoders, encoders, plain
 from .checkpoints import open_file, read_json
 from .errors import ConversionError
 from .format import OURS
-from .heads import FormatWithHeads, architecture_of
+from .heads import OUR_CLASSES, FormatWithHeads, architecture_of
 from .models import Library
 from .plain import PlainFormat
 from .refused import REFUSED
@@ -57,57 +19,9 @@ from .translation import AnyFormat, AnySide
 
 FORMATS = {
     form.name: form
-    for module in (
-        llama,
-        phi3,
-        olmo,
-        nanochat,
-        olmo2,
-        gemma,
-        exaone4,
-        smollm3,
-        glm,
-        gpt2,
-        opt,
-        starcoder2,
-        gpt_neo,
-        gpt_bigcode,
-        stablelm,
-        bloom,
-        mpt,
-        xglm,
-        neox,
-        gptj,
-        phi,
-        falcon,
-        cohere,
-        granite,
-        marian,
-        bart,
-        mbart,
-        pegasus,
-        blenderbot,
-        m2m_100,
-        t5,
-        bert,
-        roberta,
-        distilbert,
-        modernbert,
-        eurobert,
-        embeddinggemma,
-        meta_llama,
-        nanogpt,
-        llms_from_scratch,
-        llms_from_scratch_bonus,
-        tutorial_seq2seq,
-        tutorial_gpt,
-        attention_is_all_you_need,
-        torch_transformer,
-    )
-    for form in module.FORMATS
+    for kind in (decoders, encoder_decoders, encoders, plain)
+    for form in kind.FORMATS
 }
-
-
 # Of a type whose models see one side or both: the format of those that see both.
 BIDIRECTIONAL = {"gemma3_text": "embeddinggemma"}
 

@@ -1,11 +1,12 @@
-"""What formats say about rotary positions: of whole heads or a part, of all layers or each kind."""
+"""Read what a format states about rotary positions and the scale of queries."""
 
 from copy import deepcopy
 
-from hf_tformer.model.layer_types import LAYER_TYPES, is_by_kind
+from hf_tformer.model.layer_types import LAYER_TYPES, is_by_layer_type
 
 from .aliases import Config, Fields
 from .errors import ConversionError
+from .format import meaning
 
 
 def one_rotation(config: Config, reader: str) -> Fields:
@@ -39,7 +40,7 @@ def full_rotations(config: Config, reader: str) -> dict[str, Fields]:
 
 def by_kind(rope: Fields) -> dict[str, Fields]:
     """The parameters of each kind of layer, without what transformers 5.16 writes beside them."""
-    if not is_by_kind(rope):
+    if not is_by_layer_type(rope):
         return dict.fromkeys(LAYER_TYPES, rope)
     return {kind: rope[kind] for kind in rope if kind in LAYER_TYPES}
 
@@ -51,3 +52,32 @@ def refuse_part_of_heads(rope: Fields, reader: str) -> None:
             f"rope_parameters['partial_rotary_factor'] is {fraction} with rope_type "
             f"{rope['rope_type']!r}, which {reader} does not follow: only 1.0 converts"
         )
+
+
+def any_part_of_heads(config: Config, reader: str) -> Fields:
+    """Return the rotation with its part of each head, which defaults to less in some formats."""
+    return {"partial_rotary_factor": 1.0, **config.rope_parameters}
+
+
+def part_of_heads(config: Config, reader: str) -> Fields:
+    """Return the rotation for formats that cut off the rest of each head before they rotate."""
+    rope = any_part_of_heads(config, reader)
+    fraction = rope["partial_rotary_factor"]
+    if rope["rope_type"] == "proportional" and fraction != 1.0:
+        raise ConversionError(
+            f"rope_parameters['partial_rotary_factor'] is {fraction} with rope_type "
+            f"'proportional', which {reader} cannot express: only 1.0 converts"
+        )
+    return rope
+
+
+def query_scalar(ours: Config, reader: str) -> int:
+    """Return Gemma's query_pre_attn_scalar: the number whose root divides the attention scores."""
+    scale = meaning(ours, "attention_scale")
+    scalar = max(round(scale**-2), 1)
+    if scalar**-0.5 != scale:
+        raise ConversionError(
+            f"attention_scale is {scale}, which {reader} cannot express: only 1 / sqrt(n) of a "
+            "whole number n converts"
+        )
+    return scalar

@@ -11,7 +11,7 @@ nothing there accounts for each tensor. Hence these lines.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -20,7 +20,7 @@ from transformers import PreTrainedConfig
 
 from .checkpoints import Checkpoint
 from .errors import ConversionError
-from .transforms import Same
+from .transforms import SAME, Transform
 
 SHOWN = 5  # names in a message
 
@@ -31,7 +31,7 @@ class Rule:
 
     ours: str | tuple[str, ...]
     theirs: str | tuple[str, ...]
-    transform: object = field(default_factory=Same)
+    transform: Transform = SAME
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Step:
 
     ours: tuple[str, ...]
     theirs: tuple[str, ...]
-    transform: object
+    transform: Transform
 
     def sources(self, to_ours: bool) -> tuple[str, ...]:
         return self.theirs if to_ours else self.ours
@@ -49,12 +49,49 @@ class Step:
         return self.ours if to_ours else self.theirs
 
 
-def linear(ours: str, theirs: str, transform: object | None = None) -> tuple[Rule, Rule]:
-    """Rules for the weight and the bias of a module; the transform is for the weight alone."""
+def linear(ours: str, theirs: str, transform: Transform = SAME) -> tuple[Rule, Rule]:
+    """Return rules for weight and bias of a module; the transform is for the weight alone."""
     return (
-        Rule(f"{ours}.weight", f"{theirs}.weight", transform or Same()),
+        Rule(f"{ours}.weight", f"{theirs}.weight", transform),
         Rule(f"{ours}.bias", f"{theirs}.bias"),
     )
+
+
+def linears(
+    ours: str, theirs: str, names: dict[str, str], transform: Transform = SAME
+) -> tuple[Rule, ...]:
+    """Return rules for weight and bias of modules, named ours → theirs below two prefixes."""
+    pairs = [(f"{ours}.{name}", f"{theirs}.{other}") for name, other in names.items()]
+    return tuple(rule for name, other in pairs for rule in linear(name, other, transform))
+
+
+def weights(ours: str, theirs: str, names: dict[str, str]) -> tuple[Rule, ...]:
+    """Return rules for the weights of modules, named as for `linears`."""
+    return tuple(
+        Rule(f"{ours}.{name}.weight", f"{theirs}.{other}.weight") for name, other in names.items()
+    )
+
+
+def fused(
+    ours: Iterable[str], theirs: str, transform: Transform, bias: Transform | None = None
+) -> tuple[Rule, Rule]:
+    """Return rules for weights and biases of our modules that are one module of theirs."""
+    names = tuple(ours)
+    return (
+        Rule(tuple(f"{name}.weight" for name in names), f"{theirs}.weight", transform),
+        Rule(tuple(f"{name}.bias" for name in names), f"{theirs}.bias", bias or transform),
+    )
+
+
+def replaced(rules: Iterable[Rule], *new: Rule) -> tuple[Rule, ...]:
+    """Return the rules with new ones instead of those for the same tensors of ours."""
+    names = {name for rule in new for name in as_tuple(rule.ours)}
+    return (*(rule for rule in rules if names.isdisjoint(as_tuple(rule.ours))), *new)
+
+
+def omitted(rules: Iterable[Rule], *names: str) -> tuple[Rule, ...]:
+    """Return the rules without those for these tensors of ours."""
+    return tuple(rule for rule in rules if rule.ours not in names)
 
 
 @cache

@@ -5,6 +5,7 @@ tuples, one entry per name of the rule, and may read sizes from our configuratio
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from transformers import PreTrainedConfig
@@ -14,6 +15,14 @@ from .errors import ConversionError
 Tensors = tuple[torch.Tensor, ...]
 
 
+class Transform(Protocol):
+    """A step between two layouts, with its way back."""
+
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors: ...
+
+    def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors: ...
+
+
 class Same:
     """The tensor as it is."""
 
@@ -21,6 +30,9 @@ class Same:
         return tensors
 
     inverse = forward
+
+
+SAME = Same()
 
 
 class Transpose:

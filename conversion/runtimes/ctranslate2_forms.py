@@ -10,12 +10,11 @@ from dataclasses import dataclass, field, replace
 
 from ..engine.aliases import Config
 from ..engine.errors import ConversionError, UnexpressibleError
-from ..engine.format import ENCODER, Format, choose, plain_attention_scale
+from ..engine.format import ENCODER, Format, choose, layer_types_of, plain_attention_scale
 from ..engine.registry import FORMATS, format_for
 from ..engine.rotations import one_rotation
 from ..engine.rules import as_tuple
 from ..engine.translation import translate
-from ..formats.decoders.llama import layer_types_of
 from .ctranslate2_running import ends_of
 from .runtime import Source
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from hf_tformer.model.layer_types import is_by_kind
+from hf_tformer.model.layer_types import is_by_layer_type
 
 from ..engine.errors import ConversionError
 from .executorch_methods import ROWS, inputs_of, methods, piece, room
@@ -71,7 +71,7 @@ class Executorch(Runtime):
                 "not know: export to onnx or openvino"
             )
         rope = getattr(config, "rope_parameters", None) or {}
-        for one in rope.values() if is_by_kind(rope) else (rope,):
+        for one in rope.values() if is_by_layer_type(rope) else (rope,):
             if one.get("rope_type") == "dynamic":
                 raise ConversionError(
                     "rope_type is 'dynamic', which turns by the length of the text, and a traced "

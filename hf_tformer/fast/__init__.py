@@ -52,7 +52,7 @@ def disable() -> None:
     global is_wanted
     is_wanted = False
     if patches := sys.modules.get(f"{__name__}.patches"):
-        patches.take_back()
+        patches.restore()
 
 
 @contextmanager

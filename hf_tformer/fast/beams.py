@@ -7,7 +7,7 @@ scores of a step are looked at once, and a text whose beams cannot improve is no
 import torch
 
 from . import guards
-from .steps import pays_to_leave, read_prompt
+from .steps import pays_to_drop, prefill
 
 NEVER = -1e9  # the score of what must not be chosen, as in transformers
 BLOCK = 64  # scores that are compared by their largest
@@ -16,9 +16,9 @@ BLOCK = 64  # scores that are compared by their largest
 def search_beams(model, input_ids, processors, criteria, generation_config, **model_kwargs):
     """What transformers' beam search returns, [texts · num_return_sequences, length]."""
     beams = generation_config.num_beams
-    may_leave = guards.texts_may_leave(model, processors, criteria)
+    may_leave = guards.may_drop_sequences(model, processors, criteria)
     model_kwargs = {name: one_of(value, beams) for name, value in model_kwargs.items()}
-    step, logits = read_prompt(model, input_ids[::beams], generation_config, model_kwargs, beams)
+    step, logits = prefill(model, input_ids[::beams], generation_config, model_kwargs, beams)
     logits = logits.repeat_interleave(beams, 0)
     found = Beams(input_ids, generation_config)
     while True:
@@ -80,7 +80,7 @@ class Beams:
         # The others are only there to go on in place of those that end.
         self.collect(*(x[:, : self.beams] for x in (texts, scores, stops)))
         self.all_stop = bool(stops.all())
-        self.look_forward()
+        self.update_can_improve()
         first_beams = torch.arange(len(scores))[:, None] * self.beams
         return (origins.gather(1, order) + first_beams).flatten()
 
@@ -112,7 +112,7 @@ class Beams:
         self.ended[places], self.ended_scores[places] = pick(texts, best), scores
         self.lengths[places] = lengths.gather(1, best)
 
-    def look_forward(self):
+    def update_can_improve(self):
         """Which places could still find something better than the worst that they have."""
         reaches_on = self.early_stopping == "never" and self.length_penalty > 0
         length = self.max_length if reaches_on else self.texts.shape[-1]
@@ -136,7 +136,7 @@ class Beams:
     def leave(self):
         """Lets closed places go, where it pays: returns which of those that were there stay."""
         staying = self.is_open()[self.places].nonzero().flatten()
-        if not pays_to_leave(len(staying), len(self.places)):
+        if not pays_to_drop(len(staying), len(self.places)):
             return None
         self.places, self.texts, self.scores = (
             x[staying] for x in (self.places, self.texts, self.scores)

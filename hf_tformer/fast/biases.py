@@ -14,7 +14,7 @@ from . import guards
 
 def of_distances(stack, first: int, last: int):
     """[1 or layers, heads, distances] for all distances from `first` to `last`; None if nothing."""
-    if guards.adds_nothing(stack):
+    if guards.has_no_bias(stack):
         return None
     biases = stack.score_bias.of(torch.arange(first, last + 1)[None])
     different = {id(bias): bias for bias in biases}.values()
@@ -29,7 +29,7 @@ def of_next_token(stack, places: int, dtype):
     return biases.to(dtype).unflatten(1, (stack.config.num_key_value_heads, -1))
 
 
-def of_whole_texts(stack, length: int, dtype):
+def of_whole_sequences(stack, length: int, dtype):
     """[1 or layers, 1, heads, query, key]: later keys are hidden where the stack is causal."""
     biases = of_distances(stack, 1 - length, length - 1)
     if biases is None:

@@ -49,7 +49,7 @@ def is_frozen(states):
     return states.is_inference() and not torch.is_inference_mode_enabled()
 
 
-def select_texts(cache: DynamicCache, texts) -> None:
+def select_sequences(cache: DynamicCache, texts) -> None:
     """Keeps these texts of a batch, in this order, and the room behind what is ours."""
     for layer in cache.layers:
         keys, values = LAST_WRITTEN.get(layer, NOTHING)

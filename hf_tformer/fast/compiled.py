@@ -19,10 +19,10 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from transformers.utils import logging
 
-from ..model.attention import turn
-from ..model.layers import GatedMLP, pre_norm
+from ..model.attention import rotate_heads
+from ..model.layers import GatedMLP
 from ..model.norms import unchanged
-from .layers import layers_of
+from .layers import ADDITIONS, add_pre_norm, layers_of
 from .rotations import tables_of
 
 logger = logging.get_logger(__name__)
@@ -30,12 +30,12 @@ DTYPES = (torch.float32, torch.bfloat16)  # what generated code is quick in, and
 OF_A_MODULE = vars(nn.Module()).keys()  # and of no interest
 
 
-class Leaving(NamedTuple):
+class AttentionOutput(NamedTuple):
     output: nn.Linear
     norm: Callable
 
 
-class Inner(NamedTuple):
+class Feedforward(NamedTuple):
     """An MLP between its norms; one of them is `unchanged`."""
 
     norm: Callable
@@ -46,7 +46,7 @@ class Inner(NamedTuple):
     norm_after: Callable
 
 
-class Entering(NamedTuple):
+class AttentionInput(NamedTuple):
     """Without keys and values where these are of a source, and known already."""
 
     norm: Callable
@@ -59,22 +59,22 @@ class Entering(NamedTuple):
     value_head_dim: int
 
 
-class Ending(NamedTuple):
+class LogitsHead(NamedTuple):
     norm: Callable
     head: nn.Linear
     scale: float
 
 
-class Piece(NamedTuple):
-    leaving: Leaving | None
-    inner: Inner | None
-    onward: Entering | Ending
+class Region(NamedTuple):
+    leaving: AttentionOutput | None
+    inner: Feedforward | None
+    onward: AttentionInput | LogitsHead
 
 
 # What is compiled. It looks at what a piece has while it is traced, not while it runs.
 
 
-def pass_piece(total, seen, rotation, piece):
+def run_region(total, seen, rotation, piece):
     """The logits at the end of a text; else the hidden states and the heads for the next look."""
     leaving, inner, onward = piece
     if leaving is not None:
@@ -83,7 +83,7 @@ def pass_piece(total, seen, rotation, piece):
         states = call(inner.norm, total)
         total = call(inner.norm_after, total + through_mlp(inner, states))
     states = call(onward.norm, total)
-    if isinstance(onward, Ending):
+    if isinstance(onward, LogitsHead):
         return multiply(onward.head, states * onward.scale)
     queries = call(onward.query_norm, multiply(onward.query, states).view(-1, onward.head_dim))
     if onward.key is None:
@@ -91,7 +91,7 @@ def pass_piece(total, seen, rotation, piece):
     keys = call(onward.key_norm, multiply(onward.key, states).view(-1, onward.head_dim))
     values = multiply(onward.value, states).view(-1, onward.value_head_dim)
     if rotation:
-        queries, keys = (turn(heads, *rotation) for heads in (queries, keys))
+        queries, keys = (rotate_heads(heads, *rotation) for heads in (queries, keys))
     return total, queries, keys, values
 
 
@@ -120,15 +120,15 @@ def call(part, states):
 # The functions of a step
 
 
-def step_functions(model, position_ids) -> list[Callable] | None:
+def compiled_step(model, position_ids) -> list[Callable] | None:
     """Those of one text, up to its logits; None where torch cannot compile them, which it says.
 
     `position_ids` are of the next token.
     """
     stack = model.get_decoder()
-    if not is_for_compiler(stack, model.lm_head):
+    if not can_compile(stack, model.lm_head):
         return None
-    pieces = pieces_of(stack, Ending(stack.norm, model.lm_head, model.logit_scale))
+    pieces = regions_of(stack, LogitsHead(stack.norm, model.lm_head, model.logit_scale))
     rotation = rotation_of(stack, position_ids)
     weights = list(map(weights_of, pieces))
     try:
@@ -138,24 +138,26 @@ def step_functions(model, position_ids) -> list[Callable] | None:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         logger.warning_once(f"Steps of generation are not compiled, because torch said: {reason}")
         return None
-    looks = [look[1:] for layer in layers_of(stack) for look in looks_of(layer)]
+    looks = [look[1:] for layer in layers_of(stack) for look in attentions_of(layer)]
     first = beginning(codes[0], weights[0])
     return [first, *map(going_on, looks, codes[1:], weights[1:])]
 
 
-def is_for_compiler(stack, head) -> bool:
+def can_compile(stack, head) -> bool:
     parameters = (*stack.parameters(), *head.parameters())
     activations = (layer.mlp.act_fn for layer in layers_of(stack))
-    return all(map(is_compiled_number, parameters)) and all(map(is_known_activation, activations))
+    return all(map(is_supported_parameter, parameters)) and all(
+        map(is_supported_activation, activations)
+    )
 
 
-def is_compiled_number(parameter) -> bool:
+def is_supported_parameter(parameter) -> bool:
     """Not what torchao has quantised, which has a kernel: see eight_bits.py."""
     return type(parameter) is nn.Parameter and parameter.dtype in DTYPES
 
 
-def is_known_activation(activation) -> bool:
-    """Others may do what a graph does not keep, or differ in what described() does not see."""
+def is_supported_activation(activation) -> bool:
+    """Others may do what a graph does not keep, or differ in what description() does not see."""
     return type(activation).__module__.startswith(("torch.nn.", "transformers.activations"))
 
 
@@ -168,7 +170,7 @@ def going_on(look, code, weights):
 
     def look_and_go_on(states, run):
         total, *heads = states
-        attend = run.attend_source if is_at_source else run.attend_turned
+        attend = run.attend_source if is_at_source else run.attend_rotated
         seen = attend(attention, *heads).flatten()
         return code(total, seen, *run.rotation, *weights)
 
@@ -186,19 +188,19 @@ def rotation_of(stack, position_ids) -> tuple:
 # Pieces
 
 
-def pieces_of(stack, ending) -> list[Piece]:
+def regions_of(stack, ending) -> list[Region]:
     """One before each look, and the last one behind all of them."""
     pieces, behind = [], (None, None)
     for layer in layers_of(stack):
-        for norm, attention, is_at_source in looks_of(layer):
-            before, after = sides_of(layer, norm)
-            pieces.append(Piece(*behind, entering(before, attention, is_at_source)))
-            behind = Leaving(attention.o_proj, after), None
-        behind = behind[0], inner_of(layer)
-    return [*pieces, Piece(*behind, ending)]
+        for norm, attention, is_at_source in attentions_of(layer):
+            before, after = norms_around(layer, norm)
+            pieces.append(Region(*behind, attention_input(before, attention, is_at_source)))
+            behind = AttentionOutput(attention.o_proj, after), None
+        behind = behind[0], feedforward_of(layer)
+    return [*pieces, Region(*behind, ending)]
 
 
-def looks_of(layer) -> list[tuple]:
+def attentions_of(layer) -> list[tuple]:
     """(norm, attention, whether it looks at the source) for each of its attentions."""
     looks = [(layer.self_attn_norm, layer.self_attn, False)]
     if hasattr(layer, "cross_attn"):
@@ -206,24 +208,24 @@ def looks_of(layer) -> list[tuple]:
     return looks
 
 
-def sides_of(layer, norm):
+def norms_around(layer, norm):
     """What stands before a branch, and behind the sum."""
-    return (norm, unchanged) if layer.residual is pre_norm else (unchanged, norm)
+    return (norm, unchanged) if ADDITIONS[layer.arrange] is add_pre_norm else (unchanged, norm)
 
 
-def entering(norm, attention, is_at_source) -> Entering:
+def attention_input(norm, attention, is_at_source) -> AttentionInput:
     query = norm, attention.q_proj, attention.q_norm
     sizes = attention.head_dim, attention.value_head_dim
     if is_at_source:
-        return Entering(*query, None, unchanged, None, *sizes)
-    return Entering(*query, attention.k_proj, attention.k_norm, attention.v_proj, *sizes)
+        return AttentionInput(*query, None, unchanged, None, *sizes)
+    return AttentionInput(*query, attention.k_proj, attention.k_norm, attention.v_proj, *sizes)
 
 
-def inner_of(layer) -> Inner:
-    before, after = sides_of(layer, layer.mlp_norm)
+def feedforward_of(layer) -> Feedforward:
+    before, after = norms_around(layer, layer.mlp_norm)
     mlp = layer.mlp
     gate = mlp.gate_proj if isinstance(mlp, GatedMLP) else None
-    return Inner(before, gate, mlp.up_proj, mlp.act_fn, mlp.down_proj, after)
+    return Feedforward(before, gate, mlp.up_proj, mlp.act_fn, mlp.down_proj, after)
 
 
 # Code. A function of torch.compile() takes 25 us to find out that it is called as it was before.
@@ -239,11 +241,11 @@ def code_of(piece, weights, rotation) -> Callable:
     which_are_one = tuple(map(numbers.index, numbers))
     turns = tuple((table.shape, table.dtype) for table in rotation)
     moment = torch.get_num_threads(), torch.is_inference_mode_enabled()
-    key = described(piece), which_are_one, turns, moment
+    key = description(piece), which_are_one, turns, moment
     if key not in CODES:
         onward, leaving = piece.onward, piece.leaving
-        total = zeros_for(onward.head if isinstance(onward, Ending) else onward.query)
-        seen = () if leaving is None else (zeros_for(leaving.output),)
+        total = example_input(onward.head if isinstance(onward, LogitsHead) else onward.query)
+        seen = () if leaving is None else (example_input(leaving.output),)
         inputs = total, *seen, *rotation, *weights
         code = new_code(piece, inputs)
         code(*inputs)
@@ -254,14 +256,14 @@ def code_of(piece, weights, rotation) -> Callable:
 def new_code(piece, inputs) -> Callable:
     # It is traced with a copy of its modules, whose weights are the inputs: others may be using it.
     piece = deepcopy(piece, {id(weight): weight for weight in weights_of(piece)})
-    places = places_of(piece)
+    places = weight_slots(piece)
 
     def pass_flat(total, *rest):
         others, weights = rest[: -len(places)], rest[-len(places) :]
         for (tensors, name), weight in zip(places, weights, strict=True):
             tensors[name] = weight
         seen, rotation = (None, others) if piece.leaving is None else (others[0], others[1:])
-        return pass_piece(total, seen, rotation, piece)
+        return run_region(total, seen, rotation, piece)
 
     graph = make_fx(pass_flat)(*inputs)
     # A piece is one kernel, for which threads do not pay; and in a forked server they can hang.
@@ -269,15 +271,15 @@ def new_code(piece, inputs) -> Callable:
     return torch._inductor.compile(graph, list(inputs), options=options)
 
 
-def zeros_for(linear):
+def example_input(linear):
     return linear.weight.new_zeros(linear.in_features)
 
 
 def weights_of(piece) -> list[torch.Tensor]:
-    return [tensors[name] for tensors, name in places_of(piece)]
+    return [tensors[name] for tensors, name in weight_slots(piece)]
 
 
-def places_of(piece) -> list[tuple[dict, str]]:
+def weight_slots(piece) -> list[tuple[dict, str]]:
     """Where each weight of its modules stands, buffers included; twice, if it is of two."""
     fields = [field for part in piece if part is not None for field in part]
     return [
@@ -291,10 +293,10 @@ def places_of(piece) -> list[tuple[dict, str]]:
     ]
 
 
-def described(part):
+def description(part):
     """Equal for two parts if the same code serves both."""
     if isinstance(part, tuple):
-        return type(part), *map(described, part)
+        return type(part), *map(description, part)
     if not isinstance(part, nn.Module):
         return part
     settings = {name: repr(value) for name, value in vars(part).items() if name not in OF_A_MODULE}

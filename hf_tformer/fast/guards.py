@@ -4,6 +4,8 @@ All functions here are pure: they look and answer. Whatever they do not know is 
 and then transformers' and the modules' own way is taken.
 """
 
+from functools import partial
+
 import torch
 from torch import nn
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
@@ -18,16 +20,14 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.output_capturing import _active_collector
 
 from ..model.attention import SelfAttention, eager_attention
-from ..model.biases import NoBias
+from ..model.attention_bias import LinearBias, NoBias, RelativeBias, RelativeBiasPerLayer
 from ..model.cross_attention import SELF_ATTENTION_ONLY, CrossAttention
-from ..model.layers import MLP, GatedMLP, one_after_the_other, post_norm, pre_norm
-from ..model.linear_bias import LinearBias
+from ..model.layers import MLP, GatedMLP
 from ..model.norms import RMSNorm, unchanged
-from ..model.positions import LearnedPositions
-from ..model.relative_bias import RelativeBias, RelativeBiasPerLayer
+from ..model.positions import LearnedPositions, is_padding_mask
 from .caches import own_part
 from .eight_bits import is_eight_bits
-from .layers import layers_of
+from .layers import ADDITIONS, layers_of
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -54,7 +54,7 @@ FORWARDS = {
     )
 }
 # What a model may be given beside its tokens; with anything else, transformers takes the steps.
-UNDERSTOOD = (
+SUPPORTED_INPUTS = (
     "attention_mask",
     "decoder_attention_mask",
     "encoder_outputs",
@@ -67,7 +67,7 @@ UNDERSTOOD = (
 MOST_BEAMS = 16  # with more, to see what the others wrote costs more than to move it
 # transformers' processors and criteria that judge a text by itself and remember nothing of it.
 # Not RepetitionPenaltyLogitsProcessor: it may hold the length of each prompt, by its place.
-JUDGES_OF_ONE_TEXT = (
+PER_SEQUENCE = (
     "EosTokenCriteria",
     "EpsilonLogitsWarper",
     "EtaLogitsWarper",
@@ -121,7 +121,7 @@ def backend_of(model):
     return ALL_ATTENTION_FUNCTIONS.get_interface(model.config._attn_implementation, eager_attention)
 
 
-def steers_attention(options: dict) -> bool:
+def has_attention_options(options: dict) -> bool:
     """Whether the caller tells attention what only a backend that is called could heed.
 
     `position_ids` alone say nothing more than the mask and the rotation do.
@@ -133,56 +133,58 @@ def steers_attention(options: dict) -> bool:
 # Modules
 
 
-def is_as_written(kind: type) -> bool:
+def is_unpatched(kind: type) -> bool:
     """Whether a class is known, and calling it still does what it did then."""
     return FORWARDS.get(kind) is kind.forward
 
 
-def is_plain(module: nn.Module) -> bool:
+def is_unmodified(module: nn.Module) -> bool:
     """Whether calling it is its class's own forward, as in inference, on its own parameters."""
     hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
     is_called_plainly = "forward" not in vars(module) and module._compiled_call_impl is None
     tensors = [tensor for tensor in module._parameters.values() if tensor is not None]
-    holds_its_weights = all(is_own_weight(module, t) and not t.is_inference() for t in tensors)
-    is_watched = any(map(is_watching, hooks))
+    holds_its_weights = all(
+        is_supported_weight(module, t) and not t.is_inference() for t in tensors
+    )
+    is_watched = any(map(is_foreign_hook, hooks))
     return is_called_plainly and holds_its_weights and not (is_watched or module.training)
 
 
-def is_own_weight(module, tensor) -> bool:
+def is_supported_weight(module, tensor) -> bool:
     return type(tensor) is nn.Parameter or (type(module) is nn.Linear and is_eight_bits(tensor))
 
 
-def is_watching(hook) -> bool:
+def is_foreign_hook(hook) -> bool:
     """The hooks by which transformers shows attention stay for ever after the first look."""
     return getattr(hook, "__name__", "") != "output_capturing_hook"
 
 
-def is_known(module: nn.Module) -> bool:
-    return is_as_written(type(module)) and is_plain(module)
+def is_supported(module: nn.Module) -> bool:
+    return is_unpatched(type(module)) and is_unmodified(module)
 
 
-def is_known_stack(stack) -> bool:
+def is_supported_stack(stack) -> bool:
     """Whether the layers, and what stands beside them, are what they were made to be."""
     beside = (stack.norm, *stack.score_bias.modules())
-    return all(map(is_known, beside)) and all(map(is_known_layer, layers_of(stack)))
+    return all(map(is_supported, beside)) and all(map(is_supported_layer, layers_of(stack)))
 
 
-def adds_nothing(stack) -> bool:
+def has_no_bias(stack) -> bool:
     """Whether distances leave the scores of attention as they are."""
     return type(stack.score_bias) is NoBias
 
 
-def is_known_layer(layer) -> bool:
-    if not is_known(layer) or layer.residual not in (pre_norm, post_norm):
+def is_supported_layer(layer) -> bool:
+    if not is_supported(layer) or layer.arrange not in ADDITIONS or layer.self_attn.cap:
         return False
-    if layer.arrange is not one_after_the_other or layer.self_attn.cap:
+    outputs = ("self_attn_output", "cross_attn_output", "mlp_output")  # norms behind a branch
+    if any(getattr(layer, name, unchanged) is not unchanged for name in outputs):
         return False
-    # Norms behind a branch, and layers that turn otherwise than the others.
-    rare = ("self_attn_output", "cross_attn_output", "mlp_output", "own_rotation")
-    if any(getattr(layer, name, unchanged) is not unchanged for name in rare):
+    rotation = getattr(layer, "own_rotation", unchanged)
+    if rotation is not unchanged and type(rotation) is not partial:
         return False
     parts = (part for name, part in layer.named_modules() if name and not name.endswith(".act_fn"))
-    return all(map(is_known, parts)) and is_plain(layer.mlp.act_fn)
+    return all(map(is_supported, parts)) and is_unmodified(layer.mlp.act_fn)
 
 
 class Weights:
@@ -200,7 +202,7 @@ class Weights:
             for name, part in module._modules.items()
         ]
         self.seen = [
-            (module._parameters, name, tensor, tensor._version, *where_it_lies(tensor))
+            (module._parameters, name, tensor, tensor._version, *memory_address(tensor))
             for module in modules
             for name, tensor in module._parameters.items()
             if tensor is not None
@@ -215,51 +217,13 @@ class Weights:
         )
 
 
-def where_it_lies(tensor) -> tuple:
+def memory_address(tensor) -> tuple:
     """A function that asks for the address, and what it says now."""
     ask = getattr(tensor, "qdata", tensor).data_ptr
     return ask, ask()
 
 
 # Masks
-
-
-def real_tokens(stack, masks: dict, batch: int, length: int):
-    """Which tokens [batch, length] whole texts are made of: (True, None) if all of them.
-
-    `masks` are finished ones by kind of layer. (False, None) where one of them hides, or shows,
-    anything else than the texts, their padding and the layers' own windows do.
-    """
-    kinds = {
-        (getattr(layer, "attention_type", "full_attention"), layer.self_attn.sliding_window): layer
-        for layer in layers_of(stack)
-    }
-    found = None
-    for (kind, window), layer in kinds.items():
-        mask, attention = masks[kind], layer.self_attn
-        if mask is None:
-            if window is not None and window < length:
-                return False, None
-            continue
-        if mask.dtype != torch.bool or mask.shape != (batch, 1, length, length):
-            return False, None
-        real = mask[:, 0].diagonal(dim1=1, dim2=2)
-        if not torch.equal(mask[:, 0], visible_tokens(attention, real)):
-            return False, None
-        if found is not None and not torch.equal(found, real):
-            return False, None
-        counts_distances = not adds_nothing(stack) or (window is not None and window < length)
-        if counts_distances and have_gaps(real):
-            return False, None
-        found = real
-    return True, None if found is None or found.all() else found
-
-
-def visible_tokens(attention, real):
-    """[batch, query, key]: what attention sees of texts with these real tokens."""
-    length = real.shape[1]
-    seen = seen_by_place(attention, length)
-    return real[:, None].expand(-1, length, -1) if seen is None else real[:, None] & seen
 
 
 def seen_by_place(attention, length):
@@ -272,40 +236,48 @@ def seen_by_place(attention, length):
     return seen if window is None else seen.triu(1 - window)
 
 
-def have_gaps(real) -> bool:
+def has_gaps(real) -> bool:
     """Whether in some text [batch, length] padding stands between tokens: it widens distances."""
     begins = real.int().diff(prepend=real.new_zeros(len(real), 1).int()) > 0
     return bool((begins.sum(-1) > 1).any())
 
 
-def unpadded_tokens(stack, padding_mask, shape):
-    """The same of a mask [batch, length] that marks what is padding."""
-    if padding_mask is None:
+def real_tokens(stack, attention_mask, shape):
+    """Which tokens [batch, length] are no padding: (True, None) if none is.
+
+    (False, None) where the mask is finished, or padding would change distances that count.
+    """
+    if attention_mask is None:
         return True, None
-    if not isinstance(padding_mask, torch.Tensor) or padding_mask.shape != shape:
+    if not is_padding_mask(attention_mask) or attention_mask.shape != shape:
         return False, None
+    padding_mask = attention_mask
     real = padding_mask.bool()
     if real.all():
         return True, None
-    counts_distances = not adds_nothing(stack) or any(
+    counts_distances = not has_no_bias(stack) or any(
         layer.self_attn.sliding_window is not None for layer in layers_of(stack)
     )
-    return (False, None) if counts_distances and have_gaps(real) else (True, real)
+    return (False, None) if counts_distances and has_gaps(real) else (True, real)
 
 
-def is_next_token(hidden_states, masks) -> bool:
-    """Whether each text gets one token, and masks are alike for all heads."""
-    alone = (1, 1)  # for all heads, of one query
-    return hidden_states.shape[1] == 1 and all(
-        mask is None or (isinstance(mask, torch.Tensor) and mask.shape[1:3] == alone)
-        for mask in masks
-    )
+def visible_keys(attention_mask, shape):
+    """The keys that a single-token step attends to, as sdpa takes it: [batch, 1, 1, keys].
+
+    (True, None) where all are visible; (False, None) where the mask does not mark these keys.
+    """
+    if attention_mask is None:
+        return True, None
+    if not is_padding_mask(attention_mask) or attention_mask.shape != shape:
+        return False, None
+    mask = attention_mask[:, None, None].bool()
+    return True, None if mask.all() else mask
 
 
 # Caches
 
 
-def grows_plainly(cache) -> bool:
+def is_growing_cache(cache) -> bool:
     """Whether a cache is transformers' own growing one, and nothing is done to it on the way."""
     if type(cache) is not DynamicCache or cache.offloading:
         return False
@@ -313,58 +285,76 @@ def grows_plainly(cache) -> bool:
     return kinds <= {DynamicLayer, DynamicSlidingWindowLayer}
 
 
-def keeps_all(cache) -> bool:
-    """Whether no layer lets go of what slid out of its window."""
+def keeps_all_tokens(cache) -> bool:
+    """Whether no layer of the cache drops what slid out of its window."""
     return all(type(layer) is DynamicLayer for layer in cache.layers)
 
 
-def is_users_own(cache) -> bool:
+def matches_windows(stack, cache) -> bool:
+    """Whether the cache drops what slides out of the windows of the stack, and nothing else."""
+    slides = [layer.self_attn.sliding_window is not None for layer in layers_of(stack)]
+    kept = [type(layer) is DynamicSlidingWindowLayer for layer in cache.layers]
+    return kept[: len(slides)] == slides if kept else not any(slides)
+
+
+def has_one_rotation(stack) -> bool:
+    """Whether all layers rotate by the same angles."""
+    layers = layers_of(stack)
+    return all(getattr(layer, "own_rotation", unchanged) is unchanged for layer in layers)
+
+
+def is_user_defined(cache) -> bool:
     return getattr(cache, "_is_user_defined", False)
 
 
 # Whole texts
 
 
-def may_write_texts(model, generation_config, model_kwargs: dict) -> bool:
+def may_decode(model, generation_config, model_kwargs: dict) -> bool:
     """Whether a step is the model's weights, a growing cache, and nothing else."""
     given = {name for name, value in model_kwargs.items() if value is not None}
     return bool(
         model_kwargs.get("use_cache")
         and not generation_config.return_dict_in_generate
         and not generation_config.is_assistant
-        and given.issubset(UNDERSTOOD)
-        and reads_what_it_knows(model)
+        and given.issubset(SUPPORTED_INPUTS)
+        and is_supported_model(model)
         and may_skip_modules(model, model.lm_head.weight)
-        and may_be_continued(model_kwargs)
+        and may_continue(model.get_decoder(), model_kwargs)
     )
 
 
-def may_be_continued(model_kwargs: dict) -> bool:
+def may_continue(stack, model_kwargs: dict) -> bool:
     """Whether the cache grows plainly, and no prompt of a decoder ends in padding."""
     cache = model_kwargs.get("past_key_values")
     mask = model_kwargs.get(
         "decoder_attention_mask" if isinstance(cache, EncoderDecoderCache) else "attention_mask"
     )
-    return grows_plainly(own_part(cache)) and (mask is None or bool(mask[:, -1].all()))
+    ends_in_token = mask is None or bool(mask[:, -1].all())
+    return (
+        ends_in_token
+        and is_growing_cache(own_part(cache))
+        and matches_windows(stack, own_part(cache))
+    )
 
 
-def reads_what_it_knows(model) -> bool:
+def is_supported_model(model) -> bool:
     """Whether all that a step reads, or would call, is what it was made to be."""
     stack = model.get_decoder()
-    if not calls_its_own_class(model):
+    if not has_own_methods(model):
         return False
-    if not all(map(is_known, (model.base_model, stack, model.lm_head))):
+    if not all(map(is_supported, (model.base_model, stack, model.lm_head))):
         return False
     if getattr(model, "cap", unchanged) is not unchanged:
         return False
     read = (stack.embed_tokens, stack.embed_norm)
     called = (model, stack.positions, stack.rotary_emb)
-    drops_nothing = stack.dropout is unchanged or is_known(stack.dropout)
-    is_read = drops_nothing and all(map(is_known, read))
-    return is_read and all(map(is_plain, called)) and is_known_stack(stack)
+    drops_nothing = stack.dropout is unchanged or is_supported(stack.dropout)
+    is_read = drops_nothing and has_one_rotation(stack) and all(map(is_supported, read))
+    return is_read and all(map(is_unmodified, called)) and is_supported_stack(stack)
 
 
-def calls_its_own_class(model) -> bool:
+def has_own_methods(model) -> bool:
     """Whether no subclass, wrapper or adapter has put another function in the way of a step."""
     ours = next((kind for kind in type(model).__mro__ if kind in FORWARDS), None)
     steps = (
@@ -373,41 +363,41 @@ def calls_its_own_class(model) -> bool:
         "_prefill",
         "_update_model_kwargs_for_generation",
     )
-    return is_as_written(ours) and all(
+    return is_unpatched(ours) and all(
         getattr(getattr(model, step), "__func__", None) is getattr(ours, step) for step in steps
     )
 
 
-def may_lay_beams(model, generation_config, model_kwargs: dict) -> bool:
+def may_search_beams(model, generation_config, model_kwargs: dict) -> bool:
     """Whether beams can be written side by side in a cache that nobody else will read."""
     cache = model_kwargs.get("past_key_values")
     return (
         generation_config.num_beams <= MOST_BEAMS
         and not generation_config.do_sample
         and not generation_config.low_memory  # refused by transformers
-        and not is_users_own(cache)
-        and may_write_texts(model, generation_config, model_kwargs)
-        and keeps_all(own_part(cache))
+        and not is_user_defined(cache)
+        and may_decode(model, generation_config, model_kwargs)
+        and keeps_all_tokens(own_part(cache))
     )
 
 
-def texts_may_leave(model, processors, criteria) -> bool:
+def may_drop_sequences(model, processors, criteria) -> bool:
     """Whether no text depends on which others stand beside it, or on its place among them."""
-    are_by_text = all(judges_one_text(type(judge)) for judge in (*processors, *criteria))
-    return are_by_text and not turns_by_length(model.get_decoder())
+    are_by_text = all(is_per_sequence(type(judge)) for judge in (*processors, *criteria))
+    return are_by_text and not rotates_by_length(model.get_decoder())
 
 
-def judges_one_text(kind: type) -> bool:
+def is_per_sequence(kind: type) -> bool:
     is_theirs = kind.__module__.startswith("transformers.generation.")
-    return is_theirs and kind.__name__ in JUDGES_OF_ONE_TEXT
+    return is_theirs and kind.__name__ in PER_SEQUENCE
 
 
-def turns_by_length(stack) -> bool:
+def rotates_by_length(stack) -> bool:
     """Whether the longest text of a batch decides how the heads of all are rotated."""
     rope_type = getattr(stack.rotary_emb, "rope_type", "default")
     return "dynamic" in rope_type or rope_type == "longrope"
 
 
-def can_look_ahead(stack) -> bool:
+def can_prepare_positions(stack) -> bool:
     """Whether positions can be prepared that the text may never reach."""
-    return not turns_by_length(stack) and not isinstance(stack.positions, LearnedPositions)
+    return not rotates_by_length(stack) and not isinstance(stack.positions, LearnedPositions)

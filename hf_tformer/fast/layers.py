@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers.activations import GELUActivation
 
-from ..model.layers import GatedMLP, pre_norm
+from ..model.layers import GatedMLP, post_norm, pre_norm
 from ..model.norms import RMSNorm, unchanged
 from .products import adding_product, linear_function
 
@@ -43,7 +43,7 @@ def layer_function(layer, tokens):
         branches.append((cross_attention_branch(layer.cross_attn, tokens), layer.cross_attn_norm))
     branches.append((mlp_branch(layer.mlp, tokens), layer.mlp_norm))
     branches = [(branch, norm_function(norm)) for branch, norm in branches]
-    add_branch = add_pre_norm if layer.residual is pre_norm else add_post_norm
+    add_branch = ADDITIONS[layer.arrange]
 
     def run_layer(hidden_states, run):
         for branch, norm in branches:
@@ -60,6 +60,9 @@ def add_pre_norm(hidden_states, branch, norm, run):
 def add_post_norm(hidden_states, branch, norm, run):
     return norm(branch(hidden_states, hidden_states, run))
 
+
+# Arrangement of a layer → how a branch is added; seq2seq_patches() adds the encoder-decoder's.
+ADDITIONS = {pre_norm: add_pre_norm, post_norm: add_post_norm}
 
 # A branch adds what it computes of `states` to `total`, in place: branch(total, states, run).
 

@@ -1,25 +1,27 @@
 """Passes through a stack without the calls of its modules.
 
     NextTokens   one token for each text, beside a cache
-    NextOfBeams  one token for each beam of beam search
-    WholeTexts   all tokens of each text, padding left out (whole_texts.py)
+    NextBeamTokens  one token for each beam of beam search
+    WholeSequences   all tokens of each text, padding left out (whole_sequences.py)
 
 All know how their tokens attend; the rest of a layer is the same (layers.py). What they compute is
-what the modules compute, up to rounding; where padding was, WholeTexts leaves zeros.
+what the modules compute, up to rounding; where padding was, WholeSequences leaves zeros.
 """
 
 import weakref
 
 import torch
 from torch import nn
+from transformers.masking_utils import find_packed_sequence_indices
 
 from ..model.attention import as_additive_mask
 from ..model.layer_types import LAYER_TYPES
+from ..model.norms import unchanged
 from . import biases, guards
-from .caches import ROOM, append, select_texts
+from .caches import ROOM, append, select_sequences
 from .layers import layers_of, stack_functions
-from .rotations import rotations_of, turn_heads
-from .whole_texts import WholeTexts
+from .rotations import apply_rotation, rotations_of
+from .whole_sequences import WholeSequences
 
 
 class NextTokens:
@@ -57,17 +59,17 @@ class NextTokens:
 
     def keep_past(self, texts):
         """A source may be one for all: then it stays."""
-        select_texts(self.cache, texts)
+        select_sequences(self.cache, texts)
         if self.source_cache is not None and len(self.source_cache.layers[0].keys) > 1:
-            select_texts(self.source_cache, texts)
+            select_sequences(self.source_cache, texts)
         if self.source_mask is not None and len(self.source_mask) > 1:
             self.source_mask = self.source_mask[texts]
 
     def attend(self, attention, queries, keys, values):
-        queries, keys = (turn_heads(states, self.rotation) for states in (queries, keys))
-        return self.attend_turned(attention, queries, keys, values)
+        queries, keys = (apply_rotation(states, self.rotation) for states in (queries, keys))
+        return self.attend_rotated(attention, queries, keys, values)
 
-    def attend_turned(self, attention, queries, keys, values):
+    def attend_rotated(self, attention, queries, keys, values):
         """The same, of heads that are rotated."""
         layer = self.cache.layers[attention.layer_idx]
         keys = self.to_be_kept(keys, attention.head_dim)
@@ -103,7 +105,7 @@ class NextTokens:
         )
 
 
-class NextOfBeams(NextTokens):
+class NextBeamTokens(NextTokens):
     """One token for each beam of a text.
 
     What beams write lies side by side behind the prompt that they share, [texts, …, prompt + steps
@@ -176,16 +178,24 @@ def functions_of(stack, tokens: int) -> list:
 
 
 def run_next_tokens(
-    stack, hidden_states, masks, position_embeddings, cache, source_cache=None, source_mask=None
+    stack, hidden_states, attention_mask, position_embeddings, cache, source=None, source_mask=None
 ):
     """The last hidden states of [texts, 1, hidden], or None where the modules have to be called."""
-    if not (guards.may_skip_modules(stack, hidden_states) and guards.grows_plainly(cache)):
+    if not (guards.may_skip_modules(stack, hidden_states) and guards.is_growing_cache(cache)):
         return None
-    is_next = guards.is_next_token(hidden_states, (*masks, source_mask))
-    if not (is_next and cache.layers and guards.is_known_stack(stack)):
+    if not (cache.layers and guards.is_supported_stack(stack)):
+        return None
+    if not (guards.matches_windows(stack, cache) and guards.has_one_rotation(stack)):
+        return None
+    batch, keys = len(hidden_states), cache.get_seq_length() + 1
+    is_possible, mask = guards.visible_keys(attention_mask, (batch, keys))
+    if source is not None and is_possible:
+        sources = (batch, source.get_seq_length())
+        is_possible, source_mask = guards.visible_keys(source_mask, sources)
+    if not is_possible:
         return None
     bias = biases.of_next_token(stack, cache.get_seq_length() + 1, hidden_states.dtype)
-    run = NextTokens(len(hidden_states), cache, masks, source_cache, source_mask)
+    run = NextTokens(batch, cache, (mask, mask), source, source_mask)
     if bias is not None:
         run.add_bias(bias)
     if position_embeddings is not None:
@@ -199,41 +209,37 @@ def run_next_tokens(
     return hidden_states.view(shape)
 
 
-def run_whole_texts(stack, hidden_states, masks, position_embeddings, cache=None):
-    """The last hidden states of [batch, length, hidden], or None where modules have to be called.
-
-    `masks` are what the modules would be given, by kind of layer.
-    """
-    batch, length = hidden_states.shape[:2]
+def run_whole_sequences(
+    stack, hidden_states, attention_mask, packed_position_ids, position_embeddings, cache=None
+):
+    """Return the last hidden states [batch, length, hidden], or None where modules are needed."""
+    shape = hidden_states.shape[:2]
     if not guards.may_skip_modules(stack, hidden_states):
         return None
-    is_new = cache is None or (guards.grows_plainly(cache) and cache.get_seq_length() == 0)
-    if not (is_new and guards.is_known_stack(stack)):
+    is_new = cache is None or (guards.is_growing_cache(cache) and cache.get_seq_length() == 0)
+    if not (is_new and guards.is_supported_stack(stack)):
         return None
-    is_possible, real = guards.real_tokens(stack, masks, batch, length)
+    is_possible, real = guards.real_tokens(stack, attention_mask, shape)
     # A text that will be continued and ends in padding goes on from there: it has to be computed.
     if not is_possible or (cache is not None and real is not None and not real[:, -1].all()):
         return None
-    pairs = dict.fromkeys(LAYER_TYPES, position_embeddings)
-    bias = biases.of_whole_texts(stack, length, hidden_states.dtype)
-    run = WholeTexts((batch, length), real, pairs, cache=cache, biases=bias)
+    documents = None
+    if attention_mask is None and packed_position_ids is not None:
+        documents = find_packed_sequence_indices(packed_position_ids.expand(shape))
+    rotations = rotations_by_type(stack, position_embeddings)
+    bias = biases.of_whole_sequences(stack, shape[1], hidden_states.dtype)
+    run = WholeSequences(shape, real, rotations, documents, cache, bias)
     return run_through(stack, run, hidden_states)
 
 
-def run_encoded_texts(stack, hidden_states, padding_mask, documents, position_embeddings):
-    """The same for the encoder-only family, which says what is padding, and what is packed.
-
-    `position_embeddings` are given by kind of layer.
-    """
-    if not (guards.may_skip_modules(stack, hidden_states) and guards.is_known_stack(stack)):
-        return None
-    is_possible, real = guards.unpadded_tokens(stack, padding_mask, hidden_states.shape[:2])
-    if not is_possible:
-        return None
-    shape = hidden_states.shape[:2]
-    bias = biases.of_whole_texts(stack, shape[1], hidden_states.dtype)
-    run = WholeTexts(shape, real, position_embeddings, documents, biases=bias)
-    return run_through(stack, run, hidden_states)
+def rotations_by_type(stack, position_embeddings) -> dict:
+    """(cos, sin) or None for each layer type; the layers of a type rotate alike."""
+    return {
+        LAYER_TYPES[layer.self_attn.sliding_window is not None]: getattr(
+            layer, "own_rotation", unchanged
+        )(position_embeddings)
+        for layer in layers_of(stack)
+    }
 
 
 def run_through(stack, run, hidden_states):

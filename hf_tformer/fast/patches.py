@@ -13,8 +13,9 @@ from transformers.generation import GenerationMixin
 
 from . import guards
 from .beams import search_beams
-from .passes import run_encoded_texts, run_next_tokens, run_whole_texts
-from .texts import write_texts
+from .decoding import decode
+from .layers import ADDITIONS, add_post_norm, add_pre_norm
+from .passes import run_next_tokens, run_whole_sequences
 
 ORIGINALS: dict[tuple[type, str], Callable | None] = {}  # None: the class only inherits it
 
@@ -27,34 +28,44 @@ def decoder_patches(modeling) -> list[tuple[type, str, Callable]]:
         modeling.TformerDecoderForCausalLM,
     )
     stack, head = modeling.TformerDecoderModel, modeling.TformerDecoderForCausalLM
-    return [(stack, "run_layers", quick_or_plain(run_text, stack.run_layers)), *head_patches(head)]
+    return [
+        (stack, "run_layers", with_fast_path(run_decoder_only, stack.run_layers)),
+        *head_patches(head),
+    ]
 
 
 def encoder_patches(modeling) -> list[tuple[type, str, Callable]]:
     """(class, method, function) for the encoder-only family."""
     guards.trust(modeling.TformerEncoderLayer)
     stack = modeling.TformerEncoderModel
-    return [(stack, "run_layers", quick_or_plain(run_encoded, stack.run_layers))]
+    return [(stack, "run_layers", with_fast_path(run_encoder_only, stack.run_layers))]
 
 
 def seq2seq_patches(modeling) -> list[tuple[type, str, Callable]]:
     """(class, method, function) for the encoder-decoder family."""
+    from ..model import stacks_seq2seq as stacks
+
+    ADDITIONS.update({stacks.pre_norm_cross: add_pre_norm, stacks.post_norm_cross: add_post_norm})
     encoder, decoder = modeling.TformerSeq2SeqEncoder, modeling.TformerSeq2SeqDecoder
     head = modeling.TformerSeq2SeqForConditionalGeneration
     guards.trust(encoder.layer_class, decoder.layer_class, decoder)
     guards.trust(modeling.TformerSeq2SeqModel, head)
     return [
-        (encoder, "run_layers", quick_or_plain(run_source, encoder.run_layers)),
-        (decoder, "run_layers", quick_or_plain(run_target, decoder.run_layers)),
+        (encoder, "run_layers", with_fast_path(run_seq2seq_encoder, encoder.run_layers)),
+        (decoder, "run_layers", with_fast_path(run_seq2seq_decoder, decoder.run_layers)),
         *head_patches(head),
     ]
 
 
 def head_patches(head):
     return [
-        (head, "_sample", write_or_leave(guards.may_write_texts, write_texts, "_sample")),
-        (head, "_beam_search", write_or_leave(guards.may_lay_beams, search_beams, "_beam_search")),
-        (head, "_prepare_cache_for_generation", remember_whose_cache),
+        (head, "_sample", with_own_loop(guards.may_decode, decode, "_sample")),
+        (
+            head,
+            "_beam_search",
+            with_own_loop(guards.may_search_beams, search_beams, "_beam_search"),
+        ),
+        (head, "_prepare_cache_for_generation", mark_given_cache),
     ]
 
 
@@ -65,7 +76,7 @@ def apply(patches) -> None:
             setattr(owner, name, function)
 
 
-def take_back() -> None:
+def restore() -> None:
     while ORIGINALS:
         (owner, name), original = ORIGINALS.popitem()
         if original is None:
@@ -74,52 +85,53 @@ def take_back() -> None:
             setattr(owner, name, original)
 
 
-def quick_or_plain(quickly, plainly):
+def with_fast_path(quickly, plainly):
     """run_layers of a stack, which calls the modules where `quickly` returns None."""
 
     @wraps(plainly)
     def run_layers(stack, *tensors, **kwargs):
-        last = None if guards.steers_attention(kwargs) else quickly(stack, *tensors)
+        last = None if guards.has_attention_options(kwargs) else quickly(stack, *tensors)
         return plainly(stack, *tensors, **kwargs) if last is None else last
 
     return run_layers
 
 
-def run_text(stack, hidden_states, masks, position_embeddings, cache):
+def run_decoder_only(stack, hidden_states, attention_mask, packed_ids, position_embeddings, cache):
     """Of the decoder-only family."""
-    by_window = masks.get("full_attention"), masks.get("sliding_attention")
     last = None
     if cache is not None and hidden_states.shape[1] == 1:
-        last = run_next_tokens(stack, hidden_states, by_window, position_embeddings, cache)
+        last = run_next_tokens(stack, hidden_states, attention_mask, position_embeddings, cache)
     if last is None:
-        last = run_whole_texts(stack, hidden_states, masks, position_embeddings, cache)
+        tensors = hidden_states, attention_mask, packed_ids, position_embeddings
+        last = run_whole_sequences(stack, *tensors, cache)
     return last
 
 
-def run_encoded(stack, hidden_states, padding_mask, documents, position_embeddings):
+def run_encoder_only(stack, hidden_states, attention_mask, packed_ids, position_embeddings):
     """Of the encoder-only family."""
-    return run_encoded_texts(stack, hidden_states, padding_mask, documents, position_embeddings)
-
-
-def run_source(stack, hidden_states, mask, position_embeddings):
-    """Of the encoder that a decoder has."""
-    return run_whole_texts(stack, hidden_states, {"full_attention": mask}, position_embeddings)
-
-
-def run_target(
-    stack, hidden_states, encoder_hidden_states, self_mask, cross_mask, position_embeddings, caches
-):
-    """Of the decoder that has an encoder, once its keys and values are in the cache."""
-    if caches is None or not caches.is_updated.get(0):
-        return None
-    own, source = caches.self_attention_cache, caches.cross_attention_cache
-    masks = self_mask, None
-    return run_next_tokens(
-        stack, hidden_states, masks, position_embeddings, own, source, cross_mask
+    return run_whole_sequences(
+        stack, hidden_states, attention_mask, packed_ids, position_embeddings
     )
 
 
-def write_or_leave(may, write, name):
+def run_seq2seq_encoder(stack, hidden_states, attention_mask, position_embeddings):
+    """Of the encoder that a decoder has."""
+    return run_whole_sequences(stack, hidden_states, attention_mask, None, position_embeddings)
+
+
+def run_seq2seq_decoder(
+    stack, hidden_states, encoder_states, attention_mask, source_mask, position_embeddings, caches
+):
+    """Of the decoder that has an encoder, once its keys and values are in the cache."""
+    if caches is None or not caches.is_updated.get(0) or hidden_states.shape[1] > 1:
+        return None
+    own, source = caches.self_attention_cache, caches.cross_attention_cache
+    return run_next_tokens(
+        stack, hidden_states, attention_mask, position_embeddings, own, source, source_mask
+    )
+
+
+def with_own_loop(may, write, name):
     """transformers' decoding method of that name, or a loop of our own where that may be."""
 
     @wraps(getattr(GenerationMixin, name))
@@ -143,7 +155,7 @@ def write_or_leave(may, write, name):
     return decode
 
 
-def remember_whose_cache(model, generation_config, model_kwargs, *args, **kwargs):
+def mark_given_cache(model, generation_config, model_kwargs, *args, **kwargs):
     """Marks a cache that was given, as later versions of transformers do: it is not ours."""
     given = model_kwargs.get("past_key_values")
     theirs = GenerationMixin._prepare_cache_for_generation

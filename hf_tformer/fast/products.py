@@ -21,7 +21,7 @@ from torch import nn
 from .eight_bits import MOST_TOKENS, eight_bit_function, is_eight_bits
 
 LARGE = 2**17  # numbers of a weight from which on oneDNN pays
-EXCHANGED = range(8, 64)  # numbers of tokens; with more and with fewer it is the other way round
+TRANSPOSED = range(8, 64)  # numbers of tokens; with more and with fewer it is the other way round
 WIDENED = 2**21  # numbers of a weight that are held in float32 at a time
 
 
@@ -61,13 +61,13 @@ def product(weight, tokens):
         return onednn_product(weight, tokens)
     if tokens == 1:
         return weight.mv
-    if tokens in EXCHANGED:
+    if tokens in TRANSPOSED:
         return lambda states: torch.mm(weight, states.t()).t()
     return lambda states: nn.functional.linear(states, weight)
 
 
 def product_to_add(weight, tokens):
-    if tokens in EXCHANGED or is_for_onednn(weight):
+    if tokens in TRANSPOSED or is_for_onednn(weight):
         multiply = product(weight, tokens)
         return lambda total, states: total.add_(multiply(states))
     if tokens == 1:
@@ -77,7 +77,7 @@ def product_to_add(weight, tokens):
 
 
 def is_left_to_torch(weight, tokens) -> bool:
-    return tokens > 1 and tokens not in EXCHANGED and not is_for_onednn(weight)
+    return tokens > 1 and tokens not in TRANSPOSED and not is_for_onednn(weight)
 
 
 def is_for_onednn(weight) -> bool:

@@ -2,11 +2,11 @@
 
 import torch
 
-from ..model.attention import turn
+from ..model.attention import rotate_heads
 
 
 def rotations_of(position_embeddings, texts: int, head_dim: int) -> list:
-    """For each token of (cos, sin) [texts or 1, tokens, dims] what turn_heads() takes.
+    """For each token of (cos, sin) [texts or 1, tokens, dims] what apply_rotation() takes.
 
     For one text in float32 a matrix to multiply its heads by: one operation instead of three. Of
     more texts, or of narrower numbers, a product costs more than these.
@@ -45,7 +45,7 @@ def matrices(cos, signed_sin, head_dim):
     return whole.unbind()
 
 
-def turn_heads(states, rotation):
+def apply_rotation(states, rotation):
     """[(texts,) heads, head_dim], each head turned; () turns nothing.
 
     Contiguous: a product of some tokens is not, and flash attention would leave it to a slower way.
@@ -53,4 +53,4 @@ def turn_heads(states, rotation):
     if not isinstance(rotation, tuple):
         return states @ rotation
     states = states.contiguous()
-    return turn(states, *rotation) if rotation else states
+    return rotate_heads(states, *rotation) if rotation else states

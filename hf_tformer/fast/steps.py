@@ -8,9 +8,9 @@ from .. import fast
 from ..model.positions import count_positions
 from . import biases, guards
 from .caches import own_part
-from .compiled import step_functions
-from .layers import norm_function, source_keys_and_values, stack_functions
-from .passes import NextOfBeams, NextTokens
+from .compiled import compiled_step
+from .layers import layers_of, norm_function, source_keys_and_values, stack_functions
+from .passes import NextBeamTokens, NextTokens
 from .products import linear_function
 from .rotations import rotations_of, tables_of
 
@@ -37,7 +37,7 @@ class Step:
         if beams == 1:
             self.run = NextTokens(texts, own, (added, added), source, source_added)
         else:
-            self.run = NextOfBeams(texts, beams, own, added, source, source_added)
+            self.run = NextBeamTokens(texts, beams, own, added, source, source_added)
 
         self.length = own.get_seq_length()  # of the text before them
         last = model_kwargs.get("position_ids") if source is None else None
@@ -47,7 +47,7 @@ class Step:
         last = last[:, -1:]
         self.last = last[:1] if (last == last[0]).all() else last.repeat_interleave(beams, 0)
         most = NUMBERS_AHEAD // (len(self.last) * stack.config.head_dim**2)
-        self.ahead = max(min(STEPS_AHEAD, most), 1) if guards.can_look_ahead(stack) else 1
+        self.ahead = max(min(STEPS_AHEAD, most), 1) if guards.can_prepare_positions(stack) else 1
         self.place, self.offsets = 0, ()  # among the steps whose positions are prepared
         self.weights = None
 
@@ -72,7 +72,7 @@ class Step:
         """None where that is not wanted, or does not pay."""
         if not fast.is_compiled or self.run.texts > 1:
             return None
-        return step_functions(self.model, self.last + self.place + 1)
+        return compiled_step(self.model, self.last + self.place + 1)
 
     def plain_functions(self):
         head, scale = linear_function(self.model.lm_head, self.run.texts), self.model.logit_scale
@@ -126,16 +126,16 @@ class Step:
         return hidden_states.contiguous().view(run.texts, -1)
 
 
-def pays_to_leave(staying, texts):
+def pays_to_drop(staying, texts):
     """To let texts go costs a copy of what the others have written: it waits for a quarter."""
     return 4 * staying <= 3 * texts
 
 
-def read_prompt(model, input_ids, generation_config, model_kwargs, beams=1):
+def prefill(model, input_ids, generation_config, model_kwargs, beams=1):
     """The step that comes after it, and the logits of its last token, [texts, vocab]."""
-    read_source(model, model_kwargs)
+    fill_source_cache(model, model_kwargs)
     cache, texts = model_kwargs["past_key_values"], len(input_ids)
-    if beams == 1 and begins_with_one_token(input_ids, cache):
+    if beams == 1 and starts_with_one_token(input_ids, cache):
         step = Step(model, cache, model_kwargs, texts)
         return step, step(input_ids[:, 0])
     outputs = model._prefill(input_ids, generation_config, model_kwargs)
@@ -143,21 +143,21 @@ def read_prompt(model, input_ids, generation_config, model_kwargs, beams=1):
     return step, outputs.logits[:, -1].clone()  # the others, if there are any, are let go
 
 
-def begins_with_one_token(input_ids, cache):
+def starts_with_one_token(input_ids, cache):
     """Whether a translation begins with one token: then a step reads it, like every later one."""
     own = own_part(cache)
     is_new = bool(own.layers) and own.get_seq_length() == 0
     return isinstance(cache, EncoderDecoderCache) and is_new and input_ids.shape[1] == 1
 
 
-def read_source(model, model_kwargs):
+def fill_source_cache(model, model_kwargs):
     """Its keys and values; then the first step needs no modules either."""
     cache = model_kwargs["past_key_values"]
     if not isinstance(cache, EncoderDecoderCache) or cache.is_updated.get(0):
         return
     states = model_kwargs["encoder_outputs"][0]
     source = cache.cross_attention_cache
-    for layer in model.get_decoder().layers_in_use():
+    for layer in layers_of(model.get_decoder()):
         attention = layer.cross_attn
         source.update(*source_keys_and_values(attention, states), attention.layer_idx)
         cache.is_updated[attention.layer_idx] = True

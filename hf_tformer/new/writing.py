@@ -14,7 +14,6 @@ from ..families import FAMILIES, Family
 from .readme import readme
 
 TEMPLATES = Path(__file__).parent / "templates"
-SEQ2SEQ = "modeling_mine_seq2seq.py"
 # Lines of modeling_mine.py for Trainer's label smoothing, which shifts the labels of a decoder.
 LABEL_SHIFT = re.compile(
     r"from .* import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES\n|# Trainer's .*\nMODEL_FOR_CAUSAL_LM.*\n\n"
@@ -81,7 +80,7 @@ def own_texts(family: Family, name: str, model_type: str) -> dict[str, str]:
             text = text.replace(decoders, ours)
         texts[file] = text
     if family.name == "seq2seq":
-        texts["modeling_mine.py"] = (TEMPLATES / SEQ2SEQ).read_text(encoding="utf-8")
+        texts["modeling_mine.py"] = (TEMPLATES / "modeling_mine_seq2seq.py").read_text("utf-8")
     return {
         file.replace("mine", model_type): re.sub(
             r"(?<![a-z])mine(?![a-z])", model_type, text.replace("Mine", name)

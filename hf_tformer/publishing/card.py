@@ -174,12 +174,17 @@ def snippet(folder: str | os.PathLike, repo_id: str, revision: str | None, insta
         pinned=f'"{repo_id}", revision="{revision or "main"}"',
         trust="" if installed else ", trust_remote_code=True",
     )
-    if auto_class in USES:
-        lines = [loading, USES[auto_class], SHOW_TEXT if has_tokenizer else SHOW]
-    else:
-        lines = [loading, CLASSES if TASKS[auto_class].endswith("-classification") else SHAPE]
-    text = "\n".join(lines)
+    text = program(loading, auto_class, has_tokenizer)
     return f"import hf_tformer\n{text}" if installed else text
+
+
+def program(loading: str, auto_class: str, has_tokenizer: bool) -> str:
+    """Return a program: the lines that load a model, and lines that use it."""
+    if auto_class not in USES:
+        use = CLASSES if TASKS[auto_class].endswith("-classification") else SHAPE
+    else:
+        use = f"{USES[auto_class]}\n{SHOW_TEXT if has_tokenizer else SHOW}"
+    return f"{loading}\n{use}"
 
 
 def auto_class_of(config: dict) -> str:

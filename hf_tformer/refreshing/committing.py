@@ -6,12 +6,7 @@ commit whose parent is no longer the newest.
 
 from pathlib import Path
 
-from huggingface_hub import (
-    CommitOperationAdd,
-    CommitOperationDelete,
-    HfApi,
-    snapshot_download,
-)
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, snapshot_download
 
 from .. import __version__
 from ..checking.folder import NOT_LOADED

@@ -102,8 +102,8 @@ def resume(
     for name, value in run.items():
         if progress[name] != value:
             raise TrainingError(
-                f"the run of {checkpoint} has {name} {progress[name]}, and this one {value}: go on "
-                "with the same text, the same rows per step and the same seed"
+                f"the run of {checkpoint} has {name} {progress[name]}, and this one {value}: "
+                "resume with the same tokens, rows per step and seed"
             )
     return int(progress["step"])
 

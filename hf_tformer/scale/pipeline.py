@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from transformers import PreTrainedModel
 
-from ..model.layers import take_embedded
+from .sharding import take_embedded
 
 
 class Received(nn.Module):

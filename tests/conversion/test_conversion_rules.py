@@ -1,6 +1,7 @@
 """A layout that its user describes converts in the same language, and is proven likewise."""
 
 import importlib
+import re
 import runpy
 
 import pytest
@@ -92,7 +93,7 @@ def test_modules_that_have_moved_are_found_by_their_old_names_with_a_warning(old
     for name in OLD_SPELLINGS[old]:
         with pytest.warns(FutureWarning, match=f"{old}.{name} has moved") as caught:
             exec(f"from {old} import {name}", found := {})
-        new = str(caught[0].message).split(" from ")[1]
-        assert found[name] is getattr(importlib.import_module(new), name)
+        new_name, module = re.search(r"import (\S+) from (\S+)", str(caught[0].message)).groups()
+        assert found[name] is getattr(importlib.import_module(module), new_name)
     with pytest.raises(ImportError, match="cannot import name 'nothing'"):
         exec(f"from {old} import nothing")

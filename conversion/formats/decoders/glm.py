@@ -1,118 +1,147 @@
-"""GLM-4 (of 9B, and of April 2025), Helium, Ernie 4.5: Llama whose rotary positions turn
-neighbours."""
+"""GLM-4, Helium, Ernie 4.5, Cohere: Llama whose rotary positions pair neighbouring dimensions.
 
-from functools import partial
+Cohere puts attention beside the MLP, and the full-attention layers of Cohere 2 have no positions.
+Command-R+ has a norm for each head and is refused.
+"""
+
+from dataclasses import replace
 
 from ...engine.aliases import Config, Fields
 from ...engine.errors import ConversionError
-from ...engine.format import carry, plain_attention_scale, require
+from ...engine.field_map import FieldMap
+from ...engine.format import BIASES, require, same, windows, without
 from ...engine.rotations import full_rotation
-from ...engine.rules import Rule
-from ...engine.transforms import RotaryPairs
-from .llama import ATTENTION, LIKE_LLAMA, RULES, SAME_FIELDS, head_size, llama_format
-from .phi3 import FUSED_GATE, GATE_AND_UP
-
-QUERIES, KEYS = RotaryPairs("num_attention_heads"), RotaryPairs("num_key_value_heads")
-PAIRS = tuple(
-    Rule(f"{ATTENTION}.{x}_proj.{kind}", f"{ATTENTION}.{x}_proj.{kind}", pairs)
-    for x, pairs in (("q", QUERIES), ("k", KEYS))
-    for kind in ("weight", "bias")
+from ...engine.rules import replaced, weights
+from ..shared import (
+    FUSED_GATE,
+    LAYER,
+    LAYER_NORM_FIELDS,
+    LIKE_LLAMA,
+    LLAMA_FIELDS,
+    LLAMA_KIN,
+    NEIGHBOUR_RULES,
+    ONE_BIAS_FOR_ALL,
+    ONE_BIAS_FOR_ATTENTION,
+    decoder_format,
+    like_llama,
 )
-TURNED = {rule.ours for rule in PAIRS}
-LLAMA_RULES = (*(rule for rule in RULES if rule.ours not in TURNED), *PAIRS)
-GLM_RULES = (*(rule for rule in LLAMA_RULES if rule.ours not in GATE_AND_UP), FUSED_GATE)
-LAYER = "model.layers.{i}"
+
+GLM_RULES = replaced(NEIGHBOUR_RULES, FUSED_GATE)
 # Of April 2025: a norm behind each branch, too.
 GLM4_RULES = (
     *GLM_RULES,
-    Rule(f"{LAYER}.self_attn_output.weight", f"{LAYER}.post_self_attn_layernorm.weight"),
-    Rule(f"{LAYER}.mlp_output.weight", f"{LAYER}.post_mlp_layernorm.weight"),
+    *weights(
+        LAYER,
+        LAYER,
+        {
+            "self_attn_output": "post_self_attn_layernorm",
+            "mlp_output": "post_mlp_layernorm",
+        },
+    ),
+)
+UNBIASED_OUTPUT = {**LIKE_LLAMA, "attention_output_bias": False}
+GLM = like_llama(
+    "GLM",
+    "attention_bias",
+    fixed={**UNBIASED_OUTPUT, "mlp_bias": False},
+    equal={},
+    rotation=lambda config, reader: dict(config.rope_parameters),
+)
+GLM4 = replace(GLM, fixed={**GLM.fixed, "norm_position": "both"})
+HELIUM = like_llama("Helium", "attention_bias", "mlp_bias", fixed=UNBIASED_OUTPUT, equal={})
+ERNIE = FieldMap(
+    "Ernie",
+    {**without(LLAMA_FIELDS, "attention_dropout"), "use_bias": "attention_bias"},
+    LIKE_LLAMA,
+    ONE_BIAS_FOR_ALL,
+    full_rotation,
+)
+COHERE = FieldMap(
+    "Cohere",
+    {**LAYER_NORM_FIELDS, **same("logit_scale", "attention_bias")},
+    {
+        **without(LLAMA_KIN, "logit_scale"),
+        "norm_type": "layernorm_unbiased",
+        "parallel_residual": "shared",
+        "qk_norm": False,
+        "mlp_bias": False,
+    },
+    ONE_BIAS_FOR_ATTENTION,
+    full_rotation,
 )
 
-BIASES = ("attention_bias", "attention_output_bias", "mlp_bias")
-GLM_FIXED = {**LIKE_LLAMA, "attention_output_bias": False, "mlp_bias": False}
-GLM4_FIXED = {**GLM_FIXED, "norm_position": "both"}
-GLM_FIELDS = (*SAME_FIELDS, "attention_bias")
 
-
-def glm_to_ours(theirs: Config, fixed: Fields = GLM_FIXED) -> Fields:
-    return {
-        **carry(theirs, GLM_FIELDS),
-        **fixed,
-        "head_dim": head_size(theirs),
-        "rope_parameters": dict(theirs.rope_parameters),
-    }
-
-
-def glm_to_theirs(ours: Config, fixed: Fields = GLM_FIXED) -> Fields:
-    require(ours, "GLM", **fixed)
-    plain_attention_scale(ours, "GLM")
+def glm_to_theirs(ours: Config, fields: FieldMap = GLM) -> Fields:
+    theirs = fields.to_theirs(ours)
     if ours.eos_token_id is None:
         raise ConversionError(
-            "eos_token_id is None, in whose place GLM puts ids of its own: set the id that ends "
-            "a text"
+            "eos_token_id is None, in whose place GLM puts ids of its own: set the id of the token "
+            "that ends a sequence"
         )
-    return {
-        **carry(ours, (*GLM_FIELDS, "head_dim")),
-        # Where it is not said, GLM turns half of each head.
-        "rope_parameters": {"partial_rotary_factor": 1.0, **ours.rope_parameters},
-    }
-
-
-HELIUM_FIXED = {**LIKE_LLAMA, "attention_output_bias": False}
-HELIUM_FIELDS = (*SAME_FIELDS, "head_dim", "attention_bias", "mlp_bias")
-
-
-def helium_to_ours(theirs: Config) -> Fields:
-    return {
-        **carry(theirs, HELIUM_FIELDS),
-        **HELIUM_FIXED,
-        "rope_parameters": full_rotation(theirs, "Helium"),
-    }
+    # Without this field GLM rotates half of each head.
+    return {**theirs, "rope_parameters": {"partial_rotary_factor": 1.0, **ours.rope_parameters}}
 
 
 def helium_to_theirs(ours: Config) -> Fields:
+    fields = HELIUM.to_theirs(ours)
     # Its output projection is square.
-    width = ours.hidden_size / ours.num_attention_heads
-    require(ours, "Helium", **HELIUM_FIXED, head_dim=width)
-    plain_attention_scale(ours, "Helium")
-    return {**carry(ours, HELIUM_FIELDS), "rope_parameters": full_rotation(ours, "Helium")}
-
-
-ERNIE_FIELDS = (*(name for name in SAME_FIELDS if name != "attention_dropout"), "head_dim")
+    require(ours, "Helium", head_dim=ours.hidden_size / ours.num_attention_heads)
+    return fields
 
 
 def ernie_to_ours(theirs: Config) -> Fields:
+    return {**ERNIE.to_ours(theirs), **dict.fromkeys(BIASES, bool(theirs.use_bias))}
+
+
+def cohere_to_ours(theirs: Config) -> Fields:
+    require(theirs, "hf_tformer", use_qk_norm=False)
+    return {**COHERE.to_ours(theirs), "sliding_window": None}
+
+
+def cohere_to_theirs(ours: Config) -> Fields:
+    require(ours, "Cohere", sliding_window=None)
+    return COHERE.to_theirs(ours)
+
+
+def cohere2_to_ours(theirs: Config) -> Fields:
+    rotated = [int(kind == "sliding_attention") for kind in theirs.layer_types]
     return {
-        **carry(theirs, ERNIE_FIELDS),
-        **LIKE_LLAMA,
-        **dict.fromkeys(BIASES, bool(theirs.use_bias)),
-        "rope_parameters": full_rotation(theirs, "Ernie"),
+        **COHERE.to_ours(theirs),
+        "sliding_window": theirs.sliding_window,
+        "layer_types": theirs.layer_types,
+        "no_rope_layers": None if all(rotated) else rotated,
     }
 
 
-def ernie_to_theirs(ours: Config) -> Fields:
-    require(ours, "Ernie", **LIKE_LLAMA, **dict.fromkeys(BIASES, ours.attention_bias))
-    plain_attention_scale(ours, "Ernie")
-    return {
-        **carry(ours, ERNIE_FIELDS),
-        "use_bias": ours.attention_bias,
-        "rope_parameters": full_rotation(ours, "Ernie"),
-    }
+def cohere2_to_theirs(ours: Config) -> Fields:
+    return {**COHERE.to_theirs(ours), **windows(ours)}
 
 
 FORMATS = (
-    llama_format("glm", "Glm", glm_to_ours, glm_to_theirs, GLM_RULES, "GLM-4 9B, GLM-Edge"),
-    llama_format(
+    decoder_format("glm", "Glm", GLM.to_ours, glm_to_theirs, "GLM-4 9B, GLM-Edge", GLM_RULES),
+    decoder_format(
         "glm4",
         "Glm4",
-        partial(glm_to_ours, fixed=GLM4_FIXED),
-        partial(glm_to_theirs, fixed=GLM4_FIXED),
-        GLM4_RULES,
+        GLM4.to_ours,
+        lambda ours: glm_to_theirs(ours, GLM4),
         "GLM-4-0414",
+        GLM4_RULES,
     ),
-    llama_format("helium", "Helium", helium_to_ours, helium_to_theirs, LLAMA_RULES, "Helium 1"),
-    llama_format(
-        "ernie4_5", "Ernie4_5", ernie_to_ours, ernie_to_theirs, LLAMA_RULES, "ERNIE 4.5 0.3B"
+    decoder_format(
+        "helium", "Helium", HELIUM.to_ours, helium_to_theirs, "Helium 1", NEIGHBOUR_RULES
+    ),
+    decoder_format(
+        "ernie4_5", "Ernie4_5", ernie_to_ours, ERNIE.to_theirs, "ERNIE 4.5 0.3B", NEIGHBOUR_RULES
+    ),
+    decoder_format(
+        "cohere", "Cohere", cohere_to_ours, cohere_to_theirs, "Command-R", NEIGHBOUR_RULES
+    ),
+    decoder_format(
+        "cohere2",
+        "Cohere2",
+        cohere2_to_ours,
+        cohere2_to_theirs,
+        "Command-R7B, Command-A",
+        NEIGHBOUR_RULES,
     ),
 )

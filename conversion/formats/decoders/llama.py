@@ -1,144 +1,60 @@
-"""Llama, Mistral, Qwen2 and Qwen3: one table, and what each of them fixes in the configuration."""
-
-from collections.abc import Callable
-from functools import partial
+"""Llama, Mistral, Qwen2, Qwen3, and formats that differ from them by a field or two."""
 
 from ...engine.aliases import Config, Fields
-from ...engine.errors import ConversionError
-from ...engine.format import DECODER, Format, carry, plain_attention_scale, require
+from ...engine.field_map import FieldMap
+from ...engine.format import BIASES, layer_types_of, require, require_one_kind_of_layer, without
 from ...engine.rotations import full_rotation
-from ...engine.rules import Rule, linear
+from ..shared import LIKE_LLAMA, LIKE_QWEN3, LLAMA_KIN, decoder_format, like_llama
 
-ATTENTION = "model.layers.{i}.self_attn"
-MLP = "model.layers.{i}.mlp"
-RULES = (
-    Rule("model.embed_tokens.weight", "model.embed_tokens.weight"),
-    Rule("model.layers.{i}.self_attn_norm.weight", "model.layers.{i}.input_layernorm.weight"),
-    *(rule for x in "qkvo" for rule in linear(f"{ATTENTION}.{x}_proj", f"{ATTENTION}.{x}_proj")),
-    *(Rule(f"{ATTENTION}.{x}_norm.weight", f"{ATTENTION}.{x}_norm.weight") for x in "qk"),
-    Rule("model.layers.{i}.mlp_norm.weight", "model.layers.{i}.post_attention_layernorm.weight"),
-    *(
-        rule
-        for x in ("gate", "up", "down")
-        for rule in linear(f"{MLP}.{x}_proj", f"{MLP}.{x}_proj")
-    ),
-    Rule("model.norm.weight", "model.norm.weight"),
-    Rule("lm_head.weight", "lm_head.weight"),
-)
-IGNORED = {f"{ATTENTION}.rotary_emb.inv_freq": "computed from rope_parameters"}
-
-SAME_FIELDS = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "max_position_embeddings",
-    "hidden_act",
-    "rms_norm_eps",
-    "attention_dropout",
-    "tie_word_embeddings",
-    "initializer_range",
-    "use_cache",
-    "pad_token_id",
-    "bos_token_id",
-    "eos_token_id",
-)
-ALL_OF_THEM = {
-    "position_embedding_type": "rotary",
-    "norm_type": "rmsnorm",
-    "norm_position": "pre",
-    "final_norm": True,
-    "embedding_norm": False,
-    "mlp_type": "gated",
-    "lm_head_bias": False,
-    "logit_scale": 1.0,
-    "scale_embedding": False,
-}
-# Values of ours that a format stands for without saying so.
-FIXED = {
-    "llama": {"qk_norm": False, "sliding_window": None},
-    "mistral": {
-        "qk_norm": False,
-        "attention_bias": False,
-        "attention_output_bias": False,
-        "mlp_bias": False,
+BIASED = ("attention_bias", "mlp_bias")
+NO_NORM_OF_HEADS = {**LLAMA_KIN, "qk_norm": False}
+UNBIASED = {**NO_NORM_OF_HEADS, **dict.fromkeys(BIASES, False)}
+LLAMA = like_llama("Llama", *BIASED)
+MISTRAL = like_llama("Mistral", "sliding_window", fixed=UNBIASED, equal={})
+QWEN2 = like_llama("Qwen2", fixed={**UNBIASED, "attention_bias": True}, equal={})
+QWEN3 = like_llama("Qwen3", "attention_bias", fixed=LIKE_QWEN3)
+SMOLLM3 = like_llama("SmolLM3", *BIASED, fixed=NO_NORM_OF_HEADS)
+ARCEE = like_llama("Arcee", *BIASED, fixed={**LIKE_LLAMA, "mlp_type": "plain"})
+SEED_OSS = FieldMap(
+    "Seed-OSS",
+    {
+        **LLAMA.fields,
+        "attention_out_bias": "attention_output_bias",
+        "residual_dropout": "dropout",
     },
-    "qwen2": {
-        "qk_norm": False,
-        "attention_bias": True,
-        "attention_output_bias": False,
-        "mlp_bias": False,
+    LIKE_LLAMA,
+    rotation=full_rotation,
+)
+GRANITE = FieldMap(
+    "Granite",
+    {
+        **LLAMA.fields,
+        "residual_multiplier": "residual_multiplier",
+        "attention_multiplier": "attention_scale",
     },
-    "qwen3": {"qk_norm": True, "mlp_bias": False},
-}
-# What its relatives have in common with Llama, biases aside.
-LIKE_LLAMA = {**ALL_OF_THEM, **FIXED["llama"]}
-ONE_BIAS_FOR_FOUR = ("llama", "qwen3")  # their attention_bias is of q, k, v and o
+    without(LIKE_LLAMA, "scale_embedding", "logit_scale"),
+    LLAMA.equal,
+    full_rotation,
+    checks_scale=False,
+)
 
 
-def to_ours(theirs: Config, name: str) -> Fields:
-    fields = {**carry(theirs, SAME_FIELDS), **FIXED[name]}
-    fields["head_dim"] = head_size(theirs)
-    fields["rope_parameters"] = full_rotation(theirs, name)
-    if name == "llama":
-        fields["mlp_bias"] = theirs.mlp_bias
-    if name in ONE_BIAS_FOR_FOUR:
-        fields["attention_bias"] = fields["attention_output_bias"] = theirs.attention_bias
-    if name == "mistral":
-        require(theirs, "Mistral", layer_types=None)  # transformers' Mistral does not read them
-        fields["sliding_window"] = theirs.sliding_window
-    if name.startswith("qwen"):
-        fields.update(carry(theirs, ("sliding_window", "layer_types")))
+def mistral_to_ours(theirs: Config) -> Fields:
+    require(theirs, "hf_tformer", layer_types=None)  # transformers' Mistral does not read them
+    return MISTRAL.to_ours(theirs)
+
+
+def mistral_to_theirs(ours: Config) -> Fields:
+    fields = MISTRAL.to_theirs(ours)
+    require_one_kind_of_layer(ours, "Mistral")
     return fields
 
 
-def to_theirs(ours: Config, name: str) -> Fields:
-    reader = name.capitalize()
-    require(ours, reader, **ALL_OF_THEM, **FIXED[name])
-    plain_attention_scale(ours, reader)
-    fields = carry(ours, (*SAME_FIELDS, "head_dim"))
-    fields["rope_parameters"] = full_rotation(ours, reader)
-    if name == "llama":
-        fields["mlp_bias"] = ours.mlp_bias
-    if name in ONE_BIAS_FOR_FOUR:
-        require(ours, reader, attention_output_bias=ours.attention_bias)
-        fields["attention_bias"] = ours.attention_bias
-    if name == "mistral":
-        require_one_kind_of_layer(ours, reader)
-        fields["sliding_window"] = ours.sliding_window
-    if name.startswith("qwen"):
-        fields.update(windows_of_qwen(ours))
-    return fields
+def windows_to_ours(theirs: Config) -> Fields:
+    return {"sliding_window": theirs.sliding_window, "layer_types": theirs.layer_types}
 
 
-def head_size(theirs: Config) -> int:
-    """Their models read it from the file, also where their configuration has no such field."""
-    return getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads
-
-
-def require_one_kind_of_layer(ours: Config, reader: str) -> None:
-    kinds = set(getattr(ours, "layer_types", ()))
-    if len(kinds) > 1:
-        raise ConversionError(
-            f"layer_types holds {sorted(kinds)}, but {reader} has one kind of layer: "
-            "export to qwen2 or qwen3, whose layers may differ"
-        )
-
-
-def layer_types_of(ours: Config) -> list[str]:
-    """The kind of each layer, which ours names only where some layer slides."""
-    return list(getattr(ours, "layer_types", ["full_attention"] * ours.num_hidden_layers))
-
-
-def windows(ours: Config) -> Fields:
-    """For formats that name the kind of each layer, and have a window even if no layer slides."""
-    window = {"sliding_window": ours.sliding_window} if ours.sliding_window else {}
-    return {"layer_types": layer_types_of(ours), **window}
-
-
-def windows_of_qwen(ours: Config) -> Fields:
+def qwen_windows(ours: Config) -> Fields:
     layer_types = layer_types_of(ours)
     slides = "sliding_attention" in layer_types
     return {
@@ -149,31 +65,73 @@ def windows_of_qwen(ours: Config) -> Fields:
     }
 
 
-def llama_format(
-    name: str,
-    class_name: str,
-    to_ours: Callable,
-    to_theirs: Callable,
-    rules: tuple[Rule, ...] = RULES,
-    released: str = "",
-) -> Format:
-    classes = (f"{class_name}Config", f"{class_name}ForCausalLM")
-    return Format(name, rules, to_ours, to_theirs, classes, DECODER, IGNORED, released=released)
+def smollm3_to_ours(theirs: Config) -> Fields:
+    if "sliding_attention" in theirs.layer_types:  # else only some backends apply the window
+        require(theirs, "hf_tformer", use_sliding_window=True)
+    rotated = list(theirs.no_rope_layers[: theirs.num_hidden_layers])
+    return {**SMOLLM3.to_ours(theirs), **windows_to_ours(theirs), "no_rope_layers": rotated}
 
 
-RELEASED = {
-    "Llama": "Llama 1, 2, 3, 3.1, 3.2, 3.3, Code Llama, Vicuna, TinyLlama, SmolLM, SmolLM2, Yi",
-    "Mistral": "Mistral 7B, Mistral Nemo, Mistral Small 3, Codestral, Zephyr",
-    "Qwen2": "Qwen1.5, Qwen2, Qwen2.5, QwQ",
-    "Qwen3": "Qwen3, without mixtures of experts",
-}
-FORMATS = tuple(
-    llama_format(
-        name.lower(),
-        name,
-        partial(to_ours, name=name.lower()),
-        partial(to_theirs, name=name.lower()),
-        released=released,
-    )
-    for name, released in RELEASED.items()
+def smollm3_to_theirs(ours: Config) -> Fields:
+    return {
+        **SMOLLM3.to_theirs(ours),
+        "sliding_window": ours.sliding_window,
+        "use_sliding_window": ours.sliding_window is not None,
+        "layer_types": layer_types_of(ours),
+        "no_rope_layers": ours.no_rope_layers or [1] * ours.num_hidden_layers,
+    }
+
+
+def granite_to_ours(theirs: Config) -> Fields:
+    factor = theirs.embedding_multiplier
+    return {
+        **GRANITE.to_ours(theirs),
+        "scale_embedding": False if factor == 1 else factor,
+        "logit_scale": 1 / theirs.logits_scaling,
+    }
+
+
+def granite_to_theirs(ours: Config) -> Fields:
+    is_root = ours.scale_embedding is True
+    return {
+        **GRANITE.to_theirs(ours),
+        "attention_multiplier": ours.attention_scale or ours.head_dim**-0.5,
+        "embedding_multiplier": ours.hidden_size**0.5 if is_root else ours.scale_embedding or 1.0,
+        "logits_scaling": float(f"{1 / ours.logit_scale:.15g}"),  # 7.2 comes back as 7.2
+    }
+
+
+FORMATS = (
+    decoder_format(
+        "llama",
+        "Llama",
+        LLAMA.to_ours,
+        LLAMA.to_theirs,
+        "Llama 1, 2, 3, 3.1, 3.2, 3.3, Code Llama, Vicuna, TinyLlama, SmolLM, SmolLM2, Yi",
+    ),
+    decoder_format(
+        "mistral",
+        "Mistral",
+        mistral_to_ours,
+        mistral_to_theirs,
+        "Mistral 7B, Mistral Nemo, Mistral Small 3, Codestral, Zephyr",
+    ),
+    decoder_format(
+        "qwen2",
+        "Qwen2",
+        lambda theirs: {**QWEN2.to_ours(theirs), **windows_to_ours(theirs)},
+        lambda ours: {**QWEN2.to_theirs(ours), **qwen_windows(ours)},
+        "Qwen1.5, Qwen2, Qwen2.5, QwQ",
+    ),
+    decoder_format(
+        "qwen3",
+        "Qwen3",
+        lambda theirs: {**QWEN3.to_ours(theirs), **windows_to_ours(theirs)},
+        lambda ours: {**QWEN3.to_theirs(ours), **qwen_windows(ours)},
+        "Qwen3, without mixtures of experts",
+    ),
+    decoder_format("smollm3", "SmolLM3", smollm3_to_ours, smollm3_to_theirs, "SmolLM3"),
+    decoder_format("arcee", "Arcee", ARCEE.to_ours, ARCEE.to_theirs, "Arcee AFM 4.5B"),
+    decoder_format("seed_oss", "SeedOss", SEED_OSS.to_ours, SEED_OSS.to_theirs, "Seed-OSS 36B"),
+    decoder_format("granite", "Granite", granite_to_ours, granite_to_theirs, "Granite 3"),
 )

@@ -1,63 +1,54 @@
-"""MPT: BLOOM's distances, and not a single bias.
+"""MPT: BLOOM's attention bias by distance (alibi), and no other bias.
 
-What its configuration says of positions, biases, widths and scales of logits is not read by the
-model of transformers. What differs from the releases there is refused.
+transformers' model does not read what its configuration says of positions, biases, widths and
+scales of logits. Values that differ from those of the releases are refused.
 """
 
 from ...engine.aliases import Config, Fields
-from ...engine.format import BIASES, DECODER, Format, carry, choose, inverted, require, whole_heads
-from ...engine.rules import Rule
+from ...engine.field_map import FieldMap
+from ...engine.format import BIASES, choose, require
+from ...engine.rules import Rule, weights
 from ...engine.transforms import Split
+from ..shared import ALIBI, COMMON_FIELDS, HEAD, LAYER, LIKE_GPT2, NO_GROUPS, QKV, decoder_format
 
-OURS, THEIRS = "model.layers.{i}", "transformer.blocks.{i}"
+BLOCK = "transformer.blocks.{i}"
+MODULES = {
+    "self_attn_norm": "norm_1",
+    "self_attn.o_proj": "attn.out_proj",
+    "mlp_norm": "norm_2",
+    "mlp.up_proj": "ffn.up_proj",
+    "mlp.down_proj": "ffn.down_proj",
+}
 RULES = (
     Rule("model.embed_tokens.weight", "transformer.wte.weight"),
-    Rule(f"{OURS}.self_attn_norm.weight", f"{THEIRS}.norm_1.weight"),
-    Rule(
-        tuple(f"{OURS}.self_attn.{x}_proj.weight" for x in "qkv"),
-        f"{THEIRS}.attn.Wqkv.weight",
-        Split(3),
-    ),
-    Rule(f"{OURS}.self_attn.o_proj.weight", f"{THEIRS}.attn.out_proj.weight"),
-    Rule(f"{OURS}.mlp_norm.weight", f"{THEIRS}.norm_2.weight"),
-    Rule(f"{OURS}.mlp.up_proj.weight", f"{THEIRS}.ffn.up_proj.weight"),
-    Rule(f"{OURS}.mlp.down_proj.weight", f"{THEIRS}.ffn.down_proj.weight"),
+    Rule(tuple(f"{LAYER}.{name}.weight" for name in QKV), f"{BLOCK}.attn.Wqkv.weight", Split(3)),
+    *weights(LAYER, BLOCK, MODULES),
     Rule("model.norm.weight", "transformer.norm_f.weight"),
-    Rule("lm_head.weight", "lm_head.weight"),
+    HEAD,
 )
-
-# theirs → ours
-FIELDS = {
-    "vocab_size": "vocab_size",
-    "d_model": "hidden_size",
-    "n_layers": "num_hidden_layers",
-    "n_heads": "num_attention_heads",
-    "max_seq_len": "max_position_embeddings",
-    "layer_norm_epsilon": "layer_norm_eps",
-    "resid_pdrop": "dropout",
-    "initializer_range": "initializer_range",
-    "tie_word_embeddings": "tie_word_embeddings",
-    "use_cache": "use_cache",
-    "pad_token_id": "pad_token_id",
-    "bos_token_id": "bos_token_id",
-    "eos_token_id": "eos_token_id",
-}
-FIXED = {
-    "position_embedding_type": "none",
-    "score_bias": "alibi",
-    "norm_type": "layernorm_unbiased",
-    "norm_position": "pre",
-    "final_norm": True,
-    "embedding_norm": False,
-    "qk_norm": False,
-    "mlp_type": "plain",
-    "hidden_act": "gelu",
-    **dict.fromkeys(BIASES, False),
-    "lm_head_bias": False,
-    "logit_scale": 1.0,
-    "scale_embedding": False,
-    "sliding_window": None,
-}
+FIELDS = FieldMap(
+    "MPT",
+    {
+        **COMMON_FIELDS,
+        "d_model": "hidden_size",
+        "n_layers": "num_hidden_layers",
+        "n_heads": "num_attention_heads",
+        "max_seq_len": "max_position_embeddings",
+        "layer_norm_epsilon": "layer_norm_eps",
+        "resid_pdrop": "dropout",
+        "initializer_range": "initializer_range",
+    },
+    {
+        **LIKE_GPT2,
+        **ALIBI,
+        "norm_type": "layernorm_unbiased",
+        "hidden_act": "gelu",
+        **dict.fromkeys(BIASES, False),
+    },
+    NO_GROUPS,
+    has_head_dim=False,
+    checks_scale=False,
+)
 THEIR_ATTENTION = {
     "attn_type": "multihead_attention",
     "alibi": True,
@@ -74,33 +65,21 @@ def to_ours(theirs: Config) -> Fields:
     require(theirs, "hf_tformer", expansion_ratio=4, no_bias=True, logit_scale=None)
     choose(theirs, "hf_tformer", norm_type=("low_precision_layernorm", "layernorm"))
     return {
-        **carry(theirs, FIELDS),
-        **FIXED,
-        "num_key_value_heads": theirs.n_heads,
+        **FIELDS.to_ours(theirs),
         "intermediate_size": 4 * theirs.d_model,
         "attention_scale": theirs.attn_config.softmax_scale,
     }
 
 
 def to_theirs(ours: Config) -> Fields:
-    require(ours, "MPT", **FIXED, intermediate_size=4 * ours.hidden_size)
-    whole_heads(ours, "MPT")
+    fields = FIELDS.to_theirs(ours)
+    require(ours, "MPT", intermediate_size=4 * ours.hidden_size)
     scale = ours.attention_scale
     return {
-        **carry(ours, inverted(FIELDS)),
+        **fields,
         "emb_pdrop": ours.dropout,
         "attn_config": {"softmax_scale": None if scale is None else float(scale)},
     }
 
 
-FORMATS = (
-    Format(
-        "mpt",
-        RULES,
-        to_ours,
-        to_theirs,
-        ("MptConfig", "MptForCausalLM"),
-        DECODER,
-        released="MPT 7B, 30B",
-    ),
-)
+FORMATS = (decoder_format("mpt", "Mpt", to_ours, to_theirs, "MPT 7B, 30B", RULES, {}),)

@@ -3,88 +3,64 @@
 Released files call the head embed_out, transformers' model calls it lm_head.
 """
 
+from dataclasses import replace
+
 from ...engine.aliases import Config, Fields
-from ...engine.format import (
-    DECODER,
-    Format,
-    carry,
-    choose,
-    inverted,
-    plain_attention_scale,
-    require,
-    whole_heads,
-)
+from ...engine.field_map import FieldMap
+from ...engine.format import choose, same, without
+from ...engine.rotations import any_part_of_heads
 from ...engine.rules import Rule, linear
-from ..shared_megatron import OURS, branches
-from .llama import ALL_OF_THEM
-from .stablelm import FIELDS as STABLELM_FIELDS
-from .stablelm import refuse_other_head_sizes, with_part_of_heads
+from ..shared import (
+    LAYER,
+    LAYER_NORM_FIELDS,
+    LIKE_NEOX,
+    NO_GROUPS,
+    ONE_BIAS_FOR_ATTENTION,
+    causal_masks,
+    decoder_format,
+    megatron_branches,
+    refuse_other_head_sizes,
+)
 
 THEIRS = "gpt_neox.layers.{i}"
 RULES = (
     Rule("model.embed_tokens.weight", "gpt_neox.embed_in.weight"),
-    *linear(f"{OURS}.self_attn_norm", f"{THEIRS}.input_layernorm"),
-    *branches(THEIRS, "attention"),
-    *linear(f"{OURS}.mlp_norm", f"{THEIRS}.post_attention_layernorm"),
+    *linear(f"{LAYER}.self_attn_norm", f"{THEIRS}.input_layernorm"),
+    *megatron_branches(THEIRS, "attention"),
+    *linear(f"{LAYER}.mlp_norm", f"{THEIRS}.post_attention_layernorm"),
     *linear("model.norm", "gpt_neox.final_layer_norm"),
 )
 IGNORED = {
-    f"{THEIRS}.attention.bias": "the causal mask, which old checkpoints hold",
-    f"{THEIRS}.attention.masked_bias": "the score of a hidden key, which old checkpoints hold",
+    **causal_masks(f"{THEIRS}.attention"),
     f"{THEIRS}.attention.rotary_emb.inv_freq": "computed from rope_parameters",
 }
-
-# theirs → ours
-FIELDS = {
-    name: ours
-    for name, ours in STABLELM_FIELDS.items()
-    if name not in ("num_key_value_heads", "use_qkv_bias")
-}
-FIXED = {
-    **ALL_OF_THEM,
-    "norm_type": "layernorm",
-    "qk_norm": False,
-    "mlp_type": "plain",
-    "mlp_bias": True,
-    "sliding_window": None,
-}
+FIELDS = FieldMap(
+    "GPT-NeoX",
+    {
+        **without(LAYER_NORM_FIELDS, "num_key_value_heads"),
+        **same("attention_bias"),
+        "hidden_dropout": "dropout",
+    },
+    {**LIKE_NEOX, "mlp_bias": True},
+    {**NO_GROUPS, **ONE_BIAS_FOR_ATTENTION},
+    any_part_of_heads,
+    has_head_dim=False,
+)
 
 
 def to_ours(theirs: Config) -> Fields:
     refuse_other_head_sizes(theirs)
-    return {
-        **carry(theirs, FIELDS),
-        **FIXED,
-        "num_key_value_heads": theirs.num_attention_heads,
-        "parallel_residual": "own" if theirs.use_parallel_residual else None,
-        **dict.fromkeys(("attention_bias", "attention_output_bias"), theirs.attention_bias),
-        "rope_parameters": with_part_of_heads(theirs),
-    }
+    parallel = "own" if theirs.use_parallel_residual else None
+    return {**FIELDS.to_ours(theirs), "parallel_residual": parallel}
 
 
 def to_theirs(ours: Config) -> Fields:
-    require(ours, "GPT-NeoX", **FIXED, attention_output_bias=ours.attention_bias)
+    fields = FIELDS.to_theirs(ours)
     choose(ours, "GPT-NeoX", parallel_residual=("own", None))
-    whole_heads(ours, "GPT-NeoX")
-    plain_attention_scale(ours, "GPT-NeoX")
-    return {
-        **carry(ours, inverted(FIELDS)),
-        "use_parallel_residual": ours.parallel_residual == "own",
-        "attention_bias": ours.attention_bias,
-        "rope_parameters": with_part_of_heads(ours),
-    }
+    return {**fields, "use_parallel_residual": ours.parallel_residual == "own"}
 
 
-FORMATS = (
-    Format(
-        "gpt_neox",
-        RULES,
-        to_ours,
-        to_theirs,
-        ("GPTNeoXConfig", "GPTNeoXForCausalLM"),
-        DECODER,
-        IGNORED,
-        names_in_files={"lm_head.weight": "embed_out.weight"},
-        released="GPT-NeoX 20B, Pythia",
-    ),
+NEOX = decoder_format(
+    "gpt_neox", "GPTNeoX", to_ours, to_theirs, "GPT-NeoX 20B, Pythia", RULES, IGNORED
 )
+FORMATS = (replace(NEOX, names_in_files={"lm_head.weight": "embed_out.weight"}),)

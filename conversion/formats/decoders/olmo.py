@@ -1,95 +1,118 @@
-"""OLMo, Seed-OSS and Arcee: Llama with other norms, other biases or another MLP."""
+"""OLMo, whose norms have no weights; OLMo-2, OLMo-3 and EXAONE 4, whose norms follow a branch."""
+
+from dataclasses import replace
 
 from ...engine.aliases import Config, Fields
-from ...engine.format import carry, choose, inverted, plain_attention_scale, require
-from ...engine.rotations import full_rotation
-from ...engine.rules import Rule
+from ...engine.field_map import FieldMap
+from ...engine.format import (
+    BIASES,
+    choose,
+    layer_types_of,
+    meaning,
+    require,
+    same,
+    windows,
+    without,
+)
+from ...engine.rotations import full_rotation, full_rotations
+from ...engine.rules import Rule, omitted, replaced, weights
 from ...engine.transforms import Ones, Zeros
-from .llama import LIKE_LLAMA, RULES, SAME_FIELDS, head_size, llama_format
+from ..shared import (
+    LAYER,
+    LIKE_LLAMA,
+    LLAMA_FIELDS,
+    LLAMA_KIN,
+    LLAMA_RULES,
+    NORMS_BEHIND,
+    ONE_BIAS_FOR_ATTENTION,
+    decoder_format,
+    like_llama,
+)
 
-NORMS = ("model.layers.{i}.self_attn_norm", "model.layers.{i}.mlp_norm", "model.norm")
-GAINS = {f"{norm}.weight" for norm in NORMS}
-# OLMo's norms learn nothing: ours begin with a gain of one and no bias, and export only so.
-OLMO_RULES = (
-    *(rule for rule in RULES if rule.ours not in GAINS),
+NORMS = (f"{LAYER}.self_attn_norm", f"{LAYER}.mlp_norm", "model.norm")
+# OLMo's norms are not trained: ours begin with a weight of one and no bias, and export only so.
+OLMO_RULES = replaced(
+    LLAMA_RULES,
     *(Rule(f"{norm}.weight", (), Ones("hidden_size")) for norm in NORMS),
     *(Rule(f"{norm}.bias", (), Zeros("hidden_size")) for norm in NORMS),
 )
-OLMO_FIELDS = tuple(name for name in SAME_FIELDS if name != "rms_norm_eps")
+BEHIND_RULES = (*omitted(LLAMA_RULES, *(f"{norm}.weight" for norm in NORMS[:2])), *NORMS_BEHIND)
+# One norm over all heads.
+OLMO2_RULES = (
+    *BEHIND_RULES,
+    *weights(LAYER, LAYER, {f"self_attn.{x}_norm.norm": f"self_attn.{x}_norm" for x in "qk"}),
+)
+
 UNBIASED = "layernorm_unbiased"
-OLMO_FIXED = {
-    **LIKE_LLAMA,
-    "norm_type": UNBIASED,
-    "layer_norm_eps": 1e-5,
-    "mlp_bias": False,
-}
+OLMO = FieldMap(
+    "OLMo",
+    {**without(LLAMA_FIELDS, "rms_norm_eps"), **same("attention_bias")},
+    {**LIKE_LLAMA, "norm_type": UNBIASED, "layer_norm_eps": 1e-5, "mlp_bias": False},
+    ONE_BIAS_FOR_ATTENTION,
+    full_rotation,
+)
+BEHIND = {**LLAMA_KIN, "norm_position": "inside", "mlp_bias": False}
+OLMO3 = like_llama(
+    "OLMo-3", "attention_bias", fixed={**BEHIND, "qk_norm": "all"}, rotation=full_rotations
+)
+OLMO2 = replace(OLMO3, reader="OLMo-2", rotation=full_rotation)
+EXAONE4 = like_llama(
+    "EXAONE 4", fixed={**BEHIND, **dict.fromkeys(BIASES, False), "qk_norm": True}, equal={}
+)
 
 
 def olmo_to_ours(theirs: Config) -> Fields:
     require(theirs, "hf_tformer", clip_qkv=None)
-    return {
-        **carry(theirs, (*OLMO_FIELDS, "attention_bias")),
-        **OLMO_FIXED,
-        "head_dim": head_size(theirs),
-        "attention_output_bias": theirs.attention_bias,
-        "rope_parameters": full_rotation(theirs, "OLMo"),
-    }
+    return OLMO.to_ours(theirs)
 
 
 def olmo_to_theirs(ours: Config) -> Fields:
     choose(ours, "OLMo", norm_type=(UNBIASED, "layernorm"))
-    require(ours, "OLMo", **{**OLMO_FIXED, "norm_type": ours.norm_type})
-    require(ours, "OLMo", attention_output_bias=ours.attention_bias)
-    plain_attention_scale(ours, "OLMo")
+    return replace(OLMO, fixed={**OLMO.fixed, "norm_type": ours.norm_type}).to_theirs(ours)
+
+
+def olmo2_to_theirs(ours: Config) -> Fields:
+    require(ours, "OLMo-2", sliding_window=None)
+    return OLMO2.to_theirs(ours)
+
+
+def olmo3_to_ours(theirs: Config) -> Fields:
+    kinds = {"layer_types": theirs.layer_types, "sliding_window": theirs.sliding_window}
+    return {**OLMO3.to_ours(theirs), **kinds}
+
+
+def olmo3_to_theirs(ours: Config) -> Fields:
+    return {**OLMO3.to_theirs(ours), **windows(ours)}
+
+
+def exaone4_to_ours(theirs: Config) -> Fields:
+    window, kinds = theirs.sliding_window, theirs.layer_types
     return {
-        **carry(ours, (*OLMO_FIELDS, "attention_bias", "head_dim")),
-        "rope_parameters": full_rotation(ours, "OLMo"),
+        **EXAONE4.to_ours(theirs),
+        "sliding_window": window,
+        "layer_types": kinds,
+        # Where there is a window, full-attention layers have no positions.
+        "no_rope_layers": None
+        if window is None
+        else [int(kind == "sliding_attention") for kind in kinds],
     }
 
 
-# theirs → ours
-SEED_OSS_FIELDS = {
-    **{name: name for name in (*SAME_FIELDS, "attention_bias", "mlp_bias", "head_dim")},
-    "attention_out_bias": "attention_output_bias",
-    "residual_dropout": "dropout",
-}
-
-
-def seed_oss_to_ours(theirs: Config) -> Fields:
-    rope = full_rotation(theirs, "Seed-OSS")
-    return {**carry(theirs, SEED_OSS_FIELDS), **LIKE_LLAMA, "rope_parameters": rope}
-
-
-def seed_oss_to_theirs(ours: Config) -> Fields:
-    require(ours, "Seed-OSS", **LIKE_LLAMA)
-    plain_attention_scale(ours, "Seed-OSS")
-    rope = full_rotation(ours, "Seed-OSS")
-    return {**carry(ours, inverted(SEED_OSS_FIELDS)), "rope_parameters": rope}
-
-
-ARCEE_FIXED = {**LIKE_LLAMA, "mlp_type": "plain"}
-ARCEE_FIELDS = (*SAME_FIELDS, "head_dim", "attention_bias", "mlp_bias")
-
-
-def arcee_to_ours(theirs: Config) -> Fields:
+def exaone4_to_theirs(ours: Config) -> Fields:
+    # The same holds for a window that no layer applies.
+    unused = None if meaning(ours, "no_rope_layers") is None else ours.max_position_embeddings
     return {
-        **carry(theirs, ARCEE_FIELDS),
-        **ARCEE_FIXED,
-        "attention_output_bias": theirs.attention_bias,
-        "rope_parameters": full_rotation(theirs, "Arcee"),
+        **EXAONE4.to_theirs(ours),
+        "sliding_window": ours.sliding_window or unused,
+        "layer_types": layer_types_of(ours),
     }
-
-
-def arcee_to_theirs(ours: Config) -> Fields:
-    require(ours, "Arcee", **ARCEE_FIXED, attention_output_bias=ours.attention_bias)
-    plain_attention_scale(ours, "Arcee")
-    return {**carry(ours, ARCEE_FIELDS), "rope_parameters": full_rotation(ours, "Arcee")}
 
 
 FORMATS = (
-    llama_format("olmo", "Olmo", olmo_to_ours, olmo_to_theirs, OLMO_RULES, "OLMo 1B and 7B"),
-    llama_format(
-        "seed_oss", "SeedOss", seed_oss_to_ours, seed_oss_to_theirs, released="Seed-OSS 36B"
+    decoder_format("olmo", "Olmo", olmo_to_ours, olmo_to_theirs, "OLMo 1B and 7B", OLMO_RULES),
+    decoder_format("olmo2", "Olmo2", OLMO2.to_ours, olmo2_to_theirs, "OLMo 2", OLMO2_RULES),
+    decoder_format("olmo3", "Olmo3", olmo3_to_ours, olmo3_to_theirs, "OLMo 3", OLMO2_RULES),
+    decoder_format(
+        "exaone4", "Exaone4", exaone4_to_ours, exaone4_to_theirs, "EXAONE 4", BEHIND_RULES
     ),
-    llama_format("arcee", "Arcee", arcee_to_ours, arcee_to_theirs, released="Arcee AFM 4.5B"),
 )

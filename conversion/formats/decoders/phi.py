@@ -1,78 +1,100 @@
-"""Phi-1, Phi-1.5 and Phi-2: attention beside the MLP behind one norm, and biases everywhere."""
+"""Phi-1 to Phi-2, with attention beside the MLP and biases everywhere; Phi-3 and Phi-4, like Llama.
+
+With the longrope type, generate() of transformers' Phi-3 computes a sequence anew when it grows
+beyond the original length, because other frequencies hold from there. Ours keeps its cache.
+"""
 
 from ...engine.aliases import Config, Fields
-from ...engine.format import (
-    BIASES,
-    DECODER,
-    Format,
-    carry,
-    inverted,
-    plain_attention_scale,
-    require,
+from ...engine.field_map import FieldMap
+from ...engine.format import BIASES, require, require_one_kind_of_layer, same
+from ...engine.rotations import one_rotation, part_of_heads
+from ...engine.rules import Rule, linear, linears, replaced
+from ...engine.transforms import SplitHeads
+from ..shared import (
+    EMBEDDINGS,
+    FUSED_GATE,
+    LAYER,
+    LAYER_NORM_FIELDS,
+    LIKE_NEOX,
+    LLAMA_FIELDS,
+    LLAMA_KIN,
+    LLAMA_RULES,
+    QKV,
+    decoder_format,
+    with_its_part,
 )
-from ...engine.rules import Rule, linear
-from .llama import ALL_OF_THEM, ATTENTION, IGNORED, MLP, SAME_FIELDS, head_size
-from .stablelm import part_of_heads, said_twice
 
-LAYER = "model.layers.{i}"
-RULES = (
-    Rule("model.embed_tokens.weight", "model.embed_tokens.weight"),
-    *linear(f"{LAYER}.self_attn_norm", f"{LAYER}.input_layernorm"),
-    *(rule for x in "qkv" for rule in linear(f"{ATTENTION}.{x}_proj", f"{ATTENTION}.{x}_proj")),
-    *linear(f"{ATTENTION}.o_proj", f"{ATTENTION}.dense"),
-    *linear(f"{MLP}.up_proj", f"{MLP}.fc1"),
-    *linear(f"{MLP}.down_proj", f"{MLP}.fc2"),
+MODULES = {
+    "self_attn_norm": "input_layernorm",
+    **same(*QKV),
+    "self_attn.o_proj": "self_attn.dense",
+    "mlp.up_proj": "mlp.fc1",
+    "mlp.down_proj": "mlp.fc2",
+}
+PHI_RULES = (
+    EMBEDDINGS,
+    *linears(LAYER, LAYER, MODULES),
     *linear("model.norm", "model.final_layernorm"),
     *linear("lm_head", "lm_head"),
 )
+PHI3_RULES = replaced(
+    LLAMA_RULES,
+    Rule(
+        tuple(f"{LAYER}.{name}.weight" for name in QKV),
+        f"{LAYER}.self_attn.qkv_proj.weight",
+        SplitHeads(),
+    ),
+    FUSED_GATE,
+)
+PHI = FieldMap(
+    "Phi",
+    {**LAYER_NORM_FIELDS, "resid_pdrop": "dropout"},
+    {
+        **LIKE_NEOX,
+        "parallel_residual": "shared",
+        **dict.fromkeys((*BIASES, "lm_head_bias"), True),
+    },
+    rotation=part_of_heads,
+)
+PHI3 = FieldMap(
+    "Phi-3",
+    {**LLAMA_FIELDS, **same("sliding_window"), "resid_pdrop": "dropout"},
+    {**LLAMA_KIN, "qk_norm": False, **dict.fromkeys(BIASES, False)},
+    rotation=one_rotation,
+)
 
-# theirs → ours
-FIELDS = {
-    **{name: name for name in SAME_FIELDS if name != "rms_norm_eps"},
-    "layer_norm_eps": "layer_norm_eps",
-    "resid_pdrop": "dropout",
-}
-FIXED = {
-    **ALL_OF_THEM,
-    "norm_type": "layernorm",
-    "parallel_residual": "shared",
-    "qk_norm": False,
-    "mlp_type": "plain",
-    **dict.fromkeys((*BIASES, "lm_head_bias"), True),
-    "sliding_window": None,
-}
 
-
-def to_ours(theirs: Config) -> Fields:
+def phi_to_ours(theirs: Config) -> Fields:
     require(theirs, "hf_tformer", qk_layernorm=False)
-    return {
-        **carry(theirs, FIELDS),
-        **FIXED,
-        "head_dim": head_size(theirs),
-        "rope_parameters": part_of_heads(theirs, "Phi"),
-    }
+    return PHI.to_ours(theirs)
 
 
-def to_theirs(ours: Config) -> Fields:
-    require(ours, "Phi", **FIXED)
-    plain_attention_scale(ours, "Phi")
-    return {
-        **carry(ours, inverted(FIELDS)),
-        "head_dim": ours.head_dim,
-        "embd_pdrop": ours.dropout,
-        **said_twice(part_of_heads(ours, "Phi")),
-    }
+def phi_to_theirs(ours: Config) -> Fields:
+    return {**with_its_part(PHI.to_theirs(ours)), "embd_pdrop": ours.dropout}
+
+
+def phi3_to_ours(theirs: Config) -> Fields:
+    require(theirs, "hf_tformer", layer_types=None)  # transformers' Phi-3 does not read them
+    return PHI3.to_ours(theirs)
+
+
+def phi3_to_theirs(ours: Config) -> Fields:
+    fields = {**PHI3.to_theirs(ours), "embd_pdrop": ours.dropout}
+    require_one_kind_of_layer(ours, "Phi-3")
+    original = "original_max_position_embeddings"
+    if original in fields["rope_parameters"]:  # theirs reads it beside the others
+        fields[original] = fields["rope_parameters"][original]
+    return fields
 
 
 FORMATS = (
-    Format(
-        "phi",
-        RULES,
-        to_ours,
-        to_theirs,
-        ("PhiConfig", "PhiForCausalLM"),
-        DECODER,
-        IGNORED,
-        released="Phi-1, Phi-1.5, Phi-2",
+    decoder_format(
+        "phi3",
+        "Phi3",
+        phi3_to_ours,
+        phi3_to_theirs,
+        "Phi-3 mini and medium, Phi-3.5 mini, Phi-4, Phi-4 mini",
+        PHI3_RULES,
     ),
+    decoder_format("phi", "Phi", phi_to_ours, phi_to_theirs, "Phi-1, Phi-1.5, Phi-2", PHI_RULES),
 )

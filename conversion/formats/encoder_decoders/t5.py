@@ -1,20 +1,31 @@
-"""T5, mT5 and UMT5: numbers for distances instead of positions, RMSNorm first, no biases.
+"""T5, mT5 and UMT5: relative position biases instead of positions, RMSNorm first, no biases.
 
-T5 v1.1, Flan, ByT5, UL2, MADLAD and CodeT5 are t5 by their model_type. Their layers clamp what
-overflows in float16 and ours do not: what was converted is to be run in bfloat16 or float32.
+T5 v1.1, Flan, ByT5, UL2, MADLAD and CodeT5 have the model_type t5. Their layers clamp what
+overflows in float16, ours do not: run a converted model in bfloat16 or float32.
 """
 
+from copy import deepcopy
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+
+import torch
+import transformers
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from ...engine.aliases import Config, Fields
+from ...engine.checkpoints import Checkpoint, open_checkpoint
 from ...engine.errors import ConversionError
-from ...engine.format import BIASES, SEQ2SEQ, carry, choose, inverted, require
-from ...engine.heads import refuse_learned_activations
-from ...engine.rules import Rule
-from .marian import MAYBE
-from .t5_library import HEAD, T5Format
+from ...engine.format import BIASES, SEQ2SEQ, Format, carry, choose, inverted, require, without
+from ...engine.heads import architecture_of, refuse_learned_activations
+from ...engine.models import Library
+from ...engine.rules import Rule, weights
+from ..shared import COMMON_FIELDS, OPTIONAL_IDS, PRE_NORM
 
-STACKS = ("encoder", "decoder")
+HEAD = "lm_head.weight"
+EMBEDDINGS = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+OLD_NAMES = ("T5WithLMHeadModel",)  # t5-3b and t5-11b
+
 # our module → theirs, in a layer
 SELF_ATTENTION = {
     "self_attn_norm": "0.layer_norm",
@@ -26,36 +37,73 @@ CROSS_ATTENTION = {
 }
 PLAIN = {"up_proj": "wi", "down_proj": "wo"}
 GATED = {"gate_proj": "wi_0", "up_proj": "wi_1", "down_proj": "wo"}
-DISTANCES = "layer.0.SelfAttention.relative_attention_bias.weight"
-ONE_TABLE = ("score_bias.table.weight", f"block.0.{DISTANCES}")
-TABLE_PER_LAYER = ("score_bias.tables.{i}.weight", f"block.{{i}}.{DISTANCES}")
+BIAS_TABLE = "layer.0.SelfAttention.relative_attention_bias"
+ONE_TABLE = {"score_bias.table": f"block.0.{BIAS_TABLE}"}
+TABLE_PER_LAYER = {"score_bias.tables.{i}": f"block.{{i}}.{BIAS_TABLE}"}
 IGNORED = {
     "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": (
-        "cross-attention counts no distances; old files hold a table all the same"
+        "cross-attention has no position bias; old files hold a table all the same"
     )
 }
 
 
-def rules(theirs: Config, table: tuple[str, str]) -> tuple[Rule, ...]:
+class T5Library(Library):
+    """transformers' side of T5, mT5 and UMT5, whose tensors decide whether the head is tied.
+
+    Their models always tie it, unless the file holds another one, and their configurations always
+    state that they do. Here tie_word_embeddings is what was found.
+    """
+
+    def load_config(self, folder: str | Path, settings: Fields | None = None) -> PreTrainedConfig:
+        architecture_of(folder, (self.model_name, *OLD_NAMES))
+        config = super().load_config(folder, settings)
+        config.tie_word_embeddings = is_head_tied(open_checkpoint(folder))
+        return config
+
+    def make_config(self, fields: Fields, dtype: torch.dtype | None) -> PreTrainedConfig:
+        config = super().make_config(fields, dtype)
+        config.tie_word_embeddings = fields["tie_word_embeddings"]
+        return config
+
+    def build(self, config: PreTrainedConfig) -> PreTrainedModel:
+        tied = deepcopy(config)
+        tied.tie_word_embeddings = True  # their field is about the tables of the stacks, too
+        model = super().build(tied)
+        model.config = config
+        if not config.tie_word_embeddings:  # as after loading a file with another head
+            del model.all_tied_weights_keys[HEAD]
+        return model
+
+
+def is_head_tied(checkpoint: Checkpoint) -> bool:
+    """Return whether a file lacks a head of its own, or has one that is equal to the table."""
+    tables = [name for name in EMBEDDINGS if name in checkpoint.places]
+    if not tables or HEAD not in checkpoint.places:
+        return True
+    return torch.equal(checkpoint.read(tables[0]), checkpoint.read(HEAD))
+
+
+@dataclass(frozen=True)
+class T5Format(Format):
+    """A format whose other side is a T5Library."""
+
+    @property
+    def theirs(self) -> T5Library:
+        return T5Library(transformers, *self.classes)
+
+
+def rules(theirs: Config, table: dict[str, str]) -> tuple[Rule, ...]:
     mlp = GATED if theirs.is_gated_act else PLAIN
+    encoder_layer = {**SELF_ATTENTION, **mlp_modules(1, mlp)}
+    decoder_layer = {**SELF_ATTENTION, **CROSS_ATTENTION, **mlp_modules(2, mlp)}
+    ends = {"norm": "final_layer_norm", **table}
     return (
         Rule("model.shared.weight", "shared.weight"),
         Rule(HEAD, HEAD),
-        *layer_rules("encoder", {**SELF_ATTENTION, **mlp_modules(1, mlp)}),
-        *layer_rules("decoder", {**SELF_ATTENTION, **CROSS_ATTENTION, **mlp_modules(2, mlp)}),
-        *(
-            Rule(f"model.{stack}.{ours}", f"{stack}.{name}")
-            for stack in STACKS
-            for ours, name in (("norm.weight", "final_layer_norm.weight"), table)
-        ),
-    )
-
-
-def layer_rules(stack: str, modules: dict[str, str]) -> tuple[Rule, ...]:
-    ours, theirs = f"model.{stack}.layers.{{i}}", f"{stack}.block.{{i}}.layer"
-    return tuple(
-        Rule(f"{ours}.{module}.weight", f"{theirs}.{name}.weight")
-        for module, name in modules.items()
+        *weights("model.encoder.layers.{i}", "encoder.block.{i}.layer", encoder_layer),
+        *weights("model.decoder.layers.{i}", "decoder.block.{i}.layer", decoder_layer),
+        *weights("model.encoder", "encoder", ends),
+        *weights("model.decoder", "decoder", ends),
     )
 
 
@@ -66,7 +114,7 @@ def mlp_modules(place: int, names: dict[str, str]) -> dict[str, str]:
 
 # theirs → ours
 FIELDS = {
-    "vocab_size": "vocab_size",
+    **without(COMMON_FIELDS, "bos_token_id"),
     "d_model": "hidden_size",
     "d_kv": "head_dim",
     "d_ff": "intermediate_size",
@@ -75,27 +123,28 @@ FIELDS = {
     "num_heads": "num_attention_heads",
     "layer_norm_epsilon": "rms_norm_eps",
     "dropout_rate": "dropout",
-    "tie_word_embeddings": "tie_word_embeddings",
-    "use_cache": "use_cache",
-    "pad_token_id": "pad_token_id",
-    "eos_token_id": "eos_token_id",
 }
 FIXED = {
     "position_embedding_type": "none",
     "norm_type": "rmsnorm",
-    "norm_position": "pre",
-    "final_norm": True,
-    "embedding_norm": False,
+    **without(PRE_NORM, "logit_scale"),
     "qk_norm": False,
-    **dict.fromkeys((*BIASES, "lm_head_bias"), False),
+    **dict.fromkeys(BIASES, False),
     "attention_scale": 1.0,
-    "scale_embedding": False,
     "share_encoder_decoder_embeddings": True,
 }
 RANGES = {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128}
-# Whether the head reads states divided by the root of their size; None: T5Config says it. The
+# Whether the head reads states divided by the root of their size; None: T5Config states it. The
 # others are as in transformers 5, which scales UMT5 though its files deny it (tie_word_embeddings).
 IS_SCALED = {"t5": None, "mt5": False, "umt5": True}
+SCORE_BIASES = {"t5": "relative", "mt5": "relative", "umt5": "relative_per_layer"}
+TABLES = {"relative": ONE_TABLE, "relative_per_layer": TABLE_PER_LAYER}
+CLASSES = {"t5": "T5", "mt5": "MT5", "umt5": "UMT5"}
+RELEASED = {
+    "t5": "T5, T5 v1.1, Flan-T5, ByT5, UL2, Flan-UL2, MADLAD-400, CodeT5",
+    "mt5": "mT5, mT0",
+    "umt5": "UMT5",
+}
 
 
 def to_ours(theirs: Config, name: str) -> Fields:
@@ -104,7 +153,7 @@ def to_ours(theirs: Config, name: str) -> Fields:
     is_scaled = theirs.scale_decoder_outputs if always is None else always
     fields = {
         **carry(theirs, FIELDS),
-        **{name: getattr(theirs, name, None) for name in MAYBE},
+        **{name: getattr(theirs, name, None) for name in OPTIONAL_IDS},
         **FIXED,
         "score_bias": SCORE_BIASES[name],
         "mlp_type": "gated" if theirs.is_gated_act else "plain",
@@ -118,7 +167,7 @@ def to_ours(theirs: Config, name: str) -> Fields:
 
 
 def to_theirs(ours: Config, name: str) -> Fields:
-    reader = CLASSES[name][0].removesuffix("Config")
+    reader = CLASSES[name]
     require(ours, reader, **FIXED, score_bias=SCORE_BIASES[name])
     require(ours, reader, num_key_value_heads=ours.num_attention_heads)
     require(ours, reader, value_head_dim=ours.head_dim)
@@ -129,45 +178,34 @@ def to_theirs(ours: Config, name: str) -> Fields:
         require(ours, reader, logit_scale=scales[always])
     return {
         **carry(ours, inverted(FIELDS)),
-        **carry(ours, MAYBE),
+        **carry(ours, OPTIONAL_IDS),
         "feed_forward_proj": feed_forward(ours, reader),
         "scale_decoder_outputs": ours.logit_scale != 1.0,  # read by T5Config alone
     }
 
 
 def feed_forward(ours: Config, reader: str) -> str:
-    """In their words, where the gate that is called gelu is gelu_new."""
+    """Return their name of the activation, where the gate that is called gelu is gelu_new."""
     if ours.mlp_type != "gated":
         return ours.hidden_act
     if ours.hidden_act == "gelu":
         raise ConversionError(
-            f"hidden_act is 'gelu' beside mlp_type 'gated', which {reader} takes for 'gelu_new': "
+            f"hidden_act is 'gelu' beside mlp_type 'gated', which {reader} reads as 'gelu_new': "
             "only another activation converts"
         )
     return f"gated-{'gelu' if ours.hidden_act == 'gelu_new' else ours.hidden_act}"
 
 
-CLASSES = {
-    name: (f"{prefix}Config", f"{prefix}ForConditionalGeneration")
-    for name, prefix in (("t5", "T5"), ("mt5", "MT5"), ("umt5", "UMT5"))
-}
-SCORE_BIASES = {"t5": "relative", "mt5": "relative", "umt5": "relative_per_layer"}
-TABLES = {"relative": ONE_TABLE, "relative_per_layer": TABLE_PER_LAYER}
-RELEASED = {
-    "t5": "T5, T5 v1.1, Flan-T5, ByT5, UL2, Flan-UL2, MADLAD-400, CodeT5",
-    "mt5": "mT5, mT0",
-    "umt5": "UMT5",
-}
 FORMATS = tuple(
     T5Format(
         name,
         partial(rules, table=TABLES[SCORE_BIASES[name]]),
         partial(to_ours, name=name),
         partial(to_theirs, name=name),
-        classes,
+        (f"{prefix}Config", f"{prefix}ForConditionalGeneration"),
         SEQ2SEQ,
         IGNORED,
         released=RELEASED[name],
     )
-    for name, classes in CLASSES.items()
+    for name, prefix in CLASSES.items()
 )

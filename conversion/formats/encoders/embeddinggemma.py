@@ -1,22 +1,24 @@
-"""EmbeddingGemma: Gemma 3 that sees both sides, alone in its folder; what makes a vector of a text
-stands beside it, as sentence-transformers has it."""
+"""EmbeddingGemma: Gemma 3 that attends to both sides, without a head.
+
+What makes one vector of a text stands beside it, as sentence-transformers has it.
+"""
 
 from ...engine.aliases import Config, Fields
-from ...engine.format import ENCODER, carry, inverted, require
-from ...engine.heads import FormatWithHeads, Head
-from ...engine.rotations import full_rotations
-from ..decoders.gemma import NORMS_AROUND, scalar_of_queries
-from ..decoders.llama import layer_types_of
-from ..shared_encoders import BASE, SHARED, more_ids, unread_fields
+from ...engine.format import ENCODER, carry, inverted, layer_types_of, require, same
+from ...engine.heads import BASE, FormatWithHeads, Head
+from ...engine.rotations import full_rotations, query_scalar
+from ...engine.rules import omitted
+from ..shared import GEMMA2_RULES
+from ..shared_encoders import SHARED_FIELDS, more_ids
 
-BODY = tuple(rule for rule in NORMS_AROUND if rule.ours != "lm_head.weight")
 # theirs → ours
 FIELDS = {
-    **{name: name for name in (*SHARED, "intermediate_size", "num_key_value_heads", "head_dim")},
-    **{name: name for name in ("rms_norm_eps", "attention_bias")},
+    **SHARED_FIELDS,
+    **same("intermediate_size", "num_key_value_heads", "head_dim", "rms_norm_eps"),
+    **same("attention_bias"),
     "hidden_activation": "hidden_act",
 }
-ALL_OF_THEM = {
+FIXED = {
     "position_embedding_type": "rotary",
     "norm_type": "rmsnorm_offset",
     "norm_position": "both",
@@ -30,7 +32,7 @@ ALL_OF_THEM = {
 
 def to_ours(theirs: Config) -> Fields:
     return {
-        **ALL_OF_THEM,
+        **FIXED,
         **carry(theirs, FIELDS),
         **more_ids(theirs),
         "attention_dropout": theirs.attention_dropout or 0.0,
@@ -44,7 +46,7 @@ def to_ours(theirs: Config) -> Fields:
 
 def to_theirs(ours: Config) -> Fields:
     require(ours, "EmbeddingGemma", position_embedding_type="rotary")
-    # Theirs is told of both sides together and keeps one, with the token itself.
+    # Theirs is given both sides together and keeps one, with the token itself.
     window = {"sliding_window": 2 * (ours.sliding_window - 1)} if ours.sliding_window else {}
     return {
         **carry(ours, inverted(FIELDS)),
@@ -53,7 +55,7 @@ def to_theirs(ours: Config) -> Fields:
         "use_bidirectional_attention": True,
         "attention_dropout": ours.attention_dropout,
         "layer_types": layer_types_of(ours),
-        "query_pre_attn_scalar": scalar_of_queries(ours, "EmbeddingGemma"),
+        "query_pre_attn_scalar": query_scalar(ours, "EmbeddingGemma"),
         "rope_parameters": full_rotations(ours, "EmbeddingGemma"),
     }
 
@@ -61,7 +63,7 @@ def to_theirs(ours: Config) -> Fields:
 FORMATS = (
     FormatWithHeads(
         "embeddinggemma",
-        BODY,
+        omitted(GEMMA2_RULES, "lm_head.weight"),
         to_ours,
         to_theirs,
         ("Gemma3TextConfig", "Gemma3TextModel"),
@@ -69,6 +71,5 @@ FORMATS = (
         prefix="model",
         released="EmbeddingGemma",
         heads={"Gemma3TextModel": Head("Gemma3TextModel", BASE)},
-        unread_fields=unread_fields,
     ),
 )

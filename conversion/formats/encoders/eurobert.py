@@ -1,18 +1,17 @@
-"""EuroBERT: Llama that sees both sides, and plain heads."""
+"""EuroBERT: Llama that attends to both sides, with plain heads."""
 
 from dataclasses import replace
 
 from ...engine.aliases import Config, Fields
-from ...engine.format import ENCODER, carry, require
-from ...engine.heads import FormatWithHeads
+from ...engine.format import carry, require
+from ...engine.heads import TEXTS, Head
 from ...engine.rotations import full_rotation
-from ...engine.rules import linear
-from ..decoders.llama import IGNORED, RULES
-from ..shared_encoders import SHARED, TEXTS, heads_of, more_ids, text_classifier, unread_fields
+from ...engine.rules import linear, omitted
+from ..shared import LLAMA_IGNORED, LLAMA_RULES
+from ..shared_encoders import SHARED_FIELDS, encoder_format, heads_of, more_ids, text_classifier
 
-BODY = tuple(rule for rule in RULES if rule.ours != "lm_head.weight")
-SAME_FIELDS = (
-    *SHARED,
+FIELDS = (
+    *SHARED_FIELDS,
     "intermediate_size",
     "num_key_value_heads",
     "head_dim",
@@ -23,7 +22,7 @@ SAME_FIELDS = (
     "mlp_bias",
     "mask_token_id",
 )
-ALL_OF_THEM = {
+FIXED = {
     "position_embedding_type": "rotary",
     "sliding_window": None,
     "norm_type": "rmsnorm",
@@ -35,15 +34,15 @@ ALL_OF_THEM = {
     "classifier_norm": False,
     "head_bias": True,
 }
-# theirs → ours. Models that classify nothing may say "late", which is a mean of logits.
+# theirs → ours. Models that classify nothing may have "late", which is a mean of logits.
 POOLINGS = {"bos": "cls", "mean": "mean", "late": "mean"}
 CONVERTED = ("bos", "mean")
 
 
 def to_ours(theirs: Config) -> Fields:
     return {
-        **ALL_OF_THEM,
-        **carry(theirs, SAME_FIELDS),
+        **FIXED,
+        **carry(theirs, FIELDS),
         **more_ids(theirs),
         "attention_output_bias": theirs.attention_bias,
         "lm_head_bias": theirs.mlp_bias,
@@ -55,15 +54,15 @@ def to_ours(theirs: Config) -> Fields:
 def to_theirs(ours: Config) -> Fields:
     require(ours, "EuroBERT", position_embedding_type="rotary", sliding_window=None)
     return {
-        **carry(ours, SAME_FIELDS),
+        **carry(ours, FIELDS),
         **more_ids(ours),
         "classifier_pooling": "bos" if ours.classifier_pooling == "cls" else "mean",
         "rope_parameters": full_rotation(ours, "EuroBERT"),
     }
 
 
-def heads():
-    """transformers has none for questions, and two ways of pooling that ours has too."""
+def heads() -> dict[str, Head]:
+    """Return the heads: transformers has none for questions, and two poolings that ours has too."""
     texts = text_classifier("dense", "classifier")
     found = heads_of("EuroBert", linear("lm_head", "lm_head"), texts)
     del found["EuroBertForQuestionAnswering"]
@@ -76,17 +75,15 @@ def heads():
 
 
 FORMATS = (
-    FormatWithHeads(
+    encoder_format(
         "eurobert",
-        BODY,
+        "EuroBert",
+        "model",
+        omitted(LLAMA_RULES, "lm_head.weight"),
         to_ours,
         to_theirs,
-        ("EuroBertConfig", "EuroBertModel"),
-        ENCODER,
-        IGNORED,
-        prefix="model",
-        heads=heads(),
-        unread_fields=unread_fields,
-        released="EuroBERT 210M to 2.1B",
+        heads(),
+        "EuroBERT 210M to 2.1B",
+        LLAMA_IGNORED,
     ),
 )

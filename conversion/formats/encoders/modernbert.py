@@ -1,47 +1,50 @@
-"""ModernBERT: rotary positions and windows, a pace for each; gated, fused and mostly unbiased."""
+"""ModernBERT: rotary positions and windows, a frequency for each; gated, fused, mostly unbiased."""
 
 from ...engine.aliases import Config, Fields
-from ...engine.format import ENCODER, carry, inverted, require
-from ...engine.heads import FormatWithHeads
+from ...engine.format import carry, inverted, layer_types_of, require, same
 from ...engine.rotations import full_rotations
-from ...engine.rules import Rule, linear
+from ...engine.rules import Rule, fused, linear, linears
 from ...engine.transforms import Split
-from ..decoders.llama import layer_types_of
-from ..shared_encoders import CLASSIFIER, SHARED, heads_of, more_ids, transform, unread_fields
+from ..shared import LAYER, QKV
+from ..shared_encoders import (
+    CLASSIFIER,
+    SHARED_FIELDS,
+    encoder_format,
+    heads_of,
+    more_ids,
+    transform,
+)
 
-OURS, THEIRS = "model.layers.{i}", "model.layers.{i}"
+MODULES = {
+    "self_attn_norm": "attn_norm",
+    "self_attn.o_proj": "attn.Wo",
+    "mlp_norm": "mlp_norm",
+    "mlp.down_proj": "mlp.Wo",
+}
 BODY = (
     Rule("model.embed_tokens.weight", "model.embeddings.tok_embeddings.weight"),
     *linear("model.embed_norm", "model.embeddings.norm"),
-    *linear(f"{OURS}.self_attn_norm", f"{THEIRS}.attn_norm"),
-    *(
-        Rule(tuple(f"{OURS}.{name}.{kind}" for name in parts), f"{THEIRS}.{fused}.{kind}", Split(n))
-        for fused, n, parts in (
-            ("attn.Wqkv", 3, tuple(f"self_attn.{x}_proj" for x in "qkv")),
-            ("mlp.Wi", 2, ("mlp.gate_proj", "mlp.up_proj")),  # the first is activated
-        )
-        for kind in ("weight", "bias")
-    ),
-    *linear(f"{OURS}.self_attn.o_proj", f"{THEIRS}.attn.Wo"),
-    *linear(f"{OURS}.mlp_norm", f"{THEIRS}.mlp_norm"),
-    *linear(f"{OURS}.mlp.down_proj", f"{THEIRS}.mlp.Wo"),
+    *linears(LAYER, LAYER, MODULES),
+    *fused((f"{LAYER}.{name}" for name in QKV), f"{LAYER}.attn.Wqkv", Split(3)),
+    # The gate, which is activated, comes first.
+    *fused((f"{LAYER}.mlp.{x}_proj" for x in ("gate", "up")), f"{LAYER}.mlp.Wi", Split(2)),
     *linear("model.norm", "model.final_norm"),
 )
 HEAD = ("head.dense", "head.norm")
 CLASSES = (*transform(*HEAD, within="classifier"), *CLASSIFIER)
+# ours → theirs
 FIELDS = {
-    **{name: name for name in (*SHARED, "intermediate_size", "attention_bias", "mlp_bias")},
-    **{name: name for name in ("cls_token_id", "sep_token_id")},
+    **SHARED_FIELDS,
+    **same("intermediate_size", "attention_bias", "mlp_bias", "attention_dropout"),
+    **same("cls_token_id", "sep_token_id", "classifier_pooling"),
     "hidden_act": "hidden_activation",
     "layer_norm_eps": "norm_eps",
     "dropout": "mlp_dropout",
-    "attention_dropout": "attention_dropout",
     "lm_head_bias": "decoder_bias",
     "head_bias": "classifier_bias",
     "head_act": "classifier_activation",
-    "classifier_pooling": "classifier_pooling",
 }
-ALL_OF_THEM = {
+FIXED = {
     "position_embedding_type": "rotary",
     "norm_position": "pre",
     "final_norm": True,
@@ -54,7 +57,7 @@ ALL_OF_THEM = {
 
 def to_ours(theirs: Config) -> Fields:
     return {
-        **ALL_OF_THEM,
+        **FIXED,
         **carry(theirs, inverted(FIELDS)),
         **more_ids(theirs),
         "norm_type": "layernorm" if theirs.norm_bias else "layernorm_unbiased",
@@ -82,26 +85,25 @@ def to_theirs(ours: Config) -> Fields:
     }
 
 
+HEADS = heads_of(
+    "ModernBert",
+    (*transform(*HEAD), *linear("lm_head", "decoder")),
+    texts=CLASSES,
+    tokens=CLASSES,
+    answers=(
+        *transform(*HEAD, within="qa_outputs"),
+        *linear("qa_outputs.out_proj", "classifier"),
+    ),
+)
 FORMATS = (
-    FormatWithHeads(
+    encoder_format(
         "modernbert",
+        "ModernBert",
+        "model",
         BODY,
         to_ours,
         to_theirs,
-        ("ModernBertConfig", "ModernBertModel"),
-        ENCODER,
-        prefix="model",
-        heads=heads_of(
-            "ModernBert",
-            (*transform(*HEAD), *linear("lm_head", "decoder")),
-            texts=CLASSES,
-            tokens=CLASSES,
-            answers=(
-                *transform(*HEAD, within="qa_outputs"),
-                *linear("qa_outputs.out_proj", "classifier"),
-            ),
-        ),
-        unread_fields=unread_fields,
-        released="ModernBERT, GTE ModernBERT",
+        HEADS,
+        "ModernBERT, GTE ModernBERT",
     ),
 )

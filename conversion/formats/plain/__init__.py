@@ -1,1 +1,21 @@
-"""The formats of programs that save weights of plain PyTorch modules."""
+"""The formats of programs that save the weights of plain PyTorch modules."""
+
+from . import (
+    attention_is_all_you_need,
+    llms_from_scratch,
+    meta_llama,
+    nanogpt,
+    torch_transformer,
+    tutorial_gpt,
+    tutorial_seq2seq,
+)
+
+FORMATS = (
+    *meta_llama.FORMATS,
+    *nanogpt.FORMATS,
+    *llms_from_scratch.FORMATS,
+    *tutorial_seq2seq.FORMATS,
+    *tutorial_gpt.FORMATS,
+    *attention_is_all_you_need.FORMATS,
+    *torch_transformer.FORMATS,
+)

@@ -1,7 +1,5 @@
-"""attention-is-all-you-need-pytorch's .chkpt: the weights, and the command line it was trained
-with."""
+"""attention-is-all-you-need-pytorch's .chkpt: weights, and the command line of their training."""
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 from ...engine.aliases import Fields
@@ -9,27 +7,33 @@ from ...engine.checkpoints import Checkpoint
 from ...engine.errors import ConversionError
 from ...engine.format import SEQ2SEQ, choose, require
 from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
-from ...engine.rules import Rule, linear
+from ...engine.rules import Rule, linear, linears, weights
 from ...references.attention_is_all_you_need import Transformer
+from ..shared import POST_NORM, SINUSOIDS
 
 ATTENTION = {"q_proj": "w_qs", "k_proj": "w_ks", "v_proj": "w_vs", "o_proj": "fc"}
+MLP = {
+    "mlp.up_proj": "pos_ffn.w_1",
+    "mlp.down_proj": "pos_ffn.w_2",
+    "mlp_norm": "pos_ffn.layer_norm",
+}
 BLOCKS = {"encoder": {"self_attn": "slf_attn"}}
 BLOCKS["decoder"] = {**BLOCKS["encoder"], "cross_attn": "enc_attn"}
 
 
-def stack_rules(stack: str, blocks: dict[str, str]) -> Iterator[Rule]:
+def stack_rules(stack: str, blocks: dict[str, str]) -> tuple[Rule, ...]:
     ours, theirs = f"model.{stack}.layers.{{i}}", f"{stack}.layer_stack.{{i}}"
-    yield from linear(f"model.{stack}.embed_norm", f"{stack}.layer_norm")
-    for our_block, their_block in blocks.items():
-        yield from linear(f"{ours}.{our_block}_norm", f"{theirs}.{their_block}.layer_norm")
-        for our_name, their_name in ATTENTION.items():
-            yield Rule(
-                f"{ours}.{our_block}.{our_name}.weight",
-                f"{theirs}.{their_block}.{their_name}.weight",
-            )
-    yield from linear(f"{ours}.mlp.up_proj", f"{theirs}.pos_ffn.w_1")
-    yield from linear(f"{ours}.mlp.down_proj", f"{theirs}.pos_ffn.w_2")
-    yield from linear(f"{ours}.mlp_norm", f"{theirs}.pos_ffn.layer_norm")
+    norms = {f"{our}_norm": f"{their}.layer_norm" for our, their in blocks.items()}
+    projections = {
+        f"{our}.{name}": f"{their}.{other}"
+        for our, their in blocks.items()
+        for name, other in ATTENTION.items()
+    }
+    return (
+        *linear(f"model.{stack}.embed_norm", f"{stack}.layer_norm"),
+        *linears(ours, theirs, {**norms, **MLP}),
+        *weights(ours, theirs, projections),
+    )
 
 
 RULES = (
@@ -40,10 +44,7 @@ RULES = (
     Rule("model.decoder.embed_tokens.weight", "decoder.trg_word_emb.weight"),
     Rule("lm_head.weight", "trg_word_prj.weight"),
 )
-IGNORED = {
-    "encoder.position_enc.pos_table": "sinusoids, computed where they are needed",
-    "decoder.position_enc.pos_table": "sinusoids, computed where they are needed",
-}
+IGNORED = {f"{stack}.position_enc.pos_table": SINUSOIDS for stack in BLOCKS}
 
 
 def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
@@ -54,7 +55,7 @@ def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
     choose(settings, "hf_tformer", scale_emb_or_prj=("prj", "emb", "none"))
     if settings.embs_share_weight and source != target:
         raise ConversionError(
-            f"embs_share_weight is True, but the source has {source} words and the target "
+            f"embs_share_weight is True, but the source has {source} tokens and the target "
             f"{target}: one table cannot serve both, set embs_share_weight=false"
         )
     # Without sharing its output projection it scales nothing, whatever the setting says.
@@ -77,17 +78,12 @@ def to_ours(theirs: SimpleNamespace) -> Fields:
     require(theirs, "hf_tformer", trg_pad_idx=theirs.src_pad_idx)
     shared = theirs.embs_share_weight
     return {
-        "norm_type": "layernorm",
-        "norm_position": "post",
-        "final_norm": False,
+        **POST_NORM,
         "layer_norm_eps": 1e-6,
         "embedding_norm": True,
-        "qk_norm": False,
-        "mlp_type": "plain",
         "hidden_act": "relu",
         "attention_bias": False,
         "attention_output_bias": False,
-        "mlp_bias": True,
         "lm_head_bias": False,
         "position_embedding_type": "sinusoidal",
         "sinusoidal_layout": "interleaved",

@@ -8,27 +8,29 @@ import torch
 from ...engine.aliases import Fields
 from ...engine.checkpoints import Checkpoint, PickledShard, read_json
 from ...engine.errors import ConversionError
-from ...engine.format import DECODER
+from ...engine.format import DECODER, carry
 from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size, is_same
-from ...engine.rules import Rule, matches
-from ...engine.transforms import RotaryPairs
+from ...engine.rules import Rule, matches, weights
 from ...references.meta_llama import MetaLlama
-from ..decoders.llama import ALL_OF_THEM
-from ..decoders.llama import FIXED as FIXED_OF_NAMES
+from ..shared import LAYER, LIKE_LLAMA, NEIGHBOURS
 
-OURS, THEIRS = "model.layers.{i}", "layers.{i}"
-QUERIES, KEYS = RotaryPairs("num_attention_heads"), RotaryPairs("num_key_value_heads")
+THEIRS = "layers.{i}"
+MODULES = {
+    "self_attn_norm": "attention_norm",
+    "self_attn.v_proj": "attention.wv",
+    "self_attn.o_proj": "attention.wo",
+    "mlp_norm": "ffn_norm",
+    "mlp.gate_proj": "feed_forward.w1",
+    "mlp.down_proj": "feed_forward.w2",
+    "mlp.up_proj": "feed_forward.w3",
+}
 RULES = (
     Rule("model.embed_tokens.weight", "tok_embeddings.weight"),
-    Rule(f"{OURS}.self_attn_norm.weight", f"{THEIRS}.attention_norm.weight"),
-    Rule(f"{OURS}.self_attn.q_proj.weight", f"{THEIRS}.attention.wq.weight", QUERIES),
-    Rule(f"{OURS}.self_attn.k_proj.weight", f"{THEIRS}.attention.wk.weight", KEYS),
-    Rule(f"{OURS}.self_attn.v_proj.weight", f"{THEIRS}.attention.wv.weight"),
-    Rule(f"{OURS}.self_attn.o_proj.weight", f"{THEIRS}.attention.wo.weight"),
-    Rule(f"{OURS}.mlp_norm.weight", f"{THEIRS}.ffn_norm.weight"),
-    Rule(f"{OURS}.mlp.gate_proj.weight", f"{THEIRS}.feed_forward.w1.weight"),
-    Rule(f"{OURS}.mlp.down_proj.weight", f"{THEIRS}.feed_forward.w2.weight"),
-    Rule(f"{OURS}.mlp.up_proj.weight", f"{THEIRS}.feed_forward.w3.weight"),
+    *(
+        Rule(f"{LAYER}.self_attn.{x}_proj.weight", f"{THEIRS}.attention.w{x}.weight", pairs)
+        for x, pairs in NEIGHBOURS.items()
+    ),
+    *weights(LAYER, THEIRS, MODULES),
     Rule("model.norm.weight", "norm.weight"),
     Rule("lm_head.weight", "output.weight"),
 )
@@ -37,7 +39,7 @@ IGNORED = {
     f"{THEIRS}.attention.inner_attention.rope.freqs": "computed from rope_theta",
 }
 
-# The dimension along which the ranks have their parts; what is not named here each has whole.
+# The dimension along which tensors are split among the ranks; each rank has the others whole.
 SPLIT = {
     **{f"{THEIRS}.attention.{name}.weight": 0 for name in ("wq", "wk", "wv")},
     **{f"{THEIRS}.feed_forward.{name}.weight": 0 for name in ("w1", "w3")},
@@ -48,11 +50,11 @@ SPLIT = {
 
 
 class Ranks:
-    """The files of all ranks as one checkpoint; a tensor is joined when it is read."""
+    """The files of all ranks as one checkpoint, whose tensors are joined when they are read."""
 
     prefix = ""
 
-    def __init__(self, shards, description):
+    def __init__(self, shards: list[PickledShard], description: Fields):
         self.shards, self.description = shards, description
         if len({frozenset(shard.names()) for shard in shards}) > 1:
             raise ConversionError("the files of the ranks hold different tensors: fetch them again")
@@ -146,8 +148,7 @@ def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
 
 def to_ours(theirs: SimpleNamespace) -> Fields:
     return {
-        **ALL_OF_THEM,
-        **FIXED_OF_NAMES["llama"],
+        **LIKE_LLAMA,
         "vocab_size": theirs.vocab_size,
         "hidden_size": theirs.dim,
         "intermediate_size": theirs.hidden_dim,
@@ -158,7 +159,7 @@ def to_ours(theirs: SimpleNamespace) -> Fields:
         "rms_norm_eps": theirs.norm_eps,
         "rope_parameters": rope_of(theirs),
         "tie_word_embeddings": theirs.tied,
-        **{name: getattr(theirs, name) for name in TOKEN_IDS},
+        **carry(theirs, tuple(TOKEN_IDS)),
     }
 
 

@@ -4,50 +4,40 @@ from types import SimpleNamespace
 
 from ...engine.aliases import Fields
 from ...engine.checkpoints import Checkpoint
-from ...engine.format import DECODER, choose
+from ...engine.format import BIASES, DECODER, carry, choose
 from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
-from ...engine.rules import Rule
+from ...engine.rules import Rule, fused, linear
 from ...engine.transforms import Split, Zeros
 from ...references.nanogpt import NanoGPT
-from ..decoders.gpt2 import FIXED, IGNORED, OURS, THEIRS
+from ..shared import GPT2_LAYER, LAYER, LIKE_GPT2, QKV, causal_masks
 
 NORMS = {
-    f"{OURS}.self_attn_norm": f"{THEIRS}.ln_1",
-    f"{OURS}.mlp_norm": f"{THEIRS}.ln_2",
+    f"{LAYER}.self_attn_norm": f"{GPT2_LAYER}.ln_1",
+    f"{LAYER}.mlp_norm": f"{GPT2_LAYER}.ln_2",
     "model.norm": "transformer.ln_f",
 }
-LINEARS = {
-    f"{OURS}.self_attn.o_proj": f"{THEIRS}.attn.c_proj",
-    f"{OURS}.mlp.up_proj": f"{THEIRS}.mlp.c_fc",
-    f"{OURS}.mlp.down_proj": f"{THEIRS}.mlp.c_proj",
+MODULES = {
+    f"{LAYER}.self_attn.o_proj": f"{GPT2_LAYER}.attn.c_proj",
+    f"{LAYER}.mlp.up_proj": f"{GPT2_LAYER}.mlp.c_fc",
+    f"{LAYER}.mlp.down_proj": f"{GPT2_LAYER}.mlp.c_proj",
+    **NORMS,
 }
-
-
-def both(kind: str) -> tuple[Rule, ...]:
-    """The rules for all weights, or for all biases, of a layer and the last norm."""
-    return (
-        Rule(
-            tuple(f"{OURS}.self_attn.{x}_proj.{kind}" for x in "qkv"),
-            f"{THEIRS}.attn.c_attn.{kind}",
-            Split(3),
-        ),
-        *(
-            Rule(f"{ours}.{kind}", f"{theirs}.{kind}")
-            for ours, theirs in {**LINEARS, **NORMS}.items()
-        ),
-    )
-
-
-WEIGHTS = (
-    Rule("model.embed_tokens.weight", "transformer.wte.weight"),
-    Rule("model.positions.weight", "transformer.wpe.weight"),
-    *both("weight"),
+WITH_BIASES = (
+    *fused((f"{LAYER}.{name}" for name in QKV), f"{GPT2_LAYER}.attn.c_attn", Split(3)),
+    *(rule for ours, theirs in MODULES.items() for rule in linear(ours, theirs)),
 )
-NO_BIASES = tuple(Rule(f"{ours}.bias", (), Zeros("hidden_size")) for ours in NORMS)
+WITHOUT_BIASES = (
+    *(rule for rule in WITH_BIASES if rule.theirs.endswith(".weight")),
+    *(Rule(f"{ours}.bias", (), Zeros("hidden_size")) for ours in NORMS),
+)
 
 
 def rules(theirs: SimpleNamespace) -> tuple[Rule, ...]:
-    return (*WEIGHTS, *(both("bias") if theirs.bias else NO_BIASES))
+    return (
+        Rule("model.embed_tokens.weight", "transformer.wte.weight"),
+        Rule("model.positions.weight", "transformer.wpe.weight"),
+        *(WITH_BIASES if theirs.bias else WITHOUT_BIASES),
+    )
 
 
 def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
@@ -57,7 +47,7 @@ def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
         "vocab_size": vocab_size,
         "n_embd": width,
         "n_inner": checkpoint.shape("transformer.h.0.mlp.c_fc.weight")[0],
-        "n_layer": count(checkpoint, f"{THEIRS}.ln_1.weight"),
+        "n_layer": count(checkpoint, f"{GPT2_LAYER}.ln_1.weight"),
         "block_size": checkpoint.shape("transformer.wpe.weight")[0],
         "bias": "transformer.ln_f.bias" in checkpoint.names(),
     }
@@ -66,7 +56,7 @@ def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
 def to_ours(theirs: SimpleNamespace) -> Fields:
     choose(theirs, "hf_tformer", activation=("gelu", "gelu_new"))
     return {
-        **FIXED,
+        **LIKE_GPT2,
         "vocab_size": theirs.vocab_size,
         "hidden_size": theirs.n_embd,
         "intermediate_size": theirs.n_inner,
@@ -76,13 +66,10 @@ def to_ours(theirs: SimpleNamespace) -> Fields:
         "max_position_embeddings": theirs.block_size,
         "hidden_act": theirs.activation,
         "layer_norm_eps": 1e-5,
-        "attention_bias": theirs.bias,
-        "attention_output_bias": theirs.bias,
-        "mlp_bias": theirs.bias,
-        "dropout": theirs.dropout or 0.0,
-        "attention_dropout": theirs.dropout or 0.0,
+        **dict.fromkeys(BIASES, theirs.bias),
+        **dict.fromkeys(("dropout", "attention_dropout"), theirs.dropout or 0.0),
         "tie_word_embeddings": True,
-        **{name: getattr(theirs, name) for name in TOKEN_IDS},
+        **carry(theirs, tuple(TOKEN_IDS)),
     }
 
 
@@ -98,7 +85,7 @@ FORMATS = (
         sizes=sizes,
         # gelu_new is what it had in its first months.
         settings={"n_head": Needed(12), "activation": "gelu", "dropout": None, **TOKEN_IDS},
-        marks=("transformer.wte.weight", "transformer.wpe.weight", f"{THEIRS}.ln_1.weight"),
-        ignored=IGNORED,
+        marks=("transformer.wte.weight", "transformer.wpe.weight", f"{GPT2_LAYER}.ln_1.weight"),
+        ignored=causal_masks(f"{GPT2_LAYER}.attn"),
     ),
 )

@@ -13,11 +13,12 @@ from types import SimpleNamespace
 from ...engine.aliases import Config, Fields
 from ...engine.checkpoints import Checkpoint
 from ...engine.errors import ConversionError
-from ...engine.format import SEQ2SEQ, choose, plain_attention_scale, require, whole_heads
+from ...engine.format import SEQ2SEQ, carry, choose, inverted, plain_attention_scale, require
 from ...engine.plain import Needed, PlainFormat, count, head_size, is_same
 from ...engine.rules import Rule
 from ...engine.transforms import Split, Zeros
 from ...references.torch_transformer import TorchTransformer
+from ..shared import SINUSOIDS
 
 # our norm → theirs
 NORMS = {
@@ -75,7 +76,7 @@ def bias_rules(stack: str, has_biases: bool) -> Iterator[Rule]:
     return (Rule(f"{norm}.bias", (), Zeros("hidden_size")) for norm in norms_of(stack))
 
 
-IGNORED = {"positional_encoding.pos_embedding": "sinusoids, computed where they are needed"}
+IGNORED = {"positional_encoding.pos_embedding": SINUSOIDS}
 
 # The constructor's arguments, with its defaults.
 SETTINGS = {
@@ -156,9 +157,8 @@ def to_ours(theirs: SimpleNamespace) -> Fields:
     choose(theirs, "hf_tformer", activation=ACTIVATIONS)
     return {
         **FIXED,
-        **{ours: getattr(theirs, name) for name, ours in FIELDS.items()},
-        "attention_bias": theirs.bias,
-        "attention_output_bias": theirs.bias,
+        **carry(theirs, FIELDS),
+        **dict.fromkeys(("attention_bias", "attention_output_bias"), theirs.bias),
         "norm_position": "pre" if theirs.norm_first else "post",
         "source_vocab_size": None if theirs.shares_tables else theirs.src_vocab_size,
         "decoder_start_token_id": first_id(theirs),
@@ -173,15 +173,20 @@ def first_id(theirs: SimpleNamespace) -> int | None:
 def to_theirs(ours: Config) -> Fields:
     reader = "torch.nn.Transformer"
     if ours.pad_token_id is None:
-        raise ConversionError(f"pad_token_id is None: {reader} is told by it what to hide, set it")
+        raise ConversionError(f"pad_token_id is None, by which {reader} finds padding: set it")
     require(ours, reader, **FIXED)
     require(ours, reader, attention_bias=ours.mlp_bias, attention_output_bias=ours.mlp_bias)
-    whole_heads(ours, reader)
-    require(ours, reader, value_head_dim=ours.head_dim)
+    require(
+        ours,
+        reader,
+        num_key_value_heads=ours.num_attention_heads,
+        head_dim=ours.hidden_size / ours.num_attention_heads,
+        value_head_dim=ours.head_dim,
+    )
     plain_attention_scale(ours, reader)
     choose(ours, reader, hidden_act=ACTIVATIONS)
     return {
-        **{name: getattr(ours, our_name) for name, our_name in FIELDS.items()},
+        **carry(ours, inverted(FIELDS)),
         "norm_first": ours.norm_position == "pre",
         "src_vocab_size": ours.source_vocab_size or ours.vocab_size,
         "decoder_start_token_id": ours.decoder_start_token_id,

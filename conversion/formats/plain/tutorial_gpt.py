@@ -4,31 +4,27 @@ from types import SimpleNamespace
 
 from ...engine.aliases import Fields
 from ...engine.checkpoints import Checkpoint
-from ...engine.format import DECODER
+from ...engine.format import DECODER, carry
 from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
-from ...engine.rules import Rule
+from ...engine.rules import Rule, weights
 from ...references.tutorial_gpt import TutorialGPT
-from ..decoders.llama import ALL_OF_THEM
-from ..decoders.llama import FIXED as FIXED_OF_NAMES
+from ..shared import LAYER, LIKE_LLAMA
 
-OURS, THEIRS = "model.layers.{i}", "layers.{i}"
+THEIRS = "layers.{i}"
+MODULES = {
+    "self_attn_norm": "attn_norm",
+    **{f"self_attn.{x}_proj": f"attn.{x}_proj" for x in "qkvo"},
+    "mlp_norm": "ffn_norm",
+    **{f"mlp.{x}_proj": f"ffn.{x}_proj" for x in ("gate", "up", "down")},
+}
 RULES = (
     Rule("model.embed_tokens.weight", "token_emb.weight"),
-    Rule(f"{OURS}.self_attn_norm.weight", f"{THEIRS}.attn_norm.weight"),
-    *(
-        Rule(f"{OURS}.self_attn.{x}_proj.weight", f"{THEIRS}.attn.{x}_proj.weight")
-        for x in ("q", "k", "v", "o")
-    ),
-    Rule(f"{OURS}.mlp_norm.weight", f"{THEIRS}.ffn_norm.weight"),
-    *(
-        Rule(f"{OURS}.mlp.{x}_proj.weight", f"{THEIRS}.ffn.{x}_proj.weight")
-        for x in ("gate", "up", "down")
-    ),
+    *weights(LAYER, THEIRS, MODULES),
     Rule("model.norm.weight", "norm.weight"),
 )
 IGNORED = {
-    "causal_mask": "which token sees which",
-    f"{THEIRS}.attn.causal_mask": "which token sees which",
+    "causal_mask": "the causal mask",
+    f"{THEIRS}.attn.causal_mask": "the causal mask",
 }
 
 
@@ -48,8 +44,7 @@ def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
 
 def to_ours(theirs: SimpleNamespace) -> Fields:
     return {
-        **ALL_OF_THEM,
-        **FIXED_OF_NAMES["llama"],
+        **LIKE_LLAMA,
         "position_embedding_type": "none",
         "vocab_size": theirs.vocab_size,
         "hidden_size": theirs.d_model,
@@ -60,7 +55,7 @@ def to_ours(theirs: SimpleNamespace) -> Fields:
         "max_position_embeddings": theirs.max_seq_len,
         "rms_norm_eps": 1e-6,
         "tie_word_embeddings": True,
-        **{name: getattr(theirs, name) for name in TOKEN_IDS},
+        **carry(theirs, tuple(TOKEN_IDS)),
     }
 
 

@@ -6,9 +6,9 @@ from ...engine.aliases import Fields
 from ...engine.checkpoints import Checkpoint
 from ...engine.format import SEQ2SEQ
 from ...engine.plain import Needed, PlainFormat, count, head_size
-from ...engine.rules import Rule, linear
+from ...engine.rules import Rule, linear, linears
 from ...references.tutorial_seq2seq import TutorialSeq2Seq
-from ..encoder_decoders.marian import FIXED
+from ..shared import POST_NORM, SINUSOIDS
 
 # our module → theirs, in a layer
 MODULES = {
@@ -31,21 +31,12 @@ RULES = (
         for rule in (
             Rule(f"model.{stack}.embed_tokens.weight", f"{stack}.embedding.weight"),
             *linear(f"model.{stack}.norm", f"{stack}.norm"),
-            *(
-                rule
-                for ours, theirs in modules.items()
-                for rule in linear(
-                    f"model.{stack}.layers.{{i}}.{ours}", f"{stack}.layers.{{i}}.{theirs}"
-                )
-            ),
+            *linears(f"model.{stack}.layers.{{i}}", f"{stack}.layers.{{i}}", modules),
         )
     ),
     *linear("lm_head", "output_proj"),
 )
-IGNORED = {
-    "encoder.pos_encoding.pe": "sinusoids, computed where they are needed",
-    "decoder.pos_encoding.pe": "sinusoids, computed where they are needed",
-}
+IGNORED = {f"{stack}.pos_encoding.pe": SINUSOIDS for stack in ("encoder", "decoder")}
 
 
 def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
@@ -64,7 +55,7 @@ def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
 
 def to_ours(theirs: SimpleNamespace) -> Fields:
     return {
-        **FIXED,  # post-norm layers with LayerNorm and biases everywhere, as in Marian
+        **POST_NORM,  # post-norm layers with LayerNorm and biases everywhere, as in Marian
         "final_norm": True,
         "hidden_act": "relu",
         "position_embedding_type": "sinusoidal",

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from hf_tformer.model.layer_types import is_by_kind
+from hf_tformer.model.layer_types import is_by_layer_type
 
 from ...engine.aliases import Config, Fields
 from ...engine.errors import ConversionError, UnexpressibleError
-from ...engine.format import BIASES, ENCODER, choose, plain_attention_scale, require
+from ...engine.format import BIASES, ENCODER, choose, layer_types_of, plain_attention_scale, require
 from ...engine.transforms import InterleavedHeads, RotaryPairs
-from ...formats.decoders.llama import layer_types_of
 
 SILU = ("silu", "swish")
 GELU = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu")  # it approximates the last one
@@ -118,7 +117,7 @@ def windows(period: int) -> Callable[[Config, str], None]:
 def one_pace(ours: Config, reader: str) -> None:
     """Layers with windows turn as fast as the others, whatever is said."""
     rope = getattr(ours, "rope_parameters", {})
-    paces = {one["rope_theta"] for one in rope.values()} if is_by_kind(rope) else {}
+    paces = {one["rope_theta"] for one in rope.values()} if is_by_layer_type(rope) else {}
     if len(paces) > 1:
         raise ConversionError(
             f"rope_theta is one of {sorted(paces)} in the kinds of layers, but {reader} turns all "

@@ -15,7 +15,7 @@ BLOCK = (
 )
 
 
-class WholeTexts:
+class WholeSequences:
     """All tokens of each text, [tokens, …] without padding.
 
     real                 which of [batch, length] are tokens, None if all are
@@ -30,7 +30,7 @@ class WholeTexts:
         self.places = None  # of the tokens in what is padded
         self.groups = [self.shape]  # how many texts of a length follow each other, and the length
         if real is not None or documents is not None:
-            self.places, self.groups = sort_by_length(self.shape, real, documents)
+            self.places, self.groups = group_by_length(self.shape, real, documents)
         tables = {id(pair): self.take_tables(pair) for pair in position_embeddings.values()}
         self.cos_sin = {kind: tables[id(pair)] for kind, pair in position_embeddings.items()}
         self.block_masks = {}
@@ -57,16 +57,16 @@ class WholeTexts:
     def attend(self, attention, queries, keys, values):
         cos_sin = self.cos_sin[LAYER_TYPES[attention.sliding_window is not None]]
         if cos_sin is not None:
-            queries, keys = (turn_tokens(states, *cos_sin) for states in (queries, keys))
+            queries, keys = (rotate_tokens(states, *cos_sin) for states in (queries, keys))
         if self.cache is not None:
             padded = (self.put_back(states).transpose(1, 2) for states in (keys, values))
             self.cache.update(*padded, attention.layer_idx)
         sizes = [texts * length for texts, length in self.groups]
         parts = zip(self.groups, *(x.split(sizes) for x in (queries, keys, values)), strict=True)
-        outputs = [self.attend_within(attention, *part) for part in parts]
+        outputs = [self.attend_group(attention, *part) for part in parts]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
-    def attend_within(self, attention, group, *states):
+    def attend_group(self, attention, group, *states):
         """Texts of a length, each within itself."""
         length, window = group[1], attention.sliding_window
         slides = window is not None and length > window
@@ -105,7 +105,7 @@ class WholeTexts:
         return output.transpose(1, 2).flatten(0, 1)[:length]
 
 
-def sort_by_length(shape, real, documents):
+def group_by_length(shape, real, documents):
     """Texts of a length beside each other: the places of their tokens, and [(texts, length)]."""
     batch, length = shape
     texts = torch.arange(batch)[:, None].expand(shape)
@@ -118,7 +118,7 @@ def sort_by_length(shape, real, documents):
     return places, list(zip(counts.tolist(), lengths.tolist(), strict=True))
 
 
-def turn_tokens(states, cos, sin):
+def rotate_tokens(states, cos, sin):
     """As attention does, without a copy in which the halves have changed places."""
     half, size = sin.shape[-1] // 2, sin.shape[-1]
     turned = states * nn.functional.pad(cos, (0, states.shape[-1] - size), value=1.0)

@@ -10,20 +10,20 @@ import torch
 from torch import nn
 
 from . import guards
-from .steps import pays_to_leave, read_prompt
+from .steps import pays_to_drop, prefill
 
 
-def write_texts(
+def decode(
     model, input_ids, processors, criteria, generation_config, streamer=None, **model_kwargs
 ):
     """What transformers' loop for greedy decoding and sampling returns, [texts, length]."""
-    step, logits = read_prompt(model, input_ids, generation_config, model_kwargs)
+    step, logits = prefill(model, input_ids, generation_config, model_kwargs)
     choose = sample if generation_config.do_sample else most_likely
-    padding = padding_after_the_end(generation_config, criteria)
+    padding = padding_after_end(generation_config, criteria)
     may_leave = (
         padding is not None
-        and not guards.is_users_own(model_kwargs["past_key_values"])
-        and guards.texts_may_leave(model, processors, criteria)
+        and not guards.is_user_defined(model_kwargs["past_key_values"])
+        and guards.may_drop_sequences(model, processors, criteria)
     )
     left = len(input_ids)
     unfinished = torch.ones(left, dtype=torch.bool, device=input_ids.device)
@@ -39,7 +39,7 @@ def write_texts(
         left = int(unfinished.sum())
         if left == 0:
             break
-        if may_leave and pays_to_leave(left, len(computed)):
+        if may_leave and pays_to_drop(left, len(computed)):
             step.keep(unfinished[computed].nonzero().flatten())
             computed = unfinished.nonzero().flatten()
         if len(computed) == len(tokens):
@@ -59,7 +59,7 @@ def sample(scores):
     return torch.multinomial(nn.functional.softmax(scores, dim=-1), num_samples=1).squeeze(1)
 
 
-def padding_after_the_end(generation_config, criteria):
+def padding_after_end(generation_config, criteria):
     """What a finished text goes on with, if texts can finish before the others."""
     can_end = any(hasattr(criterion, "eos_token_id") for criterion in criteria)
     return generation_config._pad_token_tensor if can_end else None
