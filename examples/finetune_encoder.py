@@ -39,29 +39,28 @@ Example = tuple[Sequence[str], Sequence[str]]  # words and labels; a text is one
 def main() -> None:
     args = parse_arguments()
     with run_folder(args) as checkpoint:
-        train(args, checkpoint)
-
-
-def train(args: Namespace, checkpoint: str | None) -> None:
-    examples = read_examples(args)
-    labels = sorted({label for _, found in examples for label in found})
-    if len(labels) < 2:
-        raise ProgramError(f"the data has one class alone, {labels}: give examples of two or more")
-    random.Random(args.seed).shuffle(examples)
-    kept = max(1, round(args.validation * len(examples)))
-    training, validation = examples[kept:], examples[:kept]
-    tokenizer = open_tokenizer(args, checkpoint, training)
-    model = build_model(args, checkpoint, tokenizer, labels)
-    trainer = prepare_trainer(args, model, tokenizer, training, validation)
-    if trainer.is_world_process_zero():
-        print(f"{len(labels)} classes, {len(training)} examples to train on, {kept} to evaluate on")
-    trainer.train(resume_from_checkpoint=checkpoint)
-    accuracy = trainer.evaluate()["eval_accuracy"]
-    if not trainer.is_world_process_zero():
-        return  # of several processes, the first one saves
-    print(f"\naccuracy on examples that it has not seen: {accuracy:.2%}")
-    save_and_publish(args, trainer.model, tokenizer)
-    print(show(args, trainer.model, tokenizer, validation[0]))
+        examples = read_examples(args)
+        labels = sorted({label for _, found in examples for label in found})
+        if len(labels) < 2:
+            raise ProgramError(
+                f"the data has one class alone, {labels}: give examples of two or more"
+            )
+        random.Random(args.seed).shuffle(examples)
+        kept = max(1, round(args.validation * len(examples)))
+        training, validation = examples[kept:], examples[:kept]
+        tokenizer = open_tokenizer(args, checkpoint, training)
+        model = build_model(args, checkpoint, tokenizer, labels)
+        trainer = prepare_trainer(args, model, tokenizer, training, validation)
+        if trainer.is_world_process_zero():
+            counts = f"{len(training)} examples to train on, {kept} to evaluate on"
+            print(f"{len(labels)} classes, {counts}")
+        trainer.train(resume_from_checkpoint=checkpoint)
+        accuracy = trainer.evaluate()["eval_accuracy"]
+        if not trainer.is_world_process_zero():
+            return  # of several processes, the first one saves
+        print(f"\naccuracy on examples that it has not seen: {accuracy:.2%}")
+        save_and_publish(args, trainer.model, tokenizer)
+        print(show(args, trainer.model, tokenizer, validation[0]))
 
 
 def parse_arguments() -> Namespace:

@@ -36,7 +36,23 @@ saved: {folder}, a whole model; to load it:
 def main() -> None:
     args = parse_arguments()
     with run_folder(args) as checkpoint:
-        train(args, checkpoint)
+        data = read_text(args.text) if args.text else read_all_pairs(args)
+        model, tokenizer = open_model(args.model, args.revision)
+        rows = make_rows(args, model, tokenizer, data)
+        model = add_adapters(args, model)
+        trainer = prepare_trainer(args, model, tokenizer, rows)
+        if trainer.is_world_process_zero():
+            model.print_trainable_parameters()
+        trainer.train(resume_from_checkpoint=checkpoint)
+        if not trainer.is_world_process_zero():
+            return  # of several processes, the first one saves
+        model = trainer.model.merge_and_unload() if args.merge else trainer.model
+        save_whole(args.output, model, tokenizer)
+        print("\n" + how_to_load(args, model))
+        if args.push_to_hub and args.merge:
+            publish_folder(args.output, args.push_to_hub)
+        elif args.push_to_hub:
+            push_adapters(args, model, tokenizer)
 
 
 def parse_arguments() -> Namespace:
@@ -62,26 +78,6 @@ def parse_arguments() -> Namespace:
     add("--merge", action="store_true", help="a whole model in the folder, not adapters")
     add_training_flags(parser, "lora", epochs=3, learning_rate=2e-4, batch_size=8, warmup_steps=10)
     return parser.parse_args()
-
-
-def train(args: Namespace, checkpoint: str | None) -> None:
-    data = read_text(args.text) if args.text else read_all_pairs(args)
-    model, tokenizer = open_model(args.model, args.revision)
-    rows = make_rows(args, model, tokenizer, data)
-    model = add_adapters(args, model)
-    trainer = prepare_trainer(args, model, tokenizer, rows)
-    if trainer.is_world_process_zero():
-        model.print_trainable_parameters()
-    trainer.train(resume_from_checkpoint=checkpoint)
-    if not trainer.is_world_process_zero():
-        return  # of several processes, the first one saves
-    model = trainer.model.merge_and_unload() if args.merge else trainer.model
-    save_whole(args.output, model, tokenizer)
-    print("\n" + how_to_load(args, model))
-    if args.push_to_hub and args.merge:
-        publish_folder(args.output, args.push_to_hub)
-    elif args.push_to_hub:
-        push_adapters(args, model, tokenizer)
 
 
 def read_all_pairs(args: Namespace) -> list[tuple[str, ...]]:

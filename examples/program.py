@@ -42,16 +42,16 @@ def in_one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:ONE_LINE]
 
 
-def at_least(smallest: float, kind: type = int) -> Callable[[str], float]:
+def at_least(smallest: int) -> Callable[[str], int]:
     """Return the type of an option whose value must not be smaller."""
 
-    def convert(text: str) -> float:
-        value = kind(text)
+    def convert(text: str) -> int:
+        value = int(text)
         if value < smallest:
             raise argparse.ArgumentTypeError(f"{text} is too small: give at least {smallest}")
         return value
 
-    convert.__name__ = kind.__name__  # argparse shows it where the text is no number
+    convert.__name__ = "int"  # argparse shows it where the text is no number
     return convert
 
 

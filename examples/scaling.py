@@ -60,13 +60,6 @@ def refusals() -> AbstractContextManager[None]:
     return refusing(CheckpointError, TogetherError, TokensError, TrainingError)
 
 
-def read_layout(args: Namespace) -> "tuple[Launch, Layout]":
-    from hf_tformer.scale import choose_layout, read_launch
-
-    launch = read_launch()
-    return launch, choose_layout(launch, args.replicate, args.shard, args.tensor)
-
-
 def read_tokens(args: Namespace, source: Path | None) -> "tuple[Tokenizer, TokenRows, TokenRows]":
     """Open a folder of tokens: the tokenizer, the blocks to train on and those to evaluate on."""
     from transformers import AutoTokenizer

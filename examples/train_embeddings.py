@@ -40,31 +40,26 @@ def main() -> None:
         reason = "vectors need sentence-transformers: run `pip install 'hf-tformer[sentences]'`"
         raise ProgramError(reason) from error
     with run_folder(args) as checkpoint:
-        train(args, checkpoint)
-
-
-def train(args: Namespace, checkpoint: str | None) -> None:
-    if args.batch_size < 2:
-        raise ProgramError("--batch_size is 1: pairs are told apart within a batch, give more")
-    if args.data:
-        pairs = read_pairs(args.data, args.columns)
-    else:
-        pairs = same_dates(args.number_of_dates, args.seed)
-    kept = max(2, round(args.validation * len(pairs)))
-    if len(pairs) <= kept:
-        raise ProgramError(f"there are {len(pairs)} pairs, and {kept} are kept back: give more")
-    training, validation = pairs[kept:], pairs[:kept]
-    model = build_model(args, training)
-    print(f"{len(training)} pairs to train on, {kept} to evaluate on")
-    before = share_found(model, validation)
-    trainer = make_trainer(args, model, training)
-    trainer.train(resume_from_checkpoint=checkpoint)
-    if not trainer.is_world_process_zero():
-        return  # of several processes, the first one saves
-    print(
-        f"\nnearest is the partner: {before:.1%} before, {share_found(model, validation):.1%} now"
-    )
-    save_and_publish(args, model)
+        if args.batch_size < 2:
+            raise ProgramError("--batch_size is 1: pairs are told apart within a batch, give more")
+        if args.data:
+            pairs = read_pairs(args.data, args.columns)
+        else:
+            pairs = same_dates(args.number_of_dates, args.seed)
+        kept = max(2, round(args.validation * len(pairs)))
+        if len(pairs) <= kept:
+            raise ProgramError(f"there are {len(pairs)} pairs, and {kept} are kept back: give more")
+        training, validation = pairs[kept:], pairs[:kept]
+        model = build_model(args, training)
+        print(f"{len(training)} pairs to train on, {kept} to evaluate on")
+        before = share_found(model, validation)
+        trainer = make_trainer(args, model, training)
+        trainer.train(resume_from_checkpoint=checkpoint)
+        if not trainer.is_world_process_zero():
+            return  # of several processes, the first one saves
+        now = share_found(model, validation)
+        print(f"\nnearest is the partner: {before:.1%} before, {now:.1%} now")
+        save_and_publish(args, model)
 
 
 def parse_arguments() -> Namespace:

@@ -14,7 +14,13 @@ from typing import Any
 
 from data import ENCODER_TOKENS, add_corpus_flags, iterate_documents, make_blocks, make_tokenizer
 from program import Model, ProgramError, Tokenizer, Trainer, make_parser, refusing, run, share
-from training import add_training_flags, make_trainer, run_folder, save_and_publish
+from training import (
+    add_size_flags,
+    add_training_flags,
+    make_trainer,
+    run_folder,
+    save_and_publish,
+)
 
 from hf_tformer.opening import open_pretrained
 
@@ -24,42 +30,33 @@ Blocks = list[list[int]]  # of token ids
 def main() -> None:
     args = parse_arguments()
     with run_folder(args) as checkpoint:
-        train(args, checkpoint)
-
-
-def train(args: Namespace, checkpoint: str | None) -> None:
-    documents = list(iterate_documents(args))
-    tokenizer = make_tokenizer(args, documents, checkpoint, **ENCODER_TOKENS)
-    if tokenizer.mask_token_id is None:
-        raise ProgramError(f"{args.tokenizer} has no mask token: choose another tokenizer")
-    training, validation = make_blocks(args, documents, tokenizer)
-    model = build_model(args, tokenizer, checkpoint)
-    trainer = prepare_trainer(args, model, tokenizer, training, validation)
-    if trainer.is_world_process_zero():
-        print(
-            f"{model.num_parameters() / 1e6:.1f} M parameters, {len(tokenizer)} tokens in the "
-            f"vocabulary, {len(training)} blocks to train on, {len(validation)} to evaluate on"
-        )
-    trainer.train(resume_from_checkpoint=checkpoint)
-    loss = trainer.evaluate()["eval_loss"]
-    if not trainer.is_world_process_zero():
-        return  # of several processes, the first one saves
-    print(f"\nvalidation loss {loss:.3f}, perplexity of hidden tokens {math.exp(loss):.1f}")
-    save_and_publish(args, trainer.model, tokenizer)
-    print(f"\n{fill_one(trainer.model, tokenizer, validation[0])}")
+        documents = list(iterate_documents(args))
+        tokenizer = make_tokenizer(args, documents, checkpoint, **ENCODER_TOKENS)
+        if tokenizer.mask_token_id is None:
+            raise ProgramError(f"{args.tokenizer} has no mask token: choose another tokenizer")
+        training, validation = make_blocks(args, documents, tokenizer)
+        model = build_model(args, tokenizer, checkpoint)
+        trainer = prepare_trainer(args, model, tokenizer, training, validation)
+        if trainer.is_world_process_zero():
+            print(
+                f"{model.num_parameters() / 1e6:.1f} M parameters, {len(tokenizer)} tokens in the "
+                f"vocabulary, {len(training)} blocks to train on, {len(validation)} to evaluate on"
+            )
+        trainer.train(resume_from_checkpoint=checkpoint)
+        loss = trainer.evaluate()["eval_loss"]
+        if not trainer.is_world_process_zero():
+            return  # of several processes, the first one saves
+        print(f"\nvalidation loss {loss:.3f}, perplexity of hidden tokens {math.exp(loss):.1f}")
+        save_and_publish(args, trainer.model, tokenizer)
+        print(f"\n{fill_one(trainer.model, tokenizer, validation[0])}")
 
 
 def parse_arguments() -> Namespace:
     parser = make_parser(__doc__)
     add_corpus_flags(parser)
-    add = parser.add_argument_group("the model").add_argument
+    add = add_size_flags(parser, "3/2").add_argument
     add("--hide", type=share, default=0.3, help="share of tokens that are hidden")
-    add("--hidden_size", type=int, default=256, help="width of the model")
-    add("--num_hidden_layers", type=int, default=4, help="number of layers")
-    add("--num_attention_heads", type=int, default=8, help="attention heads of a layer")
-    add("--intermediate_size", type=int, help="width of the MLPs (default: 3/2 of the hidden size)")
     add("--sliding_window", type=int, default=64, help="window of two layers in three, in tokens")
-    add("--dropout", type=float, default=0.1, help="dropout probability")
     add_training_flags(parser, "encoder", epochs=10)
     return parser.parse_args()
 

@@ -21,7 +21,7 @@ import scaling
 from data import END, add_corpus_flags, iterate_documents, make_blocks, make_tokenizer
 from folders import output_folder, publish_folder
 from program import Tokenizer, make_parser, refusing, run
-from training import add_training_flags
+from training import add_size_flags, add_training_flags
 
 from hf_tformer.opening import open_pretrained
 
@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 def main() -> None:
     args = parse_arguments()
     with scaling.refusals():
-        from hf_tformer.scale import choose_device, joined_processes, process_rank
+        from hf_tformer import scale
 
-        launch, layout = scaling.read_layout(args)
+        launch = scale.read_launch()
+        layout = scale.choose_layout(launch, args.replicate, args.shard, args.tensor)
         with output_folder(args.output, scaling.is_resumed(args)):
-            with joined_processes(choose_device(launch)):
+            with scale.joined_processes(scale.choose_device(launch)):
                 train(args, launch, layout)
-            if process_rank() == 0:
+            if scale.process_rank() == 0:
                 show_and_publish(args, layout)
 
 
@@ -99,13 +100,8 @@ def show_and_publish(args: Namespace, layout: "Layout") -> None:
 def parse_arguments() -> Namespace:
     parser = make_parser(__doc__)
     add_corpus_flags(parser)
-    add = parser.add_argument_group("the model").add_argument
-    add("--hidden_size", type=int, default=256, help="width of the model")
-    add("--num_hidden_layers", type=int, default=4, help="number of layers")
-    add("--num_attention_heads", type=int, default=8, help="attention heads of a layer")
+    add = add_size_flags(parser, "8/3").add_argument
     add("--num_key_value_heads", type=int, help="key heads (default: half of the heads, if even)")
-    add("--intermediate_size", type=int, help="width of the MLPs (default: 8/3 of the hidden size)")
-    add("--dropout", type=float, default=0.1, help="dropout probability")
     add_training_flags(parser, "language-model", epochs=5)
     scaling.add_scale_flags(parser)
     parser.add_argument("--prompt", default="The ", help="beginning of the sample at the end")

@@ -43,6 +43,20 @@ def add_training_flags(
     add("--push_to_hub", metavar="USER/NAME", help="repository to publish the result in")
 
 
+def add_size_flags(parser: ArgumentParser, intermediate_share: str) -> Any:
+    """Add the options of a model's size, and return their group."""
+    group = parser.add_argument_group("the model")
+    add, share = group.add_argument, intermediate_share
+    add("--hidden_size", type=int, default=256, help="width of the model")
+    add("--num_hidden_layers", type=int, default=4, help="number of layers")
+    add("--num_attention_heads", type=int, default=8, help="attention heads of a layer")
+    add(
+        "--intermediate_size", type=int, help=f"width of the MLPs (default: {share} of the model's)"
+    )
+    add("--dropout", type=float, default=0.1, help="dropout probability")
+    return group
+
+
 @contextmanager
 def run_folder(args: Namespace) -> Iterator[str | None]:
     """Make the folder to write, and yield the checkpoint that an interrupted run resumes from."""

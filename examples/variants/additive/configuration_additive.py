@@ -1,4 +1,4 @@
-"""The fields of Additive: those of the encoder-decoder, and none of its own."""
+"""The fields of Additive: those of TformerSeq2SeqConfig, and its own."""
 
 from transformers.configuration_utils import strict
 

@@ -1,4 +1,4 @@
-"""The fields of Local: those of the encoder-decoder, and two of its own."""
+"""The fields of Local: those of TformerSeq2SeqConfig, and its own."""
 
 from transformers.configuration_utils import strict
 

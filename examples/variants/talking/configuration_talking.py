@@ -1,4 +1,4 @@
-"""The fields of Talking: those of the decoder, and none of its own."""
+"""The fields of Talking: those of TformerDecoderConfig, and its own."""
 
 from transformers.configuration_utils import strict
 
