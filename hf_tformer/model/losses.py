@@ -79,13 +79,14 @@ def sum_logits(
 def sum_by_chunks(
     unprojected: Unprojected, labels: Tensor, ignore_index: int, *settings: float
 ) -> Tensor:
-    """Sum the same, CHUNK_TOKENS tokens at a time; logits are computed again for the gradients."""
+    """Sum the same, a few tokens at a time; logits are computed again for the gradients."""
 
     def sum_chunk(hidden_states: Tensor, labels: Tensor) -> Tensor:
         return sum_logits(unprojected.head(hidden_states), labels, ignore_index, *settings)
 
     hidden_states = unprojected.hidden_states.flatten(0, -2)
-    chunks = zip(hidden_states.split(CHUNK_TOKENS), labels.split(CHUNK_TOKENS), strict=True)
+    size = max(CHUNK_TOKENS // 4, 1)  # of each chunk's logits three copies live at once
+    chunks = zip(hidden_states.split(size), labels.split(size), strict=True)
     settled = {"use_reentrant": False, "preserve_rng_state": False}  # a head draws no numbers
     return torch.stack([checkpoint(sum_chunk, *chunk, **settled) for chunk in chunks]).sum()
 
