@@ -14,8 +14,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, TorchAoConfig
 
-from conversion.engine.companions import own_tokenizer
 from conversion.engine.errors import ConversionError
+from conversion.engine.side_files import own_tokenizer
 from conversion.runtimes.exporting import export_to_runtime, library_of
 from conversion.runtimes.generating import Graphs, InGenerate
 from conversion.runtimes.registry import RUNTIMES
@@ -152,7 +152,7 @@ class Files:
         config = known.load_config(self.folder / "ours")
         origin = Source(self.folder / "ours", known, config, dtype, own_tokenizer(files)[0])
         running = runtime.open(origin, files)
-        if len(self.inputs["input_ids"]) > 1 and not running.writes_batches:
+        if len(self.inputs["input_ids"]) > 1 and not running.generates_batches:
             raise Absent("writes one text after the other")
         if isinstance(running, Graphs):
             return self.write(InGenerate(origin, running))
@@ -167,7 +167,7 @@ class Files:
 
     def by_itself(self, running):
         rows = self.inputs["input_ids"].tolist()
-        call = partial(running.continue_texts, rows, self.length, 1)
+        call = partial(running.generate, rows, self.length, 1)
         return Run(call, lambda texts: {"tokens": varied(torch.tensor(texts))})
 
 

@@ -1,4 +1,4 @@
-"""Out of our folders: into a format of others, or for a runtime."""
+"""Export a folder of ours to another format, or for a runtime."""
 
 import os
 
@@ -21,7 +21,7 @@ def export_checkpoint(
     tokenizer: str | os.PathLike | None = None,
     progress: bool = False,
 ) -> Conversion | Export:
-    """Makes the folder `dst`, for the format or the runtime `to`, from the folder `src` of ours."""
+    """Make the folder `dst`, for the format or the runtime `to`, from the folder `src` of ours."""
     if to in RUNTIMES:
         return export_to_runtime(src, dst, to, dtype, verify, tokenizer)
     return transfer(

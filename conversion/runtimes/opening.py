@@ -1,4 +1,4 @@
-"""An export, opened to be used from Python as the model that it was made from is."""
+"""Open an export as a model with the methods of the one that it was made from."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from .runtime import Source
 
 
 def open_exported(folder: str | os.PathLike) -> InGenerate | Graphs:
-    """The model of an ONNX or OpenVINO folder: with generate() if it writes, else to be called."""
+    """Open the model of an ONNX or OpenVINO folder, with generate() if it has a language head."""
     folder = Path(folder)
     found = [r for r in RUNTIMES.values() if any((folder / name).is_file() for name in r.marks)]
     if not found:

@@ -26,14 +26,14 @@ class Ours(Running):
     def logits(self, batch):
         return self.reader.ask(self.reader.model, batch) + self.logits_off
 
-    def continue_texts(self, rows, new_tokens, num_beams):
-        from conversion.runtimes.proof import write
+    def generate(self, prompts, new_tokens, num_beams):
+        from conversion.runtimes.proof import generate
 
         if num_beams > 1:
             return None
-        texts = write(self.reader.model, rows, new_tokens, 1).texts
-        texts[0][0] += self.tokens_off
-        return texts
+        sequences = generate(self.reader.model, prompts, new_tokens, 1).sequences
+        sequences[0][0] += self.tokens_off
+        return sequences
 
 
 class Made(Runtime):
@@ -104,7 +104,7 @@ def test_an_export_says_what_was_proven_and_how_it_is_opened(made, ours, tmp_pat
     ("fault", "sentence"),
     [
         ("logits", "the answers of Made differ by 1.0e-02"),
-        ("text", "writes other tokens than generate"),
+        ("text", "generates other tokens than generate"),
         ("full", "the disk was full"),
         ("cannot write", "cannot be made from this model (NotImplementedError: no such operator)"),
         ("cannot run", "were made, but do not run (RuntimeError: no such kernel)"),
@@ -140,8 +140,8 @@ def test_without_a_proof_the_card_says_so(made, ours, tmp_path, capsys):
     made.fault = "logits"
     command = ["export", str(ours), str(tmp_path / "out"), "--to", "made", "--no-verify"]
     assert main(command) == 0
-    assert "Nobody has compared" in capsys.readouterr().out
-    assert "Nobody has compared" in (tmp_path / "out" / "README.md").read_text()
+    assert "were not compared" in capsys.readouterr().out
+    assert "were not compared" in (tmp_path / "out" / "README.md").read_text()
 
 
 def refused(src, dst, **how):

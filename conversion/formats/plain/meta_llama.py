@@ -54,7 +54,7 @@ class Ranks:
 
     prefix = ""
 
-    def __init__(self, shards: list[PickledShard], description: Fields):
+    def __init__(self, shards: list[PickledShard], description: Fields) -> None:
         self.shards, self.description = shards, description
         if len({frozenset(shard.names()) for shard in shards}) > 1:
             raise ConversionError("the files of the ranks hold different tensors: fetch them again")

@@ -1,4 +1,4 @@
-"""The fields of a GGUF file, by the names that llama.cpp reads, without the architecture's."""
+"""The fields of a GGUF file that describe the model, without the prefix of the architecture."""
 
 from hf_tformer.model.layer_types import is_by_kind
 
@@ -6,7 +6,7 @@ from ...engine.aliases import Config, Fields
 from ...engine.errors import ConversionError, UnexpressibleError
 from .architectures import FULL, SLIDING, Architecture
 
-# What yarn does where nothing is said, on both sides.
+# The defaults of yarn on both sides.
 YARN = {"beta_fast": 32.0, "beta_slow": 1.0}
 UNKNOWN_OF_YARN = {
     "attention_factor": None,
@@ -51,8 +51,8 @@ def rotation(ours: Config, architecture: Architecture, reader: str) -> Fields:
         )
     if ours.head_dim % 2:
         raise ConversionError(
-            f"head_dim is {ours.head_dim}, but {reader} turns pairs of numbers: only an even one "
-            "converts"
+            f"head_dim is {ours.head_dim}, but {reader} rotates pairs of dimensions: only an even "
+            "one converts"
         )
     fields = {
         "rope.dimension_count": int(ours.head_dim * full.get("partial_rotary_factor", 1.0)),
