@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from typing import Any
 
 from huggingface_hub import constants
 from transformers.utils import logging
@@ -120,10 +121,10 @@ def run_import(options: argparse.Namespace) -> str:
 
 def run_export(options: argparse.Namespace) -> str:
     done = export_checkpoint(options.src, options.dst, options.to, **shared_options(options))
-    return describe_export(done) if options.to in RUNTIMES else describe(done)
+    return describe_export(done) if isinstance(done, Export) else describe(done)
 
 
-def shared_options(options: argparse.Namespace) -> dict[str, object]:
+def shared_options(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "dtype": options.dtype,
         "verify": not options.no_verify,

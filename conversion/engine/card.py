@@ -1,7 +1,7 @@
 """The model card of a conversion: the source, the comparison, and how to use the model."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import yaml
 from huggingface_hub import ModelCard, ModelCardData, metadata_load
@@ -10,7 +10,9 @@ import hf_tformer
 from hf_tformer.publishing import card as our_card
 from hf_tformer.publishing.upload import count_parameters
 
+from .aliases import FilePath
 from .conversion import Conversion
+from .format import Format
 from .translation import AnyFormat
 
 TEXT = """\
@@ -36,7 +38,7 @@ OF_OURS = ("hf_tformer", "custom_code")  # tags of a folder that brings our code
 
 
 def write_card(
-    folder: Path, format: AnyFormat, to_ours: bool, done: Conversion, src: str | Path
+    folder: Path, format: AnyFormat, to_ours: bool, done: Conversion, src: FilePath
 ) -> None:
     """Write README.md into `folder`, with the metadata of the card of `src`."""
     source = Path(src).resolve()
@@ -74,7 +76,9 @@ def is_list_of_names(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
-def about(done: Conversion, format: AnyFormat, to_ours: bool, source: Path, metadata: dict) -> str:
+def about(
+    done: Conversion, format: AnyFormat, to_ours: bool, source: Path, metadata: dict[str, Any]
+) -> str:
     proof = (
         "The logits of the two were not compared."
         if done.difference is None
@@ -123,8 +127,8 @@ def config_of(format: AnyFormat) -> dict[str, object]:
     return {"model_type": config_class.model_type, "architectures": [format.our_classes.model_name]}
 
 
-def is_of_transformers(format: AnyFormat) -> bool:
-    return hasattr(format, "classes")
+def is_of_transformers(format: AnyFormat) -> TypeGuard[Format]:
+    return isinstance(format, Format)
 
 
 def library_of(format: AnyFormat, to_ours: bool) -> str:

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from hf_tformer.file_integrity import fault_of_pickle, json_object
 from hf_tformer.path_safety import fault_of_file
 
-from .aliases import Fields, NamedTensors, State
+from .aliases import Fields, FilePath, NamedTensors, State
 from .errors import ConversionError
 
 SHARD_BYTES = 2 * 10**9
@@ -41,7 +41,7 @@ ALLOWED = (argparse.Namespace,)
 class SafeShard:
     """A safetensors file, of which only the header is read at first."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: FilePath) -> None:
         self.path = path
         self.file: safe_open | None = None
         self.read_so_far = 0
@@ -80,7 +80,7 @@ class SafeShard:
 class PickledShard:
     """A dictionary of tensors from torch.save, which stay on the disk until they are used."""
 
-    def __init__(self, path: str | Path, content: object = None) -> None:
+    def __init__(self, path: FilePath, content: object = None) -> None:
         content = read_pickle(path) if content is None else content
         if not is_state_dict(content):
             raise ConversionError(
@@ -110,13 +110,13 @@ def is_state_dict(content: object) -> TypeGuard[State]:
     )
 
 
-def read_pickle(path: str | Path) -> object:
+def read_pickle(path: FilePath) -> object:
     """Return what torch.save wrote, if it is tensors and plain values; no code of it runs."""
     if Version(torch.__version__) < Version("2.6"):
         raise ConversionError(
             f"torch is {torch.__version__}, in which {path} could run code: upgrade to 2.6 or later"
         )
-    if fault := fault_of_pickle(path):
+    if fault := fault_of_pickle(Path(path)):
         raise ConversionError(fault)
     try:
         with torch.serialization.safe_globals(list(ALLOWED)):
@@ -185,7 +185,7 @@ class Checkpoint:
         return self.places[name]
 
 
-def open_file(path: str | Path) -> Checkpoint:
+def open_file(path: FilePath) -> Checkpoint:
     """Open the weights in one file, without what training programs put around them."""
     path = Path(path)
     if path.suffix == ".safetensors":
@@ -205,8 +205,9 @@ def weights_in(content: object) -> object:
 def description_in(content: object) -> Fields:
     """Return the settings that were saved with the weights, as one dictionary."""
     merged: Fields = {}
-    for key in DESCRIPTIONS if isinstance(content, dict) else ():
-        settings = content.get(key)
+    saved = content if isinstance(content, dict) else {}
+    for key in DESCRIPTIONS:
+        settings = saved.get(key)
         settings = vars(settings) if isinstance(settings, ALLOWED) else settings
         merged.update(settings if isinstance(settings, dict) else {})
     return merged
@@ -220,7 +221,7 @@ def common_prefix(names: list[str]) -> str:
     return prefix
 
 
-def open_checkpoint(folder: str | Path) -> Checkpoint:
+def open_checkpoint(folder: FilePath) -> Checkpoint:
     """Open the weights in a folder, in whichever format they were saved."""
     for file in FILES:
         path = Path(folder) / file
@@ -249,9 +250,9 @@ def shard_paths(index: Path) -> list[Path]:
     return paths
 
 
-def read_json(path: str | Path) -> dict[str, Any]:
+def read_json(path: FilePath) -> dict[str, Any]:
     try:
-        return json_object(path)
+        return json_object(Path(path))
     except FileNotFoundError as error:
         raise ConversionError(
             f"{path} is missing: give a folder with config.json, or a file"

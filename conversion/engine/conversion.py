@@ -1,13 +1,12 @@
 """A conversion: what is asked for, and what was done."""
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from .aliases import Fields
+from .aliases import Fields, FilePath
 from .translation import AnyFormat, AnySide
 
 
@@ -36,13 +35,13 @@ class Conversion:
 class Request:
     """The source, the destination and the options of a conversion."""
 
-    src: str | os.PathLike
-    dst: str | os.PathLike
+    src: FilePath
+    dst: FilePath
     format: AnyFormat
     direction: Literal["import", "export"]
     dtype: torch.dtype | None = None
     verify: bool = True
-    tokenizer: str | os.PathLike | None = None
+    tokenizer: FilePath | None = None
     progress: bool = False
     settings: Fields | None = None
 

@@ -1,9 +1,9 @@
 """Convert a folder of another format to ours and back, completely or not at all."""
 
-import os
 from collections.abc import Iterator, Sequence
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 from hf_tformer.file_integrity import not_a_number
 
 from . import proof
-from .aliases import Fields, NamedTensors
+from .aliases import Fields, FilePath, NamedTensors
 from .card import write_card
 from .checkpoints import Checkpoint, write_checkpoint
 from .conversion import Conversion, Request
@@ -40,16 +40,16 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 
 def import_checkpoint(
-    src: str | os.PathLike,
-    dst: str | os.PathLike,
+    src: FilePath,
+    dst: FilePath,
     format: str | None = None,
     dtype: str | torch.dtype | None = None,
     verify: bool = True,
-    tokenizer: str | os.PathLike | None = None,
+    tokenizer: FilePath | None = None,
     progress: bool = False,
     *,
     settings: Fields | None = None,
-    rules: str | os.PathLike | None = None,
+    rules: FilePath | None = None,
 ) -> Conversion:
     """Make the folder `dst` of ours from `src`, a folder or file of another format.
 
@@ -160,14 +160,16 @@ def converted_tensors(
     target_ignored = {} if to_ours else {**format.ignored, **format.dropped}
     check_targets(steps, target_side, target_ignored, to_ours)
 
+    stored: Any = source.config
+
     def read(name: str) -> torch.Tensor:
         if name in places:
             return numbers(name, checkpoint.read(places[name]))
         if name in format.sinusoids:
             return sinusoids(*source_side.shapes[name])
-        return torch.zeros(source_side.shapes[name], dtype=source.config.dtype)
+        return torch.zeros(source_side.shapes[name], dtype=stored.dtype)
 
-    ours = (target if to_ours else source).config
+    ours: Any = target.config if to_ours else stored
     tensors = fitting(convert(steps, read, ours, to_ours), target_side)
     if not to_ours:
         tensors = as_in_files(tensors, format.names_in_files)

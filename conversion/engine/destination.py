@@ -11,6 +11,7 @@ from tqdm.auto import tqdm
 
 from hf_tformer.atomic_folders import remove_rests, undone_by_signals, unfinished_folder
 
+from .aliases import FilePath
 from .errors import ConversionError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -18,7 +19,7 @@ PARTIAL = re.compile(r"\..+-[0-9a-f]{8}\.partial")
 
 
 @contextlib.contextmanager
-def appearing(folder: str | Path, source: str | Path, needed: int) -> Iterator[Path]:
+def appearing(folder: FilePath, source: FilePath, needed: int) -> Iterator[Path]:
     """Provide a folder beside `folder` to write into, which takes its name if nothing fails.
 
     `needed` is the size of the weights in bytes. After a failure, parent folders that were made are
@@ -51,7 +52,7 @@ def appearing(folder: str | Path, source: str | Path, needed: int) -> Iterator[P
         raise
 
 
-def refuse_place(folder: Path, source: str | Path) -> None:
+def refuse_place(folder: Path, source: FilePath) -> None:
     source, place = Path(source).resolve(), folder.resolve()
     if place == source:
         raise ConversionError(f"{folder} is the source of the conversion: choose another name")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from copy import copy
+from typing import Any
 
 from hf_tformer.command_line import did_you_mean
 
@@ -20,7 +21,7 @@ GROUPS = (*FAMILIES, PROGRAMS)
 OTHER = object()  # a value that no configuration has
 
 
-def facts(format: AnyFormat) -> dict[str, object]:
+def facts(format: AnyFormat) -> dict[str, Any]:
     settings = getattr(format, "settings", {})
     return {
         "name": format.name,

@@ -7,7 +7,7 @@ are carried over or refused.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import transformers
 
@@ -144,7 +144,7 @@ def require_one_kind_of_layer(ours: Config, reader: str) -> None:
         )
 
 
-def meaning(config: Config, name: str) -> object:
+def meaning(config: Config, name: str) -> Any:
     """Return the value of a field, in one spelling where there are two."""
     value = getattr(config, name, None)
     if name == "attention_scale" and value is None:

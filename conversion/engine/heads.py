@@ -6,8 +6,9 @@ Each head makes a Format of its own with one class on either side.
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from .aliases import Config, Fields
+from .aliases import Config, Fields, FilePath
 from .checkpoints import read_json
 from .errors import ConversionError, UnexpressibleError
 from .format import ENCODER, Format, Table, choose, meaning
@@ -26,7 +27,7 @@ class Head:
     theirs: str
     ours: str
     rules: Table = ()
-    choices: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    choices: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     fields: Fields = field(default_factory=dict)
 
 
@@ -38,6 +39,7 @@ class FormatWithHeads(Format):
     config.json; of two heads with one class of ours the first is exported.
     """
 
+    rules: tuple[Rule, ...]
     prefix: str = ""  # of the body's names in theirs, beside a head
     heads: dict[str, Head] = field(default_factory=dict)
 
@@ -45,11 +47,11 @@ class FormatWithHeads(Format):
     def remark(self) -> str:
         return f"{', '.join(self.heads)} of transformers"
 
-    def reading(self, folder: str | Path) -> Format:
+    def reading(self, folder: FilePath) -> Format:
         """Return the format of the head that a folder of theirs names."""
         return self.of_head(self.heads[architecture_of(folder, self.heads)])
 
-    def writing(self, folder: str | Path) -> Format:
+    def writing(self, folder: FilePath) -> Format:
         """Return the format of the head that a folder of ours names."""
         name = architecture_of(folder, [head.ours for head in self.heads.values()])
         return self.of_head(next(head for head in self.heads.values() if head.ours == name))
@@ -87,9 +89,12 @@ class FormatWithHeads(Format):
         if head.ours == self.our_classes.model_name:
             ours = self.our_classes.model_class.base_model_prefix
             return tuple(without_prefixes(rule, ours, self.prefix) for rule in self.rules)
-        if callable(head.rules):
-            return lambda theirs: (*self.rules, *head.rules(theirs))
-        return (*self.rules, *head.rules)
+        rules = head.rules
+        return (
+            (lambda theirs: (*self.rules, *rules(theirs)))
+            if callable(rules)
+            else (*self.rules, *rules)
+        )
 
     def refuse_what_is_lost(self, ours: Config, theirs: Config, head: Head) -> None:
         """Refuse what differs from ours after a second import, in fields that the head reads."""
@@ -173,7 +178,7 @@ def without_prefixes(rule: Rule, ours: str, theirs: str) -> Rule:
     return Rule(bare(rule.ours, ours), bare(rule.theirs, theirs), rule.transform)
 
 
-def architecture_of(folder: str | Path, known: Iterable[str]) -> str:
+def architecture_of(folder: FilePath, known: Iterable[str]) -> str:
     """Return the class that config.json names, if it is one of the supported ones."""
     path = Path(folder) / "config.json"
     named = read_json(path).get("architectures")

@@ -19,7 +19,7 @@ from transformers.dynamic_module_utils import custom_object_save
 from transformers.initialization import no_init_weights
 from transformers.utils import ModelOutput, logging
 
-from .aliases import Batch, Fields
+from .aliases import Batch, Fields, FilePath
 from .checkpoints import Checkpoint, open_checkpoint
 from .errors import ConversionError
 from .rules import is_ignored
@@ -73,7 +73,7 @@ class Library:
         has_head = not (self.is_encoder and self.model_name.endswith("Model"))
         return "logits" if has_head else "hidden states"
 
-    def load_config(self, folder: str | Path, settings: Fields | None = None) -> PreTrainedConfig:
+    def load_config(self, folder: FilePath, settings: Fields | None = None) -> PreTrainedConfig:
         if settings:
             raise ConversionError(
                 f"{', '.join(settings)} cannot be set: config.json in {folder} holds all settings"
@@ -97,7 +97,7 @@ class Library:
         except WRONG_VALUES as error:
             raise ConversionError(f"{type(config).__name__}: {first_cause(error)}") from error
 
-    def checkpoint(self, folder: str | Path) -> Checkpoint:
+    def checkpoint(self, folder: FilePath) -> Checkpoint:
         return open_checkpoint(folder)
 
     def save_description(self, model: PreTrainedModel, folder: Path) -> None:
@@ -107,7 +107,7 @@ class Library:
             custom_object_save(model, folder, config=model.config)
         model.config.save_pretrained(folder)
 
-    def load(self, folder: str | Path, settings: Fields | None = None) -> Reader:
+    def load(self, folder: FilePath, settings: Fields | None = None) -> Reader:
         """Load the model of a folder in float32, every weight of it from there."""
         stored = self.load_config(folder, settings).dtype or torch.float32
         # Chunks change no output, and fail where they do not divide the length of a sequence.

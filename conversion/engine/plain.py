@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-from .aliases import Batch, Config, Fields
+from .aliases import Batch, Config, Fields, FilePath
 from .checkpoints import Checkpoint, open_checkpoint, open_file, read_json
 from .errors import ConversionError
 from .format import Table
@@ -53,15 +53,15 @@ class PlainFormat:
     rules: Table
     config_to_ours: Callable[[Any], Fields]
     our_classes: Library
-    reference: Callable[[Any], nn.Module]
+    reference: Callable[[Any], Any]
     sizes: Callable[[Checkpoint, SimpleNamespace], Fields]
-    settings: dict[str, object]
+    settings: Fields
     marks: tuple[str, ...]  # names that only this layout has together
     ignored: dict[str, str] = field(default_factory=dict)
     config_to_theirs: Callable[[Any], Fields] | None = None  # None: import only
     hides_padding: bool = False
     # None: one file, or a folder in their layout that we wrote
-    opener: Callable[[str | Path], Checkpoint] | None = None
+    opener: Callable[[FilePath], Any] | None = None
     released: str = ""  # models that people know by name
     zero_if_absent: ClassVar[tuple[str, ...]] = ()
     sinusoids: ClassVar[tuple[str, ...]] = ()
@@ -78,7 +78,7 @@ class PlainFormat:
     def first_marks(self) -> set[str]:
         return {mark.replace("{i}", "0") for mark in self.marks}
 
-    def checkpoint(self, path: str | Path) -> Checkpoint:
+    def checkpoint(self, path: FilePath) -> Checkpoint:
         if self.opener:
             return self.opener(path)
         if Path(path).is_file():
@@ -87,7 +87,7 @@ class PlainFormat:
         checkpoint.description = read_json(Path(path) / "config.json")
         return checkpoint
 
-    def load_config(self, path: str | Path, settings: Fields | None = None) -> SimpleNamespace:
+    def load_config(self, path: FilePath, settings: Fields | None = None) -> SimpleNamespace:
         checkpoint = self.checkpoint(path)
         given = {
             name: self.checked(name, value, path)
@@ -120,7 +120,7 @@ class PlainFormat:
         names = [n for n in checkpoint.names() if not is_ignored(self.ignored, n)]
         return checkpoint.read(names[0]).dtype if names else None
 
-    def checked(self, name: str, value: object, path: str | Path) -> object:
+    def checked(self, name: str, value: object, path: FilePath) -> object:
         """Return the value if it has the type of the default or the example."""
         if name not in self.settings:
             raise ConversionError(
@@ -153,7 +153,7 @@ class PlainFormat:
         text = json.dumps({"model_type": self.name, **settings}, indent=2)
         (folder / "config.json").write_text(text + "\n", encoding="utf-8")
 
-    def load(self, path: str | Path, settings: Fields | None = None) -> Reader:
+    def load(self, path: FilePath, settings: Fields | None = None) -> Reader:
         config = self.load_config(path, settings)
         model = self.build(config)
         self.fill(model, self.checkpoint(path), path)
@@ -162,7 +162,7 @@ class PlainFormat:
     def ours_of(self, theirs: SimpleNamespace) -> PreTrainedConfig:
         return self.our_classes.make_config(self.config_to_ours(theirs), theirs.dtype)
 
-    def fill(self, model: nn.Module, checkpoint: Checkpoint, path: str | Path) -> None:
+    def fill(self, model: nn.Module, checkpoint: Checkpoint, path: FilePath) -> None:
         """Load the weights strictly, in float32; a meta module takes the tensors themselves."""
         state = model.state_dict(keep_vars=True)
         found = {

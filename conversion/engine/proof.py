@@ -1,12 +1,10 @@
 """Proof of a conversion: both models compute the same logits for the same padded batch."""
 
-from pathlib import Path
-
 import torch
 
 from hf_tformer.file_integrity import not_a_number
 
-from .aliases import Batch, Fields
+from .aliases import Batch, Fields, FilePath
 from .errors import ConversionError
 from .models import Reader
 from .registry import refuse_unreadable, side_of
@@ -16,12 +14,12 @@ from .translation import AnySide
 TOLERANCE = 1e-4
 LONGEST = 48  # enough for positions to matter
 # A model to compare: the side that reads it, its path, and settings that it lacks.
-Asked = tuple[AnySide, str | Path, Fields | None]
+Asked = tuple[AnySide, FilePath, Fields | None]
 
 
 def verify(
-    first: str | Path,
-    second: str | Path,
+    first: FilePath,
+    second: FilePath,
     dtype: torch.dtype | None = None,
     settings: Fields | None = None,
 ) -> float:
@@ -36,7 +34,8 @@ def verify(
     known = {name for side, _ in models for name in getattr(side, "settings", ())}
     if unknown := sorted(set(settings or ()) - known):
         raise ConversionError(f"neither {first} nor {second} has a setting {', '.join(unknown)}")
-    return compare(*((side, path, relevant(settings, side)) for side, path in models), dtype)
+    one, other = ((side, path, relevant(settings, side)) for side, path in models)
+    return compare(one, other, dtype)
 
 
 def relevant(settings: Fields | None, side: AnySide) -> Fields:
@@ -116,7 +115,7 @@ def random_ids(vocab_size: int, mask: torch.Tensor, pad: int | None) -> torch.Te
     return torch.where(ids == pad, (pad + 1) % vocab_size, ids).masked_fill(mask == 0, pad)
 
 
-def finite_logits(reader: Reader, batch: Batch, path: str | Path) -> torch.Tensor:
+def finite_logits(reader: Reader, batch: Batch, path: FilePath) -> torch.Tensor:
     logits = real_logits(reader, batch)
     if found := not_a_number(logits):
         weights = reader.model.state_dict().items()

@@ -8,6 +8,7 @@ from hf_tformer.file_integrity import fault_of_dtype
 from hf_tformer.path_safety import fault_of_path
 
 from ..formats import decoders, encoder_decoders, encoders, plain
+from .aliases import FilePath
 from .checkpoints import open_file, read_json
 from .errors import ConversionError
 from .format import OURS
@@ -42,13 +43,13 @@ def exportable(name: str) -> AnyFormat:
     return format
 
 
-def refuse_unreadable(path: str | Path) -> None:
+def refuse_unreadable(path: FilePath) -> None:
     """Refuse links out of the folder, pipes and the like before anything is opened."""
-    if os.path.lexists(path) and (fault := fault_of_path(path)):
+    if os.path.lexists(path) and (fault := fault_of_path(Path(path))):
         raise ConversionError(fault)
 
 
-def model_type_of(folder: str | Path) -> str:
+def model_type_of(folder: FilePath) -> str:
     """Return the model_type in config.json, without looking for a missing folder on the Hub."""
     config = read_json(Path(folder) / "config.json")
     if config.get("quantization_config"):
@@ -67,7 +68,7 @@ def model_type_of(folder: str | Path) -> str:
     return str(config.get("model_type"))
 
 
-def detect(src: str | Path, name: str | None = None) -> AnyFormat:
+def detect(src: FilePath, name: str | None = None) -> AnyFormat:
     """Return the format of a source; `name` is the one that the user expects."""
     found = format_of(src, name)
     if name is not None and named(name).name != found.name:
@@ -75,7 +76,7 @@ def detect(src: str | Path, name: str | None = None) -> AnyFormat:
     return found
 
 
-def format_of(src: str | Path, name: str | None = None) -> AnyFormat:
+def format_of(src: FilePath, name: str | None = None) -> AnyFormat:
     if Path(src).is_file():
         return format_of_file(src, name)
     if is_meta_folder(src):
@@ -99,7 +100,7 @@ def format_of(src: str | Path, name: str | None = None) -> AnyFormat:
     return format.reading(src) if isinstance(format, FormatWithHeads) else format
 
 
-def is_meta_folder(src: str | Path) -> bool:
+def is_meta_folder(src: FilePath) -> bool:
     return (Path(src) / "params.json").is_file() and not (Path(src) / "config.json").is_file()
 
 
@@ -107,7 +108,7 @@ def of_folders() -> str:
     return ", ".join(f.name for f in FORMATS.values() if not getattr(f, "marks", ()))
 
 
-def format_of_file(path: str | Path, name: str | None = None) -> PlainFormat:
+def format_of_file(path: FilePath, name: str | None = None) -> PlainFormat:
     """Return the layout whose names a file has; if none fits, that of `name`."""
     names = set(open_file(path).names())
     found = [
@@ -119,12 +120,9 @@ def format_of_file(path: str | Path, name: str | None = None) -> PlainFormat:
     ]
     if len(found) == 1:
         return found[0]
-    if (
-        name is not None
-        and isinstance(named(name), PlainFormat)
-        and (not found or named(name) in found)
-    ):
-        return named(name)
+    expected = None if name is None else named(name)
+    if isinstance(expected, PlainFormat) and (not found or expected in found):
+        return expected
     choices = [format.name for format in found] or [
         f.name for f in FORMATS.values() if getattr(f, "marks", ())
     ]
@@ -135,7 +133,7 @@ def format_of_file(path: str | Path, name: str | None = None) -> PlainFormat:
     )
 
 
-def side_of(path: str | Path) -> AnySide:
+def side_of(path: FilePath) -> AnySide:
     """Return the side that reads a folder or a file, ours or theirs."""
     is_folder_of_a_library = not Path(path).is_file() and not is_meta_folder(path)
     if is_folder_of_a_library and (model_type := model_type_of(path)) in OURS:
@@ -143,7 +141,7 @@ def side_of(path: str | Path) -> AnySide:
     return format_of(path).theirs
 
 
-def our_model_type(folder: str | Path) -> str:
+def our_model_type(folder: FilePath) -> str:
     """Return the family of a folder of ours, and refuse any other folder."""
     model_type = model_type_of(folder)
     if model_type not in OURS:
@@ -153,7 +151,7 @@ def our_model_type(folder: str | Path) -> str:
     return model_type
 
 
-def our_side(folder: str | Path, model_type: str) -> Library:
+def our_side(folder: FilePath, model_type: str) -> Library:
     """Return our family, with the class that a folder names where there is more than one."""
     library = OURS[model_type]
     if not library.is_encoder:
@@ -161,7 +159,7 @@ def our_side(folder: str | Path, model_type: str) -> Library:
     return replace(library, model_name=architecture_of(folder, OUR_CLASSES))
 
 
-def format_for(folder: str | Path, name: str) -> AnyFormat:
+def format_for(folder: FilePath, name: str) -> AnyFormat:
     """Return the export format `name` for the model that a folder of ours holds."""
     format = exportable(name)
     refuse_unreadable(folder)
@@ -169,7 +167,7 @@ def format_for(folder: str | Path, name: str) -> AnyFormat:
     return format.writing(folder) if isinstance(format, FormatWithHeads) else format
 
 
-def refuse_others_family(folder: str | Path, format: AnyFormat) -> None:
+def refuse_others_family(folder: FilePath, format: AnyFormat) -> None:
     """Refuse an export format of another family than the folder's."""
     model_type = our_model_type(folder)
     family = OURS[model_type]

@@ -132,7 +132,7 @@ def matching(rule: Rule, name: str) -> list[re.Match[str]]:
 
 def instantiate(rule: Rule, layer: tuple[str, ...]) -> Step:
     ours, theirs = (
-        tuple(name.replace("{i}", *layer) if layer else name for name in as_tuple(names))
+        tuple(name.replace("{i}", layer[0]) if layer else name for name in as_tuple(names))
         for names in (rule.ours, rule.theirs)
     )
     return Step(ours, theirs, rule.transform)

@@ -21,7 +21,7 @@ from transformers import (
 
 from hf_tformer.path_safety import TEMPLATES, fault_of_path, printable
 
-from .aliases import Fields
+from .aliases import Fields, FilePath
 from .checkpoints import read_json
 from .errors import ConversionError
 from .sentences import copy_sentence_modules
@@ -50,7 +50,7 @@ MORE_ROLES = ("cls", "sep", "mask")  # of encoders
 
 
 def given_tokenizer(
-    tokenizer: PreTrainedTokenizerBase | str | Path | None,
+    tokenizer: PreTrainedTokenizerBase | FilePath | None,
 ) -> PreTrainedTokenizerBase | None:
     """Open the tokenizer that the user gives as folder, tokenizer.json, repository or object."""
     if tokenizer is None or isinstance(tokenizer, PreTrainedTokenizerBase):
@@ -70,7 +70,7 @@ def given_tokenizer(
         ) from error
 
 
-def own_tokenizer(folder: str | Path) -> tuple[PreTrainedTokenizerBase | None, str | None]:
+def own_tokenizer(folder: FilePath) -> tuple[PreTrainedTokenizerBase | None, str | None]:
     """Return the tokenizer of a folder, None if it has none, and the error if it was not read."""
     if not any((Path(folder) / name).is_file() for name in TOKENIZER_FILES):
         return None, None
@@ -100,9 +100,9 @@ class SideFiles:
 
     def __init__(
         self,
-        src: str | Path,
+        src: FilePath,
         source: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase | str | Path | None,
+        tokenizer: PreTrainedTokenizerBase | FilePath | None,
     ) -> None:
         self.src, self.source = Path(src), source
         self.generates = source.can_generate()

@@ -16,8 +16,10 @@ def translate(
     config: Config, format: AnyFormat, to_ours: bool, dtype: torch.dtype | None
 ) -> Config:
     """Return the configuration of the other side, or refuse it by the name of a field."""
+    function = format.config_to_ours if to_ours else format.config_to_theirs
+    assert function is not None, f"{format.name} is read only"
     try:
-        fields = (format.config_to_ours if to_ours else format.config_to_theirs)(config)
+        fields = function(config)
     except ConversionError:
         raise
     except WRONG_VALUES as error:
@@ -30,9 +32,10 @@ def translate(
 
 
 # Fields of ours that few formats have a word for.
-RARE = ("score_bias", "scale_embedding", "qk_norm", "no_rope_layers", "parallel_residual")
-RARE += ("residual_multiplier", "attn_logit_softcapping", "final_logit_softcapping")
-RARE += ("norm_position",)
+RARE = (
+    *("score_bias", "scale_embedding", "qk_norm", "no_rope_layers", "parallel_residual"),
+    *("residual_multiplier", "attn_logit_softcapping", "final_logit_softcapping", "norm_position"),
+)
 
 
 def refuse_what_is_lost(ours: Config, theirs: Config, format: AnyFormat) -> None:

@@ -5,17 +5,16 @@ as such. Its reference proves the conversion.
 """
 
 import runpy
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import torch
-from torch import nn
 
 from hf_tformer.opening import tied_as_list
 
-from .aliases import Fields, State
+from .aliases import Fields, FilePath, State
 from .errors import ConversionError
 from .format import DECODER, SEQ2SEQ
 from .models import Reader
@@ -39,12 +38,12 @@ class AsInFile:
 class UserFormat(PlainFormat):
     """A layout with the names and shapes of the file, and a module of the user's."""
 
-    user_reference: Callable[[], nn.Module] | None = field(default=None)
+    user_reference: Any = None  # a function without arguments
 
-    def build(self, config: SimpleNamespace) -> AsInFile:
+    def build(self, config: SimpleNamespace) -> Any:
         return AsInFile(config)
 
-    def load(self, path: str | Path, settings: Fields | None = None) -> Reader:
+    def load(self, path: FilePath, settings: Fields | None = None) -> Reader:
         try:
             model = self.user_reference()
             self.fill(model, self.checkpoint(path), path)
@@ -56,7 +55,7 @@ class UserFormat(PlainFormat):
         return self.reader(model, self.ours_of(self.load_config(path, settings)))
 
 
-def read_rules(path: str | Path, verify: bool) -> UserFormat:
+def read_rules(path: FilePath, verify: bool) -> UserFormat:
     """Return the format that a file of the user's declares."""
     if not Path(path).is_file():
         raise ConversionError(f"{path} is missing: give a Python file with RULES, FAMILY, CONFIG")
@@ -64,7 +63,8 @@ def read_rules(path: str | Path, verify: bool) -> UserFormat:
         declared = runpy.run_path(str(path))
     except Exception as error:  # of the user's program
         raise ConversionError(f"{path} does not run: {error!r}") from error
-    for name, kind in {"RULES": (tuple, list), "FAMILY": str, "CONFIG": dict}.items():
+    kinds: dict[str, Any] = {"RULES": (tuple, list), "FAMILY": str, "CONFIG": dict}
+    for name, kind in kinds.items():
         if not isinstance(declared.get(name), kind):
             raise ConversionError(f"{path} has no {name}: it needs RULES, FAMILY and CONFIG")
     if declared["FAMILY"] not in FAMILIES:

@@ -42,14 +42,14 @@ def heads_of(
     """Return the heads of a format by transformers' names, and what each adds to the table."""
     # Readers of these fields that classify sequences, as vLLM does, must find this folder's head.
     bare = {"classifier_act": None} if tokens is CLASSIFIER else {}
-    heads = {
-        "Model": (BASE,),
-        "ForMaskedLM": (MASKED, masked),
-        "ForSequenceClassification": (TEXTS, texts),
-        "ForTokenClassification": (TOKENS, tokens, {}, bare),
-        "ForQuestionAnswering": (ANSWERS, answers, {"num_labels": (2,)}, bare),
-    }
-    return {f"{prefix}{task}": Head(f"{prefix}{task}", *head) for task, head in heads.items()}
+    heads = (
+        Head(f"{prefix}Model", BASE),
+        Head(f"{prefix}ForMaskedLM", MASKED, masked),
+        Head(f"{prefix}ForSequenceClassification", TEXTS, texts),
+        Head(f"{prefix}ForTokenClassification", TOKENS, tokens, fields=bare),
+        Head(f"{prefix}ForQuestionAnswering", ANSWERS, answers, {"num_labels": (2,)}, bare),
+    )
+    return {head.theirs: head for head in heads}
 
 
 def transform(dense: str, norm: str, within: str = "") -> tuple[Rule, ...]:

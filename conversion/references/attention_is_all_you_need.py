@@ -31,8 +31,8 @@ class Attention(nn.Module):
         self, states: torch.Tensor, source: torch.Tensor, hidden: torch.Tensor
     ) -> torch.Tensor:
         projected = (self.w_qs(states), self.w_ks(source), self.w_vs(source))
-        attended = attend(*(split_heads(x, self.heads) for x in projected), hidden)
-        return self.layer_norm(states + self.fc(attended))
+        query, key, value = (split_heads(x, self.heads) for x in projected)
+        return self.layer_norm(states + self.fc(attend(query, key, value, hidden)))
 
 
 class FeedForward(nn.Module):
@@ -75,6 +75,8 @@ class DecoderLayer(nn.Module):
 class Positions(nn.Module):
     """The saved table of positions, which the proof compares with the formula."""
 
+    pos_table: torch.Tensor
+
     def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
         self.register_buffer("pos_table", torch.empty(1, config.n_position, config.d_model))
@@ -84,6 +86,9 @@ class Positions(nn.Module):
 
 
 class Stack(nn.Module):
+    src_word_emb: nn.Embedding
+    trg_word_emb: nn.Embedding
+
     def __init__(self, config: SimpleNamespace, layers: Iterable[nn.Module]) -> None:
         super().__init__()
         self.scale = config.d_model**0.5 if config.scales_embeddings else 1.0

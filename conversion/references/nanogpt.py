@@ -30,7 +30,8 @@ class Attention(nn.Module):
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         parts = self.c_attn(states).chunk(3, dim=-1)
-        return self.c_proj(attend(*(split_heads(x, self.heads) for x in parts), later(states)))
+        query, key, value = (split_heads(x, self.heads) for x in parts)
+        return self.c_proj(attend(query, key, value, later(states)))
 
 
 class MLP(nn.Module):
@@ -60,20 +61,21 @@ class Block(nn.Module):
 class NanoGPT(nn.Module):
     def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
+        words = nn.Embedding(config.vocab_size, config.n_embd)
         self.transformer = nn.ModuleDict(
             {
-                "wte": nn.Embedding(config.vocab_size, config.n_embd),
+                "wte": words,
                 "wpe": nn.Embedding(config.block_size, config.n_embd),
                 "h": nn.ModuleList(Block(config) for _ in range(config.n_layer)),
                 "ln_f": Norm(config.n_embd, config.bias),
             }
         )
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
-        self.lm_head.weight = self.transformer.wte.weight
+        self.lm_head.weight = words.weight
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         positions = torch.arange(ids.shape[1])
-        states = self.transformer.wte(ids) + self.transformer.wpe(positions)
-        for block in self.transformer.h:
+        states = self.transformer["wte"](ids) + self.transformer["wpe"](positions)
+        for block in self.transformer["h"].children():
             states = block(states)
-        return self.lm_head(self.transformer.ln_f(states))
+        return self.lm_head(self.transformer["ln_f"](states))

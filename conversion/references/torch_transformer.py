@@ -1,6 +1,7 @@
 """torch.nn.Transformer with embeddings, sinusoids and a generator around it."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import nn
@@ -33,7 +34,7 @@ def build_decoder(config: SimpleNamespace) -> nn.TransformerDecoder:
     return nn.TransformerDecoder(layer, config.num_decoder_layers, final_norm(config))
 
 
-def of_a_layer(config: SimpleNamespace) -> dict[str, object]:
+def of_a_layer(config: SimpleNamespace) -> dict[str, Any]:
     names = ("d_model", "nhead", "dim_feedforward", "activation", "layer_norm_eps", "norm_first")
     return {**{name: getattr(config, name) for name in (*names, "bias")}, "batch_first": True}
 

@@ -22,7 +22,8 @@ class Attention(nn.Module):
         self, states: torch.Tensor, source: torch.Tensor, hidden: torch.Tensor
     ) -> torch.Tensor:
         projected = (self.W_q(states), self.W_k(source), self.W_v(source))
-        return self.W_o(attend(*(split_heads(x, self.heads) for x in projected), hidden))
+        query, key, value = (split_heads(x, self.heads) for x in projected)
+        return self.W_o(attend(query, key, value, hidden))
 
 
 class FeedForward(nn.Module):
@@ -67,6 +68,8 @@ class DecoderLayer(nn.Module):
 
 class Positions(nn.Module):
     """The saved table of positions, which the proof compares with the formula."""
+
+    pe: torch.Tensor
 
     def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()

@@ -7,13 +7,14 @@ loader expects, and values that CTranslate2 has a place for, are set in ctransla
 
 from copy import copy
 from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 from ..engine.aliases import Config, Fields
 from ..engine.errors import ConversionError, UnexpressibleError
 from ..engine.format import ENCODER, Format, choose, layer_types_of, plain_attention_scale
 from ..engine.registry import FORMATS, format_for
 from ..engine.rotations import one_rotation
-from ..engine.rules import omitted
+from ..engine.rules import Rule, omitted
 from ..engine.translation import translate
 from .ctranslate2_running import end_tokens
 from .runtime import Source
@@ -40,7 +41,7 @@ class Loader:
 
     name: str
     reader: str
-    needs: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    needs: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     rope_types: tuple[str, ...] = ()
     theta: float | None = None  # the only supported one
     needs_whole_heads: bool = False
@@ -58,7 +59,7 @@ class Loader:
             self.refuse_rotation(one_rotation(ours, TITLE))
 
     def refuse_rotation(self, rope: Fields) -> None:
-        supported: dict[str, tuple[object, ...]] = {"rope_type": self.rope_types}
+        supported: dict[str, tuple[Any, ...]] = {"rope_type": self.rope_types}
         if self.theta:
             supported["rope_theta"] = (self.theta,)
         if rope["rope_type"] == "llama3":
@@ -69,7 +70,7 @@ class Loader:
 
     def format_of(self, source: Source) -> Format:
         """Return the format, given the values that it fixes instead of ours."""
-        format = format_for(source.folder, self.name)
+        format = cast(Format, format_for(source.folder, self.name))
         if not self.written:
             return format
         fixed = replace(
@@ -83,7 +84,7 @@ def without_bias_of_head(format: Format) -> Format:
     """Return the format for a file without that bias, which their model fills with zeros."""
     return replace(
         format,
-        rules=omitted(format.rules, "lm_head.bias"),
+        rules=omitted(cast(tuple[Rule, ...], format.rules), "lm_head.bias"),
         ignored={**format.ignored, "final_logits_bias": "zeros"},
     )
 
@@ -140,8 +141,10 @@ LOADERS = (
     Loader("distilbert", "DistilBertLoader", PLAIN, written={"layer_norm_eps": 1e-12}),
 )
 # Fields by which the nearest loader is found.
-STRUCTURE = ("position_embedding_type", "score_bias", "norm_type", "norm_position", "mlp_type")
-STRUCTURE += ("parallel_residual", "embedding_norm", "qk_norm", "attention_bias", "final_norm")
+STRUCTURE = (
+    *("position_embedding_type", "score_bias", "norm_type", "norm_position", "mlp_type"),
+    *("parallel_residual", "embedding_norm", "qk_norm", "attention_bias", "final_norm"),
+)
 
 
 def loader_for(source: Source) -> tuple[Loader, Format]:

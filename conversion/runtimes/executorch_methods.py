@@ -3,7 +3,7 @@
 Memory is planned ahead, so each open size has a largest value.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -25,7 +25,7 @@ class Method(NamedTuple):
 
     module: nn.Module
     example: tuple[torch.Tensor, ...]
-    open_sizes: tuple[dict[int, Dim], ...]
+    open_sizes: tuple[Any, ...]  # of each argument
 
     def trace(self) -> ExportedProgram:
         return torch.export.export(

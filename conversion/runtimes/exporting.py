@@ -4,14 +4,15 @@ import contextlib
 import ctypes
 import gc
 import json
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from transformers import PreTrainedConfig
 
+from ..engine.aliases import FilePath
 from ..engine.destination import appearing
 from ..engine.errors import ConversionError
 from ..engine.format import DECODER
@@ -37,17 +38,16 @@ DECODER_HEADS = tuple(
 
 
 def export_to_runtime(
-    src: str | os.PathLike,
-    dst: str | os.PathLike,
+    src: FilePath,
+    dst: FilePath,
     to: str,
-    dtype: str | None = None,
+    dtype: str | torch.dtype | None = None,
     verify: bool = True,
-    tokenizer: str | os.PathLike | None = None,
+    tokenizer: FilePath | None = None,
 ) -> Export:
     """Make the folder `dst`, which the runtime `to` opens, from the folder `src` of ours."""
     runtime = RUNTIMES[to]
-    dtype = dtype or next(iter(runtime.tolerance))
-    runtime.refuse_dtype(dtype)
+    dtype = runtime.checked_dtype(dtype)
     refuse_unreadable(src)
     library = library_of(src)
     config = library.load_config(src)
@@ -100,7 +100,7 @@ def in_a_sentence(what: str, runtime: Runtime) -> Iterator[None]:
         ) from error
 
 
-def library_of(folder: str | os.PathLike) -> Library:
+def library_of(folder: FilePath) -> Library:
     """Return the side that reads a folder of ours, with the head that it names."""
     library = our_side(folder, our_model_type(folder))
     if library is not DECODER:

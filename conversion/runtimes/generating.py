@@ -1,7 +1,7 @@
 """The opened graphs of a model, run by themselves and by generate() of transformers."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
@@ -125,25 +125,19 @@ class InGenerate(PreTrainedModel, GenerationMixin):
     ) -> CausalLMOutputWithPast | Seq2SeqLMOutput:
         past = past_key_values if isinstance(past_key_values, HeldPast) else None
         known = 0 if past is None else past.length  # a cache without layers counts as false
+        ids = cast(torch.Tensor, input_ids if encoder_outputs is None else decoder_input_ids)
+        inputs = {"input_ids": ids}
         if encoder_outputs is None:
-            ids = input_ids
             if attention_mask is None:
                 attention_mask = torch.ones(len(ids), known + ids.shape[1], dtype=torch.long)
-            positions = (attention_mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-            inputs = {
-                "input_ids": ids,
-                "attention_mask": attention_mask,
-                "position_ids": positions,
-            }
+            inputs["attention_mask"] = attention_mask
+            positions = (attention_mask.cumsum(-1) - 1).clamp(min=0)
+            inputs["position_ids"] = positions[:, -ids.shape[1] :]
         else:
-            ids, states = decoder_input_ids, encoder_outputs.last_hidden_state
+            inputs["encoder_hidden_states"] = states = encoder_outputs.last_hidden_state
             if attention_mask is None:
                 attention_mask = torch.ones(states.shape[:2], dtype=torch.long)
-            inputs = {
-                "input_ids": ids,
-                "encoder_hidden_states": states,
-                "encoder_attention_mask": attention_mask,
-            }
+            inputs["encoder_attention_mask"] = attention_mask
         logits, held = self.graphs.decode(inputs, past)
         past = HeldPast(held, known + ids.shape[1])
         output = CausalLMOutputWithPast if encoder_outputs is None else Seq2SeqLMOutput

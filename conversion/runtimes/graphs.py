@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import transformers
@@ -35,7 +35,7 @@ class Part(NamedTuple):
     """One graph: the traced module and its example."""
 
     module: nn.Module
-    example: dict[str, object]
+    example: dict[str, Any]
 
     def open_dimensions(self) -> dict[str, object]:
         """Return the dimensions that stay open: sequences and tokens."""
@@ -150,11 +150,11 @@ def keeping_known_keys() -> Iterator[None]:
         return cache.update(*new, self.layer_idx)
 
     original = CrossAttention.encoder_key_value
-    CrossAttention.encoder_key_value = encoder_key_value
+    CrossAttention.encoder_key_value = encoder_key_value  # type: ignore[method-assign]
     try:
         yield
     finally:
-        CrossAttention.encoder_key_value = original
+        CrossAttention.encoder_key_value = original  # type: ignore[method-assign]
 
 
 def padding_mask() -> torch.Tensor:

@@ -118,12 +118,16 @@ class Runtime(ABC):
     def program(self, source: Source, name: str) -> str:
         """Return a program that opens the folder `name`, for the card."""
 
-    def refuse_dtype(self, dtype: str) -> None:
-        if dtype not in self.tolerance:
+    def checked_dtype(self, dtype: str | torch.dtype | None) -> str:
+        """Return the dtype, by default the first one, or refuse one that files cannot hold."""
+        if dtype is None:
+            return next(iter(self.tolerance))
+        if not isinstance(dtype, str) or dtype not in self.tolerance:
             raise ConversionError(
                 f"dtype is {dtype!r}, which {self.name} files do not hold: choose one of "
                 f"{', '.join(self.tolerance)}"
             )
+        return dtype
 
     def refuse_missing_packages(self) -> None:
         missing = [name for name in self.packages if find_spec(name) is None]

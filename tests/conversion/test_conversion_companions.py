@@ -236,7 +236,7 @@ def test_the_card_says_where_the_model_comes_from_and_its_program_runs(tmp_path,
     assert card.data.tags == ["hf_tformer", "custom_code", "translation"]
     assert "Converted from the llama checkpoint `theirs`" in card.text
     assert f"largest difference of their logits was {done.difference:.1e}" in card.text
-    assert "licence, languages and data sets" in card.text
+    assert "License, languages and data sets" in card.text
     assert str(tmp_path) not in card.content
     assert run_programs(card, tmp_path) == 2
 

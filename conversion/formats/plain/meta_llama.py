@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import torch
 
-from ...engine.aliases import Fields
+from ...engine.aliases import Fields, FilePath
 from ...engine.checkpoints import Checkpoint, PickledShard, read_json
 from ...engine.errors import ConversionError
 from ...engine.format import DECODER, carry
@@ -87,7 +87,7 @@ class Ranks:
         return next((dim for pattern, dim in SPLIT.items() if matches(pattern, name)), None)
 
 
-def open_ranks(folder: str | Path) -> Ranks:
+def open_ranks(folder: FilePath) -> Ranks:
     paths = sorted(Path(folder).glob("consolidated.*.pth"))
     if not paths:
         raise ConversionError(f"{folder} holds params.json but no consolidated.*.pth: fetch them")

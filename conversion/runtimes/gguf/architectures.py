@@ -4,8 +4,9 @@ A format translates the configuration and names the tensors. The values that lla
 that are given here, as values of our own fields.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -45,10 +46,10 @@ class Architecture:
     format: str
     acts: tuple[str, ...] = SILU
     rotations: tuple[str, ...] = PLAIN
-    choices: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    choices: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     refuses: tuple[Refuse, ...] = ()
     more: Callable[[Config], Fields] = no_more
-    layout: dict[str, Change] = field(default_factory=dict)
+    layout: Mapping[str, Change] = field(default_factory=dict)
     needs_head: bool = False
 
 

@@ -8,7 +8,7 @@ import contextlib
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -76,7 +76,7 @@ class Gguf(Runtime):
     library_name = "gguf"
     # Products with rounded weights round their inputs as well; random models differ most. A part
     # of the file at a wrong place differs by 1.
-    tolerance: ClassVar = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 2e-1, "q8_0": 4e-1}
+    tolerance = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 2e-1, "q8_0": 4e-1}
     beams = (1,)
 
     def reader(self, source: Source) -> Reader:
@@ -124,7 +124,7 @@ class Gguf(Runtime):
 
     def open(self, source: Source, folder: Path) -> Running:
         running = LlamaCpp(folder / FILE, source)
-        refuse_other_ids(source, running)
+        refuse_other_ids(source.tokenizer, running)
         return running
 
     def program(self, source: Source, name: str) -> str:
@@ -167,16 +167,16 @@ def add(writer: Any, name: str, value: object) -> None:
     ways[type(value)](name, value)
 
 
-def refuse_other_ids(source: Source, running: LlamaCpp) -> None:
+def refuse_other_ids(tokenizer: Any, running: LlamaCpp) -> None:
     text = TEXT
-    if source.tokenizer.backend_tokenizer.model.__class__.__name__ == "WordPiece":
+    if tokenizer.backend_tokenizer.model.__class__.__name__ == "WordPiece":
         # Its WordPiece supports the combining marks of European letters alone.
         text = " ".join(word for word in TEXT.split() if not has_marks(word))
-    expected, actual = source.tokenizer(text)["input_ids"], running.ids(text)
+    expected, actual = tokenizer(text)["input_ids"], running.ids(text)
     if actual != expected:
         pairs = enumerate(zip(actual, expected, strict=False))
         place = next((i for i, (x, y) in pairs if x != y), min(len(actual), len(expected)))
-        near = source.tokenizer.decode(expected[max(0, place - 3) : place + 3])
+        near = tokenizer.decode(expected[max(0, place - 3) : place + 3])
         raise ConversionError(
             f"llama.cpp has other ids for a text than this tokenizer, first near {near!r}: "
             f"{actual[place : place + 3]} instead of {expected[place : place + 3]}; nothing is "

@@ -112,6 +112,6 @@ def numbers(name: str, tensor: torch.Tensor, kind: Any) -> Any:
 
     if kind.name in ("F16", "BF16"):
         dtype = torch.float16 if kind.name == "F16" else torch.bfloat16
-        _, tensor = next(rounded([(name, tensor)], dtype))
+        [(_, tensor)] = rounded([(name, tensor)], dtype)
         return tensor.contiguous().view(torch.int16).numpy()
     return gguf.quants.quantize(tensor.float().contiguous().numpy(), kind)

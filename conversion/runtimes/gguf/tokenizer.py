@@ -39,7 +39,7 @@ def tokenizer_fields(
     `rows` is the number of embeddings, `ends` are the tokens that end a sequence.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
+    if tokenizer is None or backend is None:
         raise ConversionError(
             "there is no tokenizer.json, and llama.cpp reads the tokenizer from its own file: give "
             "one with --tokenizer"
