@@ -3,26 +3,25 @@
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from transformers.utils import logging
 
-from . import apart, curves, machine, memory, report
-from .measure import LEAST_ROUNDS, Count, Settings, Unfair, race
-from .registry import BENCHMARKS
+from . import apart, machine, report
+from .measure import LEAST_ROUNDS, Count, Limits, Row, Settings, Unfair, Workload, race
+from .registry import BENCHMARKS, Benchmark
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> int:
     options = build_parser().parse_args(arguments)
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     if options.answer:
         apart.serve(options.answer, BENCHMARKS)
-        return 0
-    if options.weigh:
-        print(json.dumps(memory.answer(options.weigh, BENCHMARKS)))
         return 0
     if fault := check(options):
         print(f"error: {fault}", file=sys.stderr)
@@ -38,29 +37,24 @@ def main(arguments=None):
     return 1 if faults else 0
 
 
-def build_parser():
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Beside our peers.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="'all', or some of those listed")
-    parser.add_argument("--only", metavar="TEXT", default="", help="tasks whose name contains it")
-    parser.add_argument("--rounds", type=int, default=LEAST_ROUNDS, help="at least %(default)s")
-    parser.add_argument("--quick", action="store_true", help="toy sizes: only to see it run")
-    parser.add_argument("--defaults-only", action="store_true", help="no tuned forms of the peers")
-    parser.add_argument(
-        "--device",
-        choices=("cpu", "cuda"),
-        default="cpu",
-        help="cuda has not been run yet, and the sizes are those of a CPU",
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure hf_tformer beside its peers."
     )
-    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
-    parser.add_argument("--write", action="store_true", help="keep the figures in RESULTS.md")
-    parser.add_argument("--answer", help=argparse.SUPPRESS)  # the other end of in_own_process
-    parser.add_argument("--weigh", help=argparse.SUPPRESS)  # the other end of memory.weigh
+    add = parser.add_argument
+    add("names", nargs="*", metavar="NAME", help="'all', or some of the names listed without any")
+    add("--only", metavar="TEXT", default="", help="part of the names of the tasks to measure")
+    add("--rounds", type=int, default=LEAST_ROUNDS, help="number of rounds, at least %(default)s")
+    add("--quick", action="store_true", help="toy sizes: only to see it run")
+    add("--defaults-only", action="store_true", help="peers as they come, without tuning")
+    add("--json", type=Path, metavar="FILE", help="file to write the figures to, too")
+    add("--write", action="store_true", help="figures kept in RESULTS.md")
+    add("--answer", help=argparse.SUPPRESS)  # the process that apart.py starts
     return parser
 
 
-def check(options):
-    """One sentence on what is wrong with the command, or none."""
+def check(options: argparse.Namespace) -> str:
+    """Return one sentence on what is wrong with the command, or nothing."""
     unknown = set(options.names) - {*BENCHMARKS, "all"}
     if unknown:
         return f"there is no benchmark {min(unknown)!r}: choose all, {', '.join(BENCHMARKS)}"
@@ -71,10 +65,8 @@ def check(options):
     return ""
 
 
-def run(options):
-    settings = Settings(
-        options.rounds, options.quick, options.device, options.dtype, options.defaults_only
-    )
+def run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[Unfair]]:
+    settings = Settings(options.rounds, options.quick, options.defaults_only)
     names = BENCHMARKS if "all" in options.names else options.names
     results, faults = [], []
     for name in names:
@@ -85,24 +77,25 @@ def run(options):
     return results, faults
 
 
-def measure(benchmark, settings, options):
+def measure(
+    benchmark: Benchmark, settings: Settings, options: argparse.Namespace
+) -> dict[str, Any]:
     print(f"{benchmark.title} ({benchmark.name})", flush=True)
     limits = machine.measure_limits(settings)
     rows = []
     for workload in benchmark.workloads(settings):
-        if options.only not in workload.label:
-            continue
-        for found in figures(benchmark, workload, settings, limits):
-            rows += found
-            print("\n".join(report.line(asdict(row)) for row in found), flush=True)
+        if options.only in workload.label:
+            for found in map(asdict, figures(benchmark, workload, settings, limits)):
+                rows.append(found)
+                print(report.line(found), flush=True)
     result = {
         "name": benchmark.name,
         "title": benchmark.title,
         "about": machine.describe(settings),
         "limits": asdict(limits),
-        "rows": [asdict(row) for row in rows],
+        "rows": rows,
     }
-    for line in curves.exponents(result["rows"]):
+    for line in report.exponents(rows):
         print(line, flush=True)
     if options.write:
         report.save(result)
@@ -110,31 +103,31 @@ def measure(benchmark, settings, options):
     return result
 
 
-def figures(benchmark, workload, settings, limits):
-    """Rows, as soon as they are known."""
+def figures(
+    benchmark: Benchmark, workload: Workload | Count, settings: Settings, limits: Limits
+) -> Iterator[Row]:
+    """Yield the rows of a task as soon as they are known."""
     if isinstance(workload, Count):
-        yield workload.rows()
+        yield from workload.rows()
         return
     if "seconds" in workload.measures:
         racing = separated(workload, benchmark, settings) if workload.apart else workload
-        yield placed(race(racing, settings, limits), workload)
+        yield from placed(race(racing, settings, limits), workload)
     if "MiB" in workload.measures:
-        yield placed(memory.weigh(benchmark.name, workload, settings), workload)
+        yield from placed(apart.weigh(benchmark.name, workload, settings), workload)
 
 
-def separated(workload, benchmark, settings):
-    """The same task, where each contestant prepares a process."""
-    start, number = (
-        partial(apart.in_own_process, benchmark.name, workload.label),
-        workload.processes,
-    )
+def separated(workload: Workload, benchmark: Benchmark, settings: Settings) -> Workload:
+    """Return the same task with contestants that prepare processes of their own."""
+    start = partial(apart.in_own_process, benchmark.name, workload.label)
     starts = {
-        name: partial(start, name, settings, number.get(name, 1)) for name in workload.contestants
+        name: partial(start, name, settings, workload.processes.get(name, 1))
+        for name in workload.contestants
     }
     return replace(workload, contestants=starts)
 
 
-def placed(rows, workload):
+def placed(rows: list[Row], workload: Workload) -> list[Row]:
     for row in rows:
         row.curve, row.size = workload.points.get(row.peer, (None, None))
     return rows

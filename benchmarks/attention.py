@@ -1,16 +1,19 @@
-"""Attention alone: our fast backend beside our plain one, and the default beside all others."""
+"""Attention alone: our fast backend beside our eager one, and the default beside all others."""
+
+from functools import partial
 
 import torch
 from transformers.masking_utils import create_causal_mask
-from transformers.utils import is_flash_attn_2_available
 
 from hf_tformer import TformerDecoderConfig, TformerDecoderModel
 from hf_tformer.model.attention import SelfAttention
 
-from .measure import OURS, Absent, Run, Workload
-from .peers import PAD, random_ids
+from .measure import OURS, Run, Settings, Workload, Workloads
+from .peers import random_batch
+from .training import of_one
 
 EAGER = f"{OURS}, eager"
+Shape = tuple[int, int, int, int, float]
 SHAPES = (  # batch, length, heads, head_dim, padding
     (1, 128, 8, 64, 0.0),
     (1, 512, 8, 64, 0.0),
@@ -28,15 +31,15 @@ SHAPES = (  # batch, length, heads, head_dim, padding
 TOY_SHAPES = ((1, 16, 4, 8, 0.0), (3, 16, 4, 8, 0.3))
 
 
-def attention(settings):
+def attention(settings: Settings) -> Workloads:
     """Forward and backward of one causal layer, mask included: what a training step pays."""
     for length in settings.pick((512, 1024, 2048, 4096), (16, 32, 64)):
         is_promised = length == 2048
         yield Workload(
             f"causal, forward and backward, {length} tokens",
             {
-                OURS: lambda length=length: training_layer("sdpa", length, settings),
-                EAGER: lambda length=length: training_layer("eager", length, settings),
+                OURS: partial(training_layer, "sdpa", length, settings),
+                EAGER: partial(training_layer, "eager", length, settings),
             },
             {EAGER: 1.5} if is_promised else {},
             {EAGER: 8.0} if is_promised else {},
@@ -45,7 +48,7 @@ def attention(settings):
         )
 
 
-def training_layer(backend, length, settings):
+def training_layer(backend: str, length: int, settings: Settings) -> Run:
     heads, head_dim = settings.pick((8, 64), (4, 8))
     config = TformerDecoderConfig(
         hidden_size=heads * head_dim,
@@ -55,11 +58,10 @@ def training_layer(backend, length, settings):
     )
     torch.manual_seed(0)
     layer = SelfAttention(config, layer_idx=0, is_causal=True)
-    states = 3 * torch.randn(1, length, config.hidden_size)  # loud: some keys matter, most do not
-    layer = layer.to(settings.device, settings.torch_dtype)
-    states = states.to(settings.device, settings.torch_dtype).requires_grad_()
+    states = 3 * torch.randn(1, length, config.hidden_size)  # large: some keys matter, most do not
+    states.requires_grad_()
 
-    def call():
+    def call() -> torch.Tensor:
         layer.zero_grad()
         states.grad = None
         mask = create_causal_mask(
@@ -69,41 +71,33 @@ def training_layer(backend, length, settings):
         output.square().mean().backward()
         return output.detach()
 
-    def outcome(output):
-        slopes = layer.q_proj.weight.grad
+    def outcome(output: torch.Tensor) -> dict[str, torch.Tensor]:
         return {
             "output": output,
-            "gradient of the states": states.grad / states.grad.abs().max(),
-            "gradient of the queries' weights": slopes / slopes.abs().max(),
+            "gradient of the states": of_one(states.grad),
+            "gradient of the queries' weights": of_one(layer.q_proj.weight.grad),
         }
 
     return Run(call, outcome)
 
 
-def choice(settings):
-    """Whoever names no backend must not lose by it."""
-    backends = ["eager", "sdpa"]
-    if settings.device == "cuda":
-        backends += ["flash_attention_2", "flex_attention"]
+def choice(settings: Settings) -> Workloads:
+    """The backend that is chosen where none is named must be as fast as any other."""
+    backends = ("eager", "sdpa")
     for shape in settings.pick(SHAPES, TOY_SHAPES):
-        others = {
-            name: lambda name=name, shape=shape: reading_layer(name, shape, settings)
-            for name in backends
-        }
+        others = {name: partial(one_layer, name, shape, settings) for name in backends}
         batch, length, heads, head_dim, padding = shape
         where = f", {padding:.0%} padding" if padding else ""
         yield Workload(
             f"batch {batch}, {length} tokens, {heads} heads of {head_dim}{where}",
-            {OURS: lambda shape=shape: reading_layer(None, shape, settings), **others},
+            {OURS: partial(one_layer, None, shape, settings), **others},
             dict.fromkeys(backends, 0.97),
         )
 
 
-def reading_layer(backend, shape, settings):
-    """A model that is hardly more than one layer of attention; `None` leaves the choice to it."""
+def one_layer(backend: str | None, shape: Shape, settings: Settings) -> Run:
+    """Run a model that is hardly more than attention; `None` leaves the backend to it."""
     batch, length, heads, head_dim, padding = shape
-    if backend == "flash_attention_2" and not is_flash_attn_2_available():
-        raise Absent("flash-attn is not installed")
     config = TformerDecoderConfig(
         vocab_size=997,
         hidden_size=heads * head_dim,
@@ -114,22 +108,19 @@ def reading_layer(backend, shape, settings):
         **({} if backend is None else {"attn_implementation": backend}),
     )
     torch.manual_seed(0)
-    model = TformerDecoderModel._from_config(config)
-    model = model.to(settings.device, settings.torch_dtype).eval()
-    ids = random_ids(config.vocab_size, batch, length, settings)
-    mask = torch.ones_like(ids)
-    for row in range(round(2 * padding * batch)):
-        hidden = length // 2
-        ids[row, :hidden], mask[row, :hidden] = PAD, 0
+    model = TformerDecoderModel._from_config(config).eval()
+    padded = round(2 * padding * batch)
+    lengths = [length - length // 2] * padded + [length] * (batch - padded)
+    inputs = random_batch(config.vocab_size, lengths, padding_side="left")
     repeats = settings.pick(max(1, 4096 // (batch * length)), 1)
 
     @torch.no_grad()
-    def call():
+    def call() -> torch.Tensor:
         for _ in range(repeats):
-            output = model(input_ids=ids, attention_mask=mask, use_cache=False)
-        return output
+            output = model(**inputs, use_cache=False)
+        return output.last_hidden_state
 
-    def outcome(output):
-        return {"states": output.last_hidden_state * mask[..., None]}
+    def outcome(states: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"states": states * inputs["attention_mask"][..., None]}
 
     return Run(call, outcome, times=1 / repeats)

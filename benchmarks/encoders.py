@@ -1,21 +1,21 @@
 """The encoder-only family beside BERT and ModernBERT, and what its windows cost."""
 
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedModel
 
 from hf_tformer import TformerEncoderConfig, TformerEncoderModel
 
-from .measure import OURS, Absent, Run, Workload
-from .peers import BOS, END, PAD, Pair, random_ids
-from .seq2seq import source
-from .travelling import WHERE, as_it_travels
+from .measure import OURS, Absent, Run, Settings, Workload, Workloads
+from .peers import BOS, END, PAD, Inputs, Pair, random_batch
+from .travelling import WHERE, without_package
 
 PADDING = 0.3  # of all places in a batch
-KINDS = {"bert": "BertModel", "modernbert": "ModernBertModel"}
 SPECIAL = {"bos_token_id": BOS, "eos_token_id": END, "cls_token_id": BOS, "sep_token_id": END}
-# Kind, width, layers; texts, and tokens of the longest.
+# Kind, width, layers; sequences, and tokens of the longest.
 TASKS = (
     ("bert", 384, 6, 32, 64),
     ("bert", 768, 12, 16, 128),
@@ -24,77 +24,67 @@ TASKS = (
 )
 
 
-def pair_of(kind, settings, width, layers):
+def pair_of(kind: str, settings: Settings, width: int, layers: int) -> Pair:
     width, layers, vocab_size = settings.pick((width, layers, 30000), (48, 2, 997))
     sizes = {
         "vocab_size": vocab_size,
         "hidden_size": width,
+        "intermediate_size": 4 * width,
         "num_hidden_layers": layers,
         "num_attention_heads": max(width // 64, 2),
         "pad_token_id": PAD,
     }
-    if kind == "bert":
-        return Pair(kind, settings, **sizes, intermediate_size=4 * width)
-    # Both sides of our default window.
-    return Pair(
-        kind, settings, **sizes, **SPECIAL, intermediate_size=43 * width // 16, local_attention=126
-    )
+    if kind == "modernbert":  # both sides of our default window
+        sizes |= {**SPECIAL, "intermediate_size": 43 * width // 16, "local_attention": 126}
+    return Pair(kind, settings, **sizes)
 
 
-def mixed_lengths(rows, longest):
-    """From two fifths of the longest up, so that PADDING is what is left."""
+def sentences_of(pair: Pair, rows: int, longest: int) -> Inputs:
+    """Draw sequences from two fifths of the longest up, so that PADDING is what is left."""
     lengths = torch.linspace(longest * (1 - 2 * PADDING), longest, rows).round().int()
-    return lengths[torch.randperm(rows, generator=torch.Generator().manual_seed(3))].tolist()
+    order = torch.randperm(rows, generator=torch.Generator().manual_seed(3))
+    return pair.batch(lengths[order].tolist())
 
 
-def encoding(model, inputs):
+def encoding(model: PreTrainedModel, inputs: Inputs) -> Run:
     real = inputs["attention_mask"].bool()
 
     @torch.no_grad()
-    def call():
+    def call() -> torch.Tensor:
         return model(**inputs).last_hidden_state
 
     return Run(call, lambda states: {"states": states[real]})
 
 
-def encoder_only(settings):
-    """A padded batch of mixed lengths: with the package, and as a folder travels."""
+def encoder_only(settings: Settings) -> Workloads:
+    """A padded batch of mixed lengths: with the package, and as a saved folder alone."""
     for kind, width, layers, rows, longest in TASKS:
         pair = pair_of(kind, settings, width, layers)
         rows, longest = settings.pick((rows, longest), (3, 10))
-        inputs = source(pair, mixed_lengths(rows, longest), settings)
-        name = KINDS[kind]
-        label = f"{kind}, {width} wide, {layers} layers, {rows} texts of up to {longest} tokens"
-        contestants = {
-            OURS: lambda pair=pair, inputs=inputs: encoding(pair.ours, inputs),
-            name: lambda pair=pair, inputs=inputs: encoding(pair.theirs, inputs),
-        }
-        yield Workload(label, contestants, {name: 1.5}, {name: 1.0}, measures=("seconds", "MiB"))
-        travelling = {**contestants, OURS: as_it_travels(contestants[OURS])}
-        yield Workload(f"{label}, {WHERE}", travelling, {name: 1.0})
+        inputs = sentences_of(pair, rows, longest)
+        label = f"{kind}, {width} wide, {layers} layers, {rows} sequences of up to {longest} tokens"
+        contestants = pair.contestants(encoding, inputs)
+        floors = {pair.name: 1.5}, {pair.name: 1.0}
+        yield Workload(label, contestants, *floors, measures=("seconds", "MiB"))
+        alone = {**contestants, OURS: without_package(contestants[OURS])}
+        yield Workload(f"{label}, {WHERE}", alone, {pair.name: 1.0})
 
 
-def sentences(settings):
+def sentences(settings: Settings) -> Workloads:
     """sentence-transformers' own encode() of many short texts."""
     count, longest = settings.pick((1000, 32), (8, 9))
     pair = pair_of("bert", settings, 384, 6)
-    lengths = mixed_lengths(count, longest)
-    ids = random_ids(pair.sizes["vocab_size"], count, longest, settings).tolist()
-    texts = [
-        " ".join(f"w{word}" for word in row[:length])
-        for row, length in zip(ids, lengths, strict=True)
-    ]
+    inputs = sentences_of(pair, count, longest)
+    real = (ids[mask.bool()].tolist() for ids, mask in zip(*inputs.values(), strict=True))
+    texts = [" ".join(f"w{word}" for word in row) for row in real]
     yield Workload(
         f"bert, 384 wide, 6 layers, {count} sentences",
-        {
-            OURS: lambda: encoding_sentences(pair.ours, texts, pair.sizes["vocab_size"]),
-            "BertModel": lambda: encoding_sentences(pair.theirs, texts, pair.sizes["vocab_size"]),
-        },
-        {"BertModel": 1.0},
+        pair.contestants(encoding_sentences, texts, pair.sizes["vocab_size"]),
+        {pair.name: 1.0},
     )
 
 
-def encoding_sentences(model, texts, vocab_size):
+def encoding_sentences(model: PreTrainedModel, texts: list[str], vocab_size: int) -> Run:
     try:
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
@@ -113,8 +103,8 @@ def encoding_sentences(model, texts, vocab_size):
     )
 
 
-def save_tokenizer(folder, vocab_size):
-    """One word for each id."""
+def save_tokenizer(folder: Path, vocab_size: int) -> None:
+    """Save a tokenizer with one word for each id."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -127,25 +117,25 @@ def save_tokenizer(folder, vocab_size):
     tokenizer.save_pretrained(folder)
 
 
-def windows(settings):
-    """Time and memory as a text grows, under windows alone, and with layers that see all."""
+def windows(settings: Settings) -> Workloads:
+    """Time and memory as a sequence grows, with sliding windows alone or full attention, too."""
     lengths = settings.pick((1024, 2048, 4096, 8192, 16384), (100, 200))
     layers = settings.pick(6, 2)
-    forms = {
-        "windows alone": ["sliding_attention"] * layers,
-        "every third layer sees all": None,
+    kinds = {
+        "sliding windows alone": ["sliding_attention"] * layers,
+        "full attention in every third layer": None,
     }
-    for name, layer_types in forms.items():
+    for name, layer_types in kinds.items():
         for length in lengths:
             yield Workload(
                 f"{length} tokens, {name}",
-                {OURS: lambda n=length, kinds=layer_types: one_text(n, kinds, layers, settings)},
+                {OURS: partial(one_sequence, length, layer_types, layers)},
                 measures=("seconds", "MiB"),
                 points={OURS: (name, length)},
             )
 
 
-def one_text(length, layer_types, layers, settings):
+def one_sequence(length: int, layer_types: list[str] | None, layers: int) -> Run:
     torch.manual_seed(0)
     config = TformerEncoderConfig(
         vocab_size=997,
@@ -156,6 +146,4 @@ def one_text(length, layer_types, layers, settings):
         max_position_embeddings=length,
         layer_types=layer_types,
     )
-    model = TformerEncoderModel(config).to(settings.device, settings.torch_dtype).eval()
-    ids = random_ids(config.vocab_size, 1, length, settings)
-    return encoding(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+    return encoding(TformerEncoderModel(config).eval(), random_batch(config.vocab_size, [length]))

@@ -4,36 +4,40 @@ Each function takes a model of transformers. Layouts differ in where query, key 
 in which values of a head are rotated together.
 """
 
-import tempfile
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from types import ModuleType
 
 import torch
 from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from .measure import Absent
 from .peers import END
 
+State = dict[str, torch.Tensor]
 
-def library(name):
-    """Imported by who needs it: each is seconds, and a process that weighs memory needs one."""
+
+def library(name: str) -> ModuleType:
+    """Import on demand: each takes seconds, and a process that is weighed needs one."""
     try:
         return import_module(name)
     except ImportError as error:
         raise Absent(f"{name.split('.')[0]} is not installed") from error
 
 
-def layer_weights(llama):
-    """For each layer its tensors by their names within it."""
-    return [dict(layer.named_parameters()) for layer in llama.model.layers]
+def layer_weights(layers: nn.ModuleList) -> list[State]:
+    """Return the tensors of each layer by their names within it."""
+    return [dict(layer.named_parameters()) for layer in layers]
 
 
-def load(model, state):
+def load(model: nn.Module, state: State) -> nn.Module:
     model.load_state_dict({name: tensor.detach().clone() for name, tensor in state.items()})
     return model.eval()
 
 
-def litgpt_from(llama):
+def litgpt_from(llama: PreTrainedModel) -> nn.Module:
     litgpt = library("litgpt")
     config = llama.config
     model = litgpt.GPT(
@@ -62,7 +66,7 @@ def litgpt_from(llama):
         "lm_head.weight": table,
         "transformer.ln_f.weight": llama.model.norm.weight,
     }
-    for index, theirs in enumerate(layer_weights(llama)):
+    for index, theirs in enumerate(layer_weights(llama.model.layers)):
         layer = f"transformer.h.{index}"
         qkv = [theirs[f"self_attn.{name}_proj.weight"] for name in "qkv"]
         state |= {
@@ -78,8 +82,10 @@ def litgpt_from(llama):
     return model
 
 
-def litgpt_decoding(llama, prompt, length):
-    """A call that gives the prompt and `length` tokens after it, in a cache made beforehand."""
+def litgpt_decoding(
+    llama: PreTrainedModel, prompt: torch.Tensor, length: int
+) -> Callable[[], torch.Tensor]:
+    """Return a call that gives the prompt and `length` tokens after it, in a cache made before."""
     model = litgpt_from(llama)
     model.max_seq_length = prompt.shape[1] + length
     model.set_kv_cache(batch_size=1)
@@ -88,7 +94,7 @@ def litgpt_decoding(llama, prompt, length):
     return lambda: torch.inference_mode()(decode)(temperature=0.0, top_p=0.0)[None]
 
 
-def x_transformers_from(llama):
+def x_transformers_from(llama: PreTrainedModel) -> nn.Module:
     x_transformers = library("x_transformers")
     config = llama.config
     model = x_transformers.TransformerWrapper(
@@ -114,12 +120,21 @@ def x_transformers_from(llama):
             verbose=False,
         ),
     )
+    frequencies = "attn_layers.rotary_pos_emb.inv_freq"
+    load(model, {**x_transformers_state(llama), frequencies: model.get_buffer(frequencies)})
+    for name, tensor in model.named_parameters():
+        if name.endswith("bias"):  # Llama has none to train
+            tensor.requires_grad_(False)
+    return model
+
+
+def x_transformers_state(llama: PreTrainedModel) -> State:
+    config = llama.config
     state = {
         "token_emb.emb.weight": llama.model.embed_tokens.weight,
         "attn_layers.final_norm.g": llama.model.norm.weight - 1,  # they add one to every gain
-        "attn_layers.rotary_pos_emb.inv_freq": model.attn_layers.rotary_pos_emb.inv_freq,
     }
-    for index, theirs in enumerate(layer_weights(llama)):
+    for index, theirs in enumerate(layer_weights(llama.model.layers)):
         attention, mlp = f"attn_layers.layers.{2 * index}", f"attn_layers.layers.{2 * index + 1}"
         query, key = (
             side_by_side(theirs[f"self_attn.{name}_proj.weight"], config.head_dim) for name in "qk"
@@ -137,28 +152,24 @@ def x_transformers_from(llama):
             f"{mlp}.1.ff.0.proj.bias": torch.zeros(len(up_and_gate)),
             f"{mlp}.1.ff.2.weight": theirs["mlp.down_proj.weight"],
         }
-    load(model, state)
-    for name, tensor in model.named_parameters():
-        if name.endswith("bias"):  # Llama has none to train
-            tensor.requires_grad_(False)
-    return model
+    return state
 
 
-def side_by_side(weight, head_dim):
-    """Rows of a head whose halves are rotated together → rows of which neighbours are."""
+def side_by_side(weight: torch.Tensor, head_dim: int) -> torch.Tensor:
+    """Reorder the rows of each head: rotated together are neighbours, where halves were."""
     halves = weight.unflatten(0, (-1, 2, head_dim // 2))
     return halves.transpose(1, 2).flatten(0, 2)
 
 
-def deal(weight, config):
-    """Rows of query heads that follow each other share a key head → those as far apart as there are
-    key heads do."""
+def deal(weight: torch.Tensor, config: PreTrainedConfig) -> torch.Tensor:
+    """Reorder the query heads: those that share a key head are as far apart as there are key heads,
+    where they followed each other."""
     groups = weight.unflatten(0, (config.num_key_value_heads, -1, config.head_dim))
     return groups.transpose(0, 1).flatten(0, 2)
 
 
-def torch_encoder_from(marian):
-    """torch.nn.TransformerEncoder, whose fast path serves inference; for a relu Marian."""
+def torch_encoder_from(marian: PreTrainedModel) -> nn.Module:
+    """Return a torch.nn.TransformerEncoder, whose fast path serves inference; for a relu Marian."""
     config, encoder = marian.config, marian.model.encoder
     layer = nn.TransformerEncoderLayer(
         config.d_model,
@@ -170,8 +181,7 @@ def torch_encoder_from(marian):
     )
     model = nn.TransformerEncoder(layer, config.encoder_layers)
     state = {}
-    for index, theirs in enumerate(encoder.layers):
-        weights = dict(theirs.named_parameters())
+    for index, weights in enumerate(layer_weights(encoder.layers)):
         for kind in ("weight", "bias"):
             qkv = [weights[f"self_attn.{name}_proj.{kind}"] for name in "qkv"]
             state |= {
@@ -183,47 +193,3 @@ def torch_encoder_from(marian):
                 f"layers.{index}.norm2.{kind}": weights[f"final_layer_norm.{kind}"],
             }
     return load(model, state)
-
-
-def ctranslate2_translating(marian, inputs, length, beams):
-    """A call that translates, and gives the ids that were written."""
-    translator = ctranslate2_from(marian)
-    rows = zip(inputs["input_ids"], inputs["attention_mask"], strict=True)
-    sentences = [[str(i) for i in ids[mask.bool()].tolist()] for ids, mask in rows]
-
-    def call():
-        found = translator.translate_batch(
-            sentences, beam_size=beams, max_decoding_length=length, max_batch_size=len(sentences)
-        )
-        return torch.tensor([[int(token) for token in one.hypotheses[0]] for one in found])
-
-    return call
-
-
-def ctranslate2_from(marian):
-    ctranslate2 = library("ctranslate2")
-    config = marian.config
-    tokens = [str(index) for index in range(config.vocab_size)]
-    loaders = library("ctranslate2.converters.transformers")
-    loader = loaders.BartLoader()  # Marian's removes the row of a trailing <pad>
-    spec = loader.get_model_spec(with_fields_of_bart(marian))
-    loader.set_vocabulary(spec, tokens)
-    spec.config.bos_token = tokens[config.bos_token_id]
-    spec.config.eos_token = tokens[config.eos_token_id]
-    spec.config.unk_token = tokens[config.pad_token_id]
-    spec.config.decoder_start_token = tokens[config.decoder_start_token_id]
-    spec.validate()
-    with tempfile.TemporaryDirectory() as folder:
-        spec.save(folder)
-        return ctranslate2.Translator(
-            folder,
-            device="cpu",
-            compute_type="float32",
-            inter_threads=1,
-            intra_threads=torch.get_num_threads(),
-        )
-
-
-def with_fields_of_bart(marian):
-    marian.config.normalize_before = marian.config.normalize_embedding = False
-    return marian

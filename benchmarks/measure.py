@@ -1,19 +1,22 @@
-"""Time side by side, in one process unless a task says otherwise; memory in a process of its own.
+"""Time side by side, in one process unless a task asks for others; memory in a process of its own.
 
-Nothing is timed before the outputs have been found equal. Contestants take turns, and what counts
-is the median of the ratios within a round: whatever else the machine does meets both sides alike.
+Nothing is timed before the outputs have been found equal. Contestants alternate, and what counts is
+the median of the ratios within a round: other load on the machine slows both sides alike.
 """
 
-import json
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
+ROOT = Path(__file__).parent.parent
 OURS = "hf_tformer"
+MIB = 2**20
 LEAST_ROUNDS = 7
 
 
@@ -31,49 +34,54 @@ class Settings:
 
     rounds: int = LEAST_ROUNDS
     quick: bool = False
-    device: str = "cpu"
-    dtype: str = "float32"
-    defaults_only: bool = False  # without the tuned forms of the peers
+    defaults_only: bool = False  # without the tuned variants of the peers
 
-    def pick(self, full, quick):
+    def pick(self, full: Any, quick: Any) -> Any:
         return quick if self.quick else full
-
-    @property
-    def torch_dtype(self):
-        return getattr(torch, self.dtype)
 
 
 @dataclass
 class Run:
-    """`call` is timed. `outcome` says, untimed, what its result amounts to, to be compared.
+    """A contestant that is ready: `call` is timed, `outcome` gives what is compared, untimed.
 
-    `before` runs ahead of each call, untimed. `minus` is timed in the same round and taken off: a
-    prompt, where only decoding is of interest. `times` is what one call stands for: more than one
-    where it is a sample of something longer, less where it does the same thing repeatedly.
-    `is_rounded` where its weights are, to eight bits: it writes tokens of its own, and of them the
-    number is compared.
+    `before` runs ahead of each call, untimed. `minus` is timed in the same round and subtracted: a
+    prefill, where only decoding is of interest. `times` is what one call stands for: more than one
+    where it is a sample of something longer, less where it repeats the same work. `is_rounded` is
+    for weights of eight bits, which generate tokens of their own: only their number is compared.
     """
 
-    call: Callable[[], Any]
+    call: Callable[..., Any]
     outcome: Callable[[Any], Any] = lambda result: result
-    before: Callable[[], Any] | None = None
+    before: Callable[[], Any] = lambda: None
     minus: Callable[[], Any] | None = None
     times: float = 1.0
     is_rounded: bool = False
     close: Callable[[], Any] = lambda: None  # when the race is over
 
+    def within(self, context: Callable[[], AbstractContextManager]) -> "Run":
+        """Return the same run, each call of which happens within a context of its own."""
+
+        def call(*arguments: Any) -> Any:
+            with context():
+                return self.call(*arguments)
+
+        return replace(self, call=call)
+
+
+Contestants = dict[str, Callable[[], Run]]  # by name, a function that raises Absent or prepares one
+
 
 @dataclass
 class Workload:
-    """One task, and who takes part: name → a function that prepares a Run or raises Absent.
+    """One task and its contestants.
 
-    `floors` holds the least ratio promised against a peer: of times, and of memory; `ceiling` the
-    most seconds promised of ours. `points` says of which curve a contestant is a point, and at
-    which size.
+    `floors` holds the least ratio promised against a peer, of times, `memory_floors` that of
+    memory; `ceiling` is the most seconds promised of ours. `points` gives, for contestants that are
+    points of a curve, its name and their size.
     """
 
     label: str
-    contestants: dict[str, Callable[[], Run]]
+    contestants: Contestants
     floors: dict[str, float] = field(default_factory=dict)
     memory_floors: dict[str, float] = field(default_factory=dict)
     work: dict[str, float] = field(default_factory=dict)  # {"flops": …} or {"bytes": …} of one call
@@ -82,27 +90,19 @@ class Workload:
     ceiling: float | None = None
     points: dict[str, tuple[str, float]] = field(default_factory=dict)
     apart: bool = False  # each contestant is timed in a process of its own: see apart.py
-    processes: dict[str, int] = field(default_factory=dict)  # of those apart; one, unless said
-
-
-@dataclass
-class Count:
-    """A task that is neither timed nor weighed: its rows are computed."""
-
-    label: str
-    rows: Callable[[], list["Row"]]
+    processes: dict[str, int] = field(default_factory=dict)  # of those apart; one by default
 
 
 @dataclass
 class Row:
-    """One line of a table: we against one peer."""
+    """One line of a table: ours beside one peer."""
 
     workload: str
     measure: str  # "seconds" or "MiB"
     peer: str
     ours: float | None = None
     theirs: float | None = None
-    ratio: float | None = None  # theirs / ours: above one we are better
+    ratio: float | None = None  # theirs / ours: above one, ours is better
     spread: tuple[float, float] | None = None  # quartiles of the ratio over the rounds
     floor: float | None = None
     share: float | None = None  # of the machine's own limit, ours
@@ -113,53 +113,69 @@ class Row:
     note: str = ""
 
 
-def race(workload, settings, limits):
-    """Rows of time: every contestant once in each round, the first place passed around."""
-    runs, absent = {}, {}
+@dataclass
+class Count:
+    """A task that is neither timed nor weighed: its rows are computed."""
+
+    label: str
+    rows: Callable[[], list[Row]]
+
+
+Workloads = Iterator[Workload | Count]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most floating point operations and bytes that the machine can do in a second."""
+
+    flops: float
+    bytes: float
+
+    def share(self, work: dict[str, float], seconds: float) -> dict[str, Any]:
+        """Return the fraction of a limit that a run reached, and of which, as fields of a Row."""
+        names = {"flops": "matrix product", "bytes": "read bandwidth"}
+        for kind, amount in work.items():
+            return {"share": amount / seconds / getattr(self, kind), "share_of": names[kind]}
+        return {}
+
+
+def race(workload: Workload, settings: Settings, limits: Limits) -> list[Row]:
+    """Time every contestant once in each round, and return the rows."""
+    runs, absent = {}, []
     try:
-        prepare(workload, runs, absent)
+        for name, prepare in workload.contestants.items():
+            try:
+                runs[name] = prepare()
+            except Absent as reason:
+                absent.append(absent_row(workload, "seconds", name, reason))
+        if OURS not in runs:
+            return absent
         refuse_unequal(workload, runs)  # which warms up, too
         for run in runs.values():
-            seconds(run, settings)  # once more: what is compiled may be compiled for a second shape
-        times = take_turns(runs, settings)
+            seconds(run)  # once more: what is compiled may be compiled for a second shape
+        times = alternate(runs, settings.rounds)
     finally:
         for run in runs.values():
             run.close()
-    return compare_times(workload, times, limits) + name_absent(workload, "seconds", absent)
+    return compare_times(workload, times, limits) + absent
 
 
-def prepare(workload, runs, absent):
-    for name, make in workload.contestants.items():
-        try:
-            runs[name] = make()
-        except Absent as reason:
-            absent[name] = str(reason)
+def absent_row(workload: Workload, measure: str, peer: str, reason: object) -> Row:
+    return Row(workload.label, measure, peer, note=f"absent: {reason}")
 
 
-def take_turns(runs, settings):
-    times = {name: [] for name in runs}
-    for turn in range(settings.rounds):
-        names = list(runs)
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            times[name].append(seconds(runs[name], settings))
+def alternate(runs: dict[str, Run], rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of each run in each round; another run is the first each time."""
+    names = list(runs)
+    times = {name: [] for name in names}
+    for first in range(rounds):
+        for place in range(len(names)):
+            name = names[(first + place) % len(names)]
+            times[name].append(seconds(runs[name]))
     return times
 
 
-def task_of(benchmark, label, contestant, settings):
-    """What another process is asked to prepare, as an argument of its command."""
-    return json.dumps([benchmark, label, contestant, asdict(settings)])
-
-
-def prepare_task(task, benchmarks):
-    """The other end: the Run, and how to measure it; raises Absent."""
-    benchmark, label, contestant, options = json.loads(task)
-    settings = Settings(**options)
-    workloads = benchmarks[benchmark].workloads(settings)
-    workload = next(workload for workload in workloads if workload.label == label)
-    return workload.contestants[contestant](), settings
-
-
-def refuse_unequal(workload, runs):
+def refuse_unequal(workload: Workload, runs: dict[str, Run]) -> None:
     outcomes = {name: run.outcome(first_call(run)) for name, run in runs.items()}
     for name, outcome in outcomes.items():
         pair = outcomes[OURS], outcome
@@ -172,85 +188,59 @@ def refuse_unequal(workload, runs):
             )
 
 
-def shapes(outcome):
+def shapes(outcome: dict[str, torch.Tensor]) -> dict[str, list[int]]:
     return {name: list(tensor.shape) for name, tensor in outcome.items()}
 
 
-def first_call(run):
-    if run.before is not None:
-        run.before()
+def first_call(run: Run) -> Any:
+    run.before()
     return run.call()
 
 
-def find_difference(ours, theirs, tolerance):
-    """None, or in words what differs. Whole numbers and texts must be the same, the rest close."""
+def find_difference(ours: Any, theirs: Any, tolerance: float) -> str:
+    """Describe what differs, or return "". Integers and strings must be the same, floats close."""
     if isinstance(ours, dict):
-        found = (find_difference(ours[name], theirs[name], tolerance) for name in ours)
-        return next((f"{name}: {what}" for name, what in zip(ours, found, strict=True) if what), "")
+        found = ((name, find_difference(ours[name], theirs[name], tolerance)) for name in ours)
+        return next((f"{name}: {difference}" for name, difference in found if difference), "")
     if not isinstance(ours, torch.Tensor):
         return "" if ours == theirs else f"{str(ours)[:80]} here, {str(theirs)[:80]} there"
-    exact = not ours.is_floating_point()
-    margins = {"rtol": 0, "atol": 0} if exact else {"rtol": tolerance, "atol": tolerance}
+    margin = tolerance if ours.is_floating_point() else 0
     try:
-        torch.testing.assert_close(theirs, ours, check_dtype=False, **margins)
+        torch.testing.assert_close(theirs, ours, check_dtype=False, rtol=margin, atol=margin)
     except AssertionError as error:
         return " ".join(str(error).split())
     return ""
 
 
-def seconds(run, settings):
-    if run.before is not None:
-        run.before()
-    prefix = 0.0 if run.minus is None else clock(run.minus, settings)
-    return (clock(run.call, settings) - prefix) * run.times
+def seconds(run: Run) -> float:
+    run.before()
+    prefix = 0.0 if run.minus is None else clock(run.minus)
+    return (clock(run.call) - prefix) * run.times
 
 
-def clock(call, settings):
-    synchronise(settings)
+def clock(call: Callable[[], Any]) -> float:
     start = time.perf_counter()
     call()
-    synchronise(settings)
     return time.perf_counter() - start
 
 
-def synchronise(settings):
-    if settings.device == "cuda":
-        torch.cuda.synchronize()
-
-
-def compare_times(workload, times, limits):
+def compare_times(workload: Workload, times: dict[str, list[float]], limits: Limits) -> list[Row]:
     ours = statistics.median(times[OURS])
-    share, share_of = limits.share(workload.work, ours)
-    ceiling = workload.ceiling
-    rows = [
-        Row(workload.label, "seconds", OURS, ours, share=share, share_of=share_of, ceiling=ceiling)
-    ]
-    for name in times.keys() - {OURS}:
-        ratios = [b / a for a, b in zip(times[OURS], times[name], strict=True)]
-        rows.append(
-            Row(
-                workload.label,
-                "seconds",
-                name,
-                ours,
-                statistics.median(times[name]),
-                statistics.median(ratios),
-                quartiles(ratios),
-                workload.floors.get(name),
-            )
-        )
-    order = list(workload.contestants)
-    return sorted(rows, key=lambda row: order.index(row.peer))
+    rows = []
+    for name in times:
+        row = Row(workload.label, "seconds", name, ours)
+        if name == OURS:
+            row = replace(row, ceiling=workload.ceiling, **limits.share(workload.work, ours))
+        else:
+            row.theirs = statistics.median(times[name])
+            ratios = [b / a for a, b in zip(times[OURS], times[name], strict=True)]
+            row.ratio, row.spread = statistics.median(ratios), quartiles(ratios)
+            row.floor = workload.floors.get(name)
+        rows.append(row)
+    return rows
 
 
-def quartiles(values):
-    low, _, high = (
-        statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
-    )
+def quartiles(values: list[float]) -> tuple[float, float]:
+    several = values if len(values) > 1 else values * 2
+    low, _, high = statistics.quantiles(several, n=4, method="inclusive")
     return low, high
-
-
-def name_absent(workload, measure, absent):
-    return [
-        Row(workload.label, measure, name, note=f"absent: {why}") for name, why in absent.items()
-    ]

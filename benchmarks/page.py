@@ -1,6 +1,7 @@
 """The attention page beside bertviz, on the same attentions: written, opened, clicked."""
 
 import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -8,11 +9,11 @@ from pathlib import Path
 import torch
 
 from . import viewers
-from .measure import OURS, Absent, Count, Row
-from .memory import MIB
+from .measure import MIB, OURS, Absent, Count, Row, Settings, Workloads
 
 WRITING, SIZE, OPENING = "writing the file", "size of the file", "opening, a layer"
-# our picture, and the one of bertviz that shows the same; what opening it and a click in it are
+Figures = dict[str, float | str]  # by action: seconds or MiB, or why there are none
+# Our picture, the one of bertviz that shows the same; the names of opening it and of a click in it.
 PAIRS = (
     (viewers.OURS_OF_A_LAYER, viewers.HEAD_VIEW, OPENING, "another layer"),
     (viewers.OURS_OF_ALL, viewers.MODEL_VIEW, "opening, all heads", "one head of all"),
@@ -29,11 +30,11 @@ class Case:
     ceilings: dict[str, float] = field(default_factory=dict)
 
     @property
-    def label(self):
+    def label(self) -> str:
         return f"{self.layers} layers × {self.heads} heads, {self.tokens} tokens, {self.kind}"
 
 
-def page(settings):
+def page(settings: Settings) -> Workloads:
     if settings.quick:
         cases = [Case(2, 4, 8)]
     else:
@@ -44,8 +45,8 @@ def page(settings):
         yield Count(case.label, partial(rows_of, case))
 
 
-def weights_of(case):
-    """Sharp weights fall with the distance, as many trained ones do; random ones are any."""
+def weights_of(case: Case) -> tuple[torch.Tensor, list[str]]:
+    """Draw weights that fall with the distance, as many trained ones do, or random ones."""
     torch.manual_seed(0)
     places = torch.arange(case.tokens)
     scores = -(places[:, None] - places[None]).abs().float() / 8
@@ -56,76 +57,73 @@ def weights_of(case):
     return weights, [f"word{place}" for place in places.tolist()]
 
 
-def rows_of(case):
+def rows_of(case: Case) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "ours.html")
-        written = of_the_file(viewers.OURS_OF_A_LAYER, case, file)
-        rows = [our_row(case, action, written[action]) for action in written]
-        for ours, theirs, *actions in PAIRS:
-            found = of_the_picture(ours, file, actions)
-            rows += [our_row(case, action, found[action]) for action in found]
+        file, their_file = Path(folder, "ours.html"), Path(folder, "theirs.html")
+        ours = of_the_file(viewers.OURS_OF_A_LAYER, case, file)
+        rows = our_rows(case, ours)
+        for viewer, peer, *actions in PAIRS:
+            shown = of_the_picture(viewer, file, actions)
+            rows += our_rows(case, shown)
             if case.is_compared:
-                their_file = Path(folder, "theirs.html")
-                peer = of_the_file(theirs, case, their_file)
-                peer |= of_the_picture(theirs, their_file, actions)
-                rows += beside(case, theirs.name, written | found, peer)
-                rows += without_network(case, theirs.name, their_file)
+                theirs = of_the_file(peer, case, their_file)
+                theirs |= of_the_picture(peer, their_file, actions)
+                rows += their_rows(case, peer.name, ours | shown, theirs)
+                rows += without_network(case, peer.name, their_file)
                 their_file.unlink(missing_ok=True)
         return rows
 
 
-def of_the_file(viewer, case, path):
-    """What is done → seconds or MiB, or why there is none."""
-    try:
+def of_the_file(viewer: viewers.Viewer, case: Case, path: Path) -> Figures:
+    def write() -> tuple[float, float]:
         seconds = viewers.time_writing(viewer, partial(weights_of, case), path)
-    except Absent as reason:
-        return dict.fromkeys((WRITING, SIZE), f"absent: {reason}")
-    except viewers.Failed as reason:
+        return seconds, path.stat().st_size / MIB
+
+    figures = attempt((WRITING, SIZE), write)
+    if isinstance(figures[WRITING], str):
         path.unlink(missing_ok=True)  # half of it
-        return dict.fromkeys((WRITING, SIZE), str(reason))
-    return {WRITING: seconds, SIZE: path.stat().st_size / MIB}
+    return figures
 
 
-def of_the_picture(viewer, path, actions):
+def of_the_picture(viewer: viewers.Viewer, path: Path, actions: Iterable[str]) -> Figures:
     if not path.is_file():
         return dict.fromkeys(actions, "there is no file to open")
+    return attempt(actions, lambda: viewers.time_opening(viewer, path))
+
+
+def attempt(actions: Iterable[str], measure: Callable[[], Iterable[float]]) -> Figures:
     try:
-        return dict(zip(actions, viewers.time_opening(viewer, path), strict=True))
+        return dict(zip(actions, measure(), strict=True))
     except Absent as reason:
         return dict.fromkeys(actions, f"absent: {reason}")
     except viewers.Failed as reason:
         return dict.fromkeys(actions, str(reason))
 
 
-def label_of(case, action):
-    return f"{case.label}: {action}"
+def row_of(case: Case, action: str, peer: str, **fields: object) -> Row:
+    return Row(f"{case.label}: {action}", "MiB" if action == SIZE else "seconds", peer, **fields)
 
 
-def measure_of(action):
-    return "MiB" if action == SIZE else "seconds"
+def our_rows(case: Case, figures: Figures) -> list[Row]:
+    return [
+        row_of(case, action, OURS, note=figure)
+        if isinstance(figure, str)
+        else row_of(case, action, OURS, ours=figure, ceiling=case.ceilings.get(action))
+        for action, figure in figures.items()
+    ]
 
 
-def our_row(case, action, found):
-    row = Row(label_of(case, action), measure_of(action), OURS)
-    if isinstance(found, str):
-        row.note = found
-    else:
-        row.ours, row.ceiling = found, case.ceilings.get(action)
-    return row
-
-
-def beside(case, peer, ours, theirs):
-    for action, found in theirs.items():
-        row = Row(label_of(case, action), measure_of(action), peer)
-        if isinstance(found, str):
-            row.note = found
+def their_rows(case: Case, peer: str, ours: Figures, theirs: Figures) -> Iterator[Row]:
+    for action, figure in theirs.items():
+        if isinstance(figure, str):
+            yield row_of(case, action, peer, note=figure)
         elif not isinstance(ours[action], str):
-            row.ours, row.theirs, row.ratio = ours[action], found, found / ours[action]
-        yield row
+            ratio = figure / ours[action]
+            yield row_of(case, action, peer, ours=ours[action], theirs=figure, ratio=ratio)
 
 
-def without_network(case, peer, path):
-    """One row, from the smallest page."""
+def without_network(case: Case, peer: str, path: Path) -> Iterator[Row]:
+    """Yield one row, for the smallest page."""
     if not path.is_file() or case.tokens > 64 or case.kind != "sharp":
         return
     try:
@@ -133,4 +131,4 @@ def without_network(case, peer, path):
     except Absent:
         return
     note = "nothing is drawn" if count == 0 else f"{count} pictures are drawn"
-    yield Row(label_of(case, "opening without a network"), "seconds", peer, note=note)
+    yield row_of(case, "opening without a network", peer, note=note)

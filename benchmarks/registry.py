@@ -9,7 +9,6 @@ from . import (
     encoders,
     files,
     growth,
-    loss,
     page,
     runtimes,
     scale,
@@ -17,16 +16,14 @@ from . import (
     training,
     travelling,
 )
+from .measure import Settings, Workloads
 
 
 @dataclass(frozen=True)
 class Benchmark:
     name: str
     title: str
-    list_workloads: Callable
-
-    def workloads(self, settings):
-        return self.list_workloads(settings)
+    workloads: Callable[[Settings], Workloads]
 
 
 BENCHMARKS = {
@@ -38,26 +35,26 @@ BENCHMARKS = {
         Benchmark("gpt2", "Greedy decoding, batch 1, GPT-2", decoding.greedy_gpt2),
         Benchmark("padded-batch", "Decoding a left-padded batch", decoding.padded_batch),
         Benchmark("prompt-beams", "Four beams after a prompt", decoding.beams),
-        Benchmark("prefill", "Reading a prompt", decoding.prefill),
+        Benchmark("prefill", "Prefill", decoding.prefill),
         Benchmark("no-cache", "A cache against the naive loop", decoding.no_cache),
         Benchmark("training", "A training step", training.training),
         Benchmark("scale", "Training on two processes", scale.scale),
-        Benchmark("loss", "Projection and cross entropy", loss.loss),
-        Benchmark("attention", "Our fast attention beside our plain one", attention.attention),
+        Benchmark("loss", "Projection and cross entropy", training.loss),
+        Benchmark("attention", "Our fast attention beside our eager one", attention.attention),
         Benchmark("choice", "The default backend beside every other", attention.choice),
-        Benchmark("growth", "Time and memory, as texts grow", growth.growth),
+        Benchmark("growth", "Time and memory, as sequences grow", growth.growth),
         Benchmark("loading", "Opening a model, importing the package", files.loading),
         Benchmark("conversion", "Converting a checkpoint", files.conversion),
         Benchmark("seq2seq", "Translating, greedily", seq2seq.seq2seq),
         Benchmark("beams", "Translating, four beams", seq2seq.beams),
-        Benchmark("t5", "Writing with T5", seq2seq.t5),
+        Benchmark("t5", "Generating with T5", seq2seq.t5),
         Benchmark("corpus", "Translating a corpus", seq2seq.corpus),
-        Benchmark("engine", "Translating, beside an engine in C++", seq2seq.engine),
-        Benchmark("engines", "Writing, in the runtimes that we export to", runtimes.runtimes),
+        Benchmark("engine", "Translating, beside an engine in C++", runtimes.engine),
+        Benchmark("engines", "Generating in the runtimes that we export to", runtimes.runtimes),
         Benchmark("encoder", "Encoding, in inference", seq2seq.encoder),
         Benchmark("encoder-only", "Encoding a padded batch", encoders.encoder_only),
         Benchmark("sentences", "Vectors of sentences", encoders.sentences),
-        Benchmark("windows", "An encoder's windows, as texts grow", encoders.windows),
+        Benchmark("windows", "An encoder's windows, as sequences grow", encoders.windows),
         Benchmark("page", "The attention page, beside bertviz", page.page),
     )
 }

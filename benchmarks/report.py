@@ -1,10 +1,14 @@
-"""RESULTS.md, made of one JSON file per benchmark, so that each can be measured again alone."""
+"""RESULTS.md, its curves, and one JSON file per benchmark: each can be measured again alone."""
 
 import json
+from collections.abc import Iterable
+from math import log
 from pathlib import Path
+from statistics import linear_regression
+from typing import Any
 
-from . import curves
-
+Fields = dict[str, Any]  # of a Row, or of a whole result, as JSON holds them
+NAMES = {"seconds": "time", "MiB": "memory"}
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results", HERE / "RESULTS.md"
 HEAD = """# Results
@@ -20,32 +24,25 @@ same run.
 """
 
 
-def stem(result):
-    about = result["about"]
-    place = "" if about["device"] == "cpu" else f"-{about['device']}-{about['dtype']}"
-    return f"{result['name']}{place}"
-
-
-def save(result):
+def save(result: Fields) -> None:
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{stem(result)}.json"
+    path = RESULTS / f"{result['name']}.json"
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    curves.plot(result, path.with_suffix(".png"))
+    plot(result, path.with_suffix(".png"))
 
 
-def saved(order):
-    """The results that are there: in the order of the benchmarks, the CPU's first."""
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in RESULTS.glob("*.json")]
-    places = list(order)
-    return sorted(results, key=lambda r: (r["about"]["device"] != "cpu", places.index(r["name"])))
+def saved(order: Iterable[str]) -> list[Fields]:
+    """Return the results that are there, in the order of the benchmarks."""
+    paths = (RESULTS / f"{name}.json" for name in order)
+    return [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
 
 
-def page(results):
+def page(results: list[Fields]) -> str:
     return "\n".join([HEAD, promises(results), *map(section, results)])
 
 
-def promises(results):
-    """What has been kept of what is promised, and by how much the rest is missed."""
+def promises(results: list[Fields]) -> str:
+    """List how many promises are kept, and by how much the others are missed."""
     lines = ["| benchmark | promises kept | missed |", "|---|---|---|"]
     for result in results:
         promised = [row for row in result["rows"] if promise(row)]
@@ -56,23 +53,23 @@ def promises(results):
     return "\n".join([*lines, ""])
 
 
-def shortfall(row):
+def shortfall(row: Fields) -> str:
     what = "memory" if row["measure"] == "MiB" else "time"
     found = f"{row['ratio']:.2f}" if row["floor"] else amount(row, "ours")
     return f"{row['workload']}, {what} beside {row['peer']}: {found}, promised {promise(row)}"
 
 
-def section(result):
+def section(result: Fields) -> str:
     lines = [f"## {result['title']} (`{result['name']}`)", "", describe(result), ""]
     lines += ["| task | peer | ours | theirs | ratio | promised |", "|---|---|---|---|---|---|"]
     lines += [f"| {' | '.join(cells(row))} |" for row in result["rows"]]
-    if growth := curves.exponents(result["rows"]):
+    if growth := exponents(result["rows"]):
         lines += ["", *(f"- {line}" for line in growth)]
-        lines += ["", f"![{result['title']}](results/{stem(result)}.png)"]
+        lines += ["", f"![{result['title']}](results/{result['name']}.png)"]
     return "\n".join([*lines, ""])
 
 
-def describe(result):
+def describe(result: Fields) -> str:
     about, limits = result["about"], result["limits"]
     versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
     return (
@@ -83,46 +80,85 @@ def describe(result):
     )
 
 
-def cells(row):
+def cells(row: Fields) -> list[str]:
+    task = [row["workload"], row["peer"]]
     if row["note"]:
-        return [row["workload"], row["peer"], row["note"], "", "", ""]
+        return [*task, row["note"], "", "", ""]
     if row["theirs"] is None:
         share = "" if row["share"] is None else f"{row['share']:.0%} of {row['share_of']}"
-        return [row["workload"], row["peer"], amount(row, "ours"), "", share, promise(row)]
+        return [*task, amount(row, "ours"), "", share, promise(row)]
     spread = "" if row["spread"] is None else " ({:.2f} to {:.2f})".format(*row["spread"])
     ratio = f"**{row['ratio']:.2f}**{spread}"
-    return [
-        row["workload"],
-        row["peer"],
-        amount(row, "ours"),
-        amount(row, "theirs"),
-        ratio,
-        promise(row),
-    ]
+    return [*task, amount(row, "ours"), amount(row, "theirs"), ratio, promise(row)]
 
 
-def promise(row):
+def promise(row: Fields) -> str:
     if row["ceiling"]:
         return f"at most {row['ceiling']:g} s"
     return f"{row['floor']:.2f}" if row["floor"] else ""
 
 
-def is_missed(row):
+def is_missed(row: Fields) -> bool:
     is_slow = row["ceiling"] and row["ours"] and row["ours"] > row["ceiling"]
-    return is_slow or (row["floor"] and row["ratio"] and row["ratio"] < row["floor"])
+    return bool(is_slow or (row["floor"] and row["ratio"] and row["ratio"] < row["floor"]))
 
 
-def amount(row, side):
+def amount(row: Fields, side: str) -> str:
     value = row[side]
     if row["measure"] == "seconds":
         return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"
     return f"{value:.0f} {row['measure']}" if value >= 10 else f"{value:.2g} {row['measure']}"
 
 
-def line(row):
-    """The same for a terminal."""
+def line(row: Fields) -> str:
+    """Return a row for a terminal."""
     task, peer, *figures, promised = cells(row)
     shown = "  ".join(cell.replace("*", "") for cell in figures if cell)
     promised = f"  promised {promised}" if promised else ""
     missed = ", MISSED" if is_missed(row) else ""
     return f"{task:44} {peer:36} {shown}{promised}{missed}"
+
+
+def points(rows: list[Fields]) -> dict[tuple[str, str], list[tuple[float, float]]]:
+    """Return sizes and figures by measure and curve, of the rows that belong to one."""
+    found = {}
+    for row in rows:
+        figure = row["ours"] if row["theirs"] is None else row["theirs"]
+        if row["curve"] and figure and figure > 0:
+            found.setdefault((row["measure"], row["curve"]), []).append((row["size"], figure))
+    return {curve: sorted(pairs) for curve, pairs in found.items()}
+
+
+def exponents(rows: list[Fields]) -> list[str]:
+    """Describe figure ∝ size^exponent, by least squares over the logarithms."""
+    lines = []
+    for (measure, curve), pairs in points(rows).items():
+        if len(pairs) > 1:
+            exponent, _ = linear_regression(
+                *([*map(log, axis)] for axis in zip(*pairs, strict=True))
+            )
+            sizes = f"from {pairs[0][0]:.0f} to {pairs[-1][0]:.0f}"
+            lines.append(f"{NAMES[measure]} of {curve}: ∝ tokens^{exponent:.2f}, {sizes}")
+    return lines
+
+
+def plot(result: Fields, path: Path) -> None:
+    """Draw one panel for each measure; nothing where the result has no curves."""
+    curves = points(result["rows"])
+    if not curves:
+        return
+    from matplotlib.figure import Figure  # without pyplot: no display is needed
+
+    measures = sorted({measure for measure, _ in curves}, reverse=True)
+    figure = Figure(figsize=(5 * len(measures), 4), layout="constrained")
+    panels = figure.subplots(1, len(measures), squeeze=False)[0]
+    for panel, shown in zip(panels, measures, strict=True):
+        for (measure, curve), pairs in curves.items():
+            if measure == shown:
+                panel.plot(*zip(*pairs, strict=True), marker="o", label=curve)
+        panel.set(xscale="log", yscale="log", xlabel="tokens", ylabel=f"{NAMES[shown]}, {shown}")
+        panel.set_xscale("log", base=2)
+        panel.grid(alpha=0.3)
+        panel.legend()
+    figure.suptitle(result["title"])
+    figure.savefig(path, dpi=110)

@@ -1,90 +1,93 @@
-"""Greedy texts of the same weights in the runtimes that we export to.
+"""Greedy decoding of the same weights in the runtimes that we export to.
 
-A runtime that holds float32 writes our tokens, or nothing is timed. Rounded weights write tokens of
-their own: of those the number is compared. Every runtime has as many threads as torch.
+A runtime that holds float32 generates our tokens, or nothing is timed. Rounded weights generate
+tokens of their own: of those the number is compared. Every runtime has as many threads as torch.
 """
 
 import os
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, TorchAoConfig
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, TorchAoConfig
 
 from conversion.engine.errors import ConversionError
 from conversion.engine.side_files import own_tokenizer
 from conversion.runtimes.exporting import export_to_runtime, library_of
 from conversion.runtimes.generating import Graphs, InGenerate
 from conversion.runtimes.registry import RUNTIMES
-from conversion.runtimes.runtime import Source
+from conversion.runtimes.runtime import Runtime, Source, unpadded
 from hf_tformer import fast
 
 from .decoding import generation, llama_pair, prompt, varied
 from .engines import library
-from .measure import OURS, Absent, Run, Workload
-from .peers import OUR_CLASSES
-from .seq2seq import pair_of, source, translating
+from .measure import OURS, Absent, Contestants, Run, Settings, Workload, Workloads
+from .peers import OUR_CLASSES, Inputs, Pair
+from .seq2seq import pair_of, sources
 
 EXACT, ROUNDED = "float32", ("int8", "q8_0")
 PLAIN = f"{OURS}, not compiled"
 EIGHT_BITS = f"{OURS}, int8 by torchao"
-WAYS = [
-    (runtime, dtype)
+WAYS = {
+    f"{runtime.title}, {dtype}": (runtime, dtype)
     for runtime in RUNTIMES.values()
     for dtype in runtime.tolerance
     if dtype in (EXACT, *ROUNDED)
-]
+}
 FLOOR = 0.9  # promised beside each that holds float32
 LENGTHS = {3: 128, 19: 64, 125: 32}  # new tokens, by millions of parameters
-FOLDER = "TFORMER_BENCHMARK_FILES"  # where a process that weighs finds what was exported
+FOLDER = "TFORMER_BENCHMARK_FILES"  # where a process that is weighed finds what was exported
 
 
-def runtimes(settings):
-    """What is timed is open already; what is weighed opens its files, and writes once."""
+def runtimes(settings: Settings) -> Workloads:
+    """Time models that are open already; weigh a process that opens its files and decodes once."""
     for millions, length in LENGTHS.items():
         pair = llama_pair(settings, millions)
-        yield from both_batches(f"{millions}M parameters", pair, length, prompt_of, settings)
-    pair = pair_of("marian", settings)
-    yield from both_batches("encoder-decoder, 50M parameters", pair, 32, sentence_of, settings)
+        yield from both_batches(f"{millions}M parameters", pair, length)
+    yield from both_batches("encoder-decoder, 50M parameters", pair_of("marian", settings), 32)
 
 
-def prompt_of(pair, texts, settings):
-    return prompt(pair, texts, settings.pick(16, 5), settings), generation
-
-
-def sentence_of(pair, texts, settings):
-    ids = source(pair, [settings.pick(16, 5)] * texts, settings)
-    return ids, partial(translating, beams=1)
-
-
-def both_batches(what, pair, length, inputs_of, settings):
-    length = settings.pick(length, 6)
+def both_batches(what: str, pair: Pair, length: int) -> Workloads:
+    length = pair.settings.pick(length, 6)
+    floors = {name: FLOOR for name, (_, dtype) in WAYS.items() if dtype == EXACT}
     with kept_files() as folder:
-        for texts in (1, settings.pick(16, 3)):
-            inputs, write = inputs_of(pair, texts, settings)
-            files = Files(folder, pair, inputs, length, write)
-            label = f"{what}, batch {texts}, {length} tokens"
-            floors = {name_of(*way): FLOOR for way in WAYS if way[1] == EXACT}
-            written = files.contestants(files.written)
-            steps = label
-            if texts == 1:  # where they are exported, we are compiled
-                steps, plain = f"{label}, our steps compiled", written.pop(OURS)
-                written = {OURS: files.written_by_compiled_steps, PLAIN: plain, **written}
-            yield Workload(steps, written, floors, apart=True)
-            opened = files.contestants(files.opened_and_written)
-            yield Workload(f"{label}, weights and all", opened, measures=("MiB",))
+        for rows in (1, pair.settings.pick(16, 3)):
+            files = Files(folder, pair, prompt(pair, rows, pair.settings.pick(16, 5)), length)
+            label = f"{what}, batch {rows}, {length} tokens"
+            timed, steps = files.contestants(files.generating), label
+            if rows == 1:  # where they are exported, ours are compiled
+                steps, plain = f"{label}, our steps compiled", timed.pop(OURS)
+                timed = {OURS: files.generating_with_compiled_steps, PLAIN: plain, **timed}
+            yield Workload(steps, timed, floors, apart=True)
+            weighed = files.contestants(files.opening_and_generating)
+            yield Workload(f"{label}, weights and all", weighed, measures=("MiB",))
 
 
-def name_of(runtime, dtype):
-    return f"{runtime.title}, {dtype}"
+def engine(settings: Settings) -> Workloads:
+    """The same weights in CTranslate2, which is made of C++ and packs its matrices."""
+    rows, length = settings.pick((16, 48), (3, 6))
+    pair = pair_of("marian", settings)
+    inputs = sources(pair, rows, settings.pick(32, 9))
+    with kept_files() as folder:
+        for beams in (1, 4):
+            files = Files(folder, pair, inputs, length, beams)
+            yield Workload(
+                f"{'greedy' if beams == 1 else f'{beams} beams'}, batch {rows}, {length} tokens",
+                {
+                    OURS: pair.contestant("ours", files.decoded),
+                    "CTranslate2": partial(files.generating, RUNTIMES["ctranslate2"], EXACT),
+                },
+                {"CTranslate2": 0.85},
+            )
 
 
 @contextmanager
-def kept_files():
-    """Exports take minutes: the processes that weigh find those of the one that started them."""
+def kept_files() -> Iterator[Path]:
+    """Keep exports, which take minutes, for the processes that time and weigh."""
     if FOLDER in os.environ:
         yield Path(os.environ[FOLDER])
         return
@@ -97,34 +100,33 @@ def kept_files():
 
 
 class Files:
-    """Our model in a folder, its exports beside it, and who writes from them."""
+    """Our model in a folder, its exports beside it, and the runs that decode with them."""
 
-    def __init__(self, folder, pair, inputs, length, write):
-        self.folder, self.pair, self.inputs, self.length = folder, pair, inputs, length
-        self.write = partial(write, inputs=inputs, length=length)
+    def __init__(self, folder: Path, pair: Pair, inputs: Inputs, length: int, beams: int = 1):
+        self.folder, self.pair, self.inputs = folder, pair, inputs
+        self.length, self.beams = length, beams
 
-    def contestants(self, prepare):
-        ways = {name_of(*way): partial(prepare, *way) for way in WAYS}
-        ours = {OURS: partial(prepare, None, EXACT), EIGHT_BITS: partial(prepare, None, "int8")}
-        return {**ours, **ways}
+    def contestants(self, prepare: Callable[[Runtime | None, str], Run]) -> Contestants:
+        ways = {OURS: (None, EXACT), EIGHT_BITS: (None, "int8"), **WAYS}
+        return {name: partial(prepare, *way) for name, way in ways.items()}
 
-    def written(self, runtime, dtype):
+    def generating(self, runtime: Runtime | None, dtype: str) -> Run:
         return self.opened(runtime, self.files_of(runtime, dtype), dtype)
 
-    def written_by_compiled_steps(self):
-        """In a process of its own: whoever else writes there would be compiled, too."""
+    def generating_with_compiled_steps(self) -> Run:
+        """Only in a process of its own: any other model there would be compiled, too."""
         try:
             fast.enable(compiled=True)
         except RuntimeError as error:
             raise Absent(str(error)) from error
-        return self.written(None, EXACT)
+        return self.generating(None, EXACT)
 
-    def opened_and_written(self, runtime, dtype):
+    def opening_and_generating(self, runtime: Runtime | None, dtype: str) -> Run:
         files = self.files_of(runtime, dtype)
         return Run(lambda: self.opened(runtime, files, dtype).call())
 
-    def files_of(self, runtime, dtype):
-        """Where the files lie; what a runtime refuses, or lacks to be run, is no contestant."""
+    def files_of(self, runtime: Runtime | None, dtype: str) -> Path:
+        """Return the folder to open; a runtime that refuses or lacks a package is absent."""
         ours = self.folder / "ours"
         if not ours.exists():
             self.pair.ours.save_pretrained(ours)
@@ -139,40 +141,44 @@ class Files:
                 raise Absent(str(error)) from error
         return files
 
-    def opened(self, runtime, files, dtype):
-        known = library_of(self.folder / "ours")
-        if runtime is None:
-            run = self.opened_by_us(OUR_CLASSES[known.model_name], files, dtype)
+    def opened(self, runtime: Runtime | None, files: Path, dtype: str) -> Run:
+        if runtime is not None:
+            run = self.opened_by_runtime(runtime, files, dtype)
+        elif dtype == EXACT:
+            run = self.decoded(self.pair.place(self.our_class.from_pretrained(files)))
         else:
-            run = self.opened_by_runtime(runtime, known, files, dtype)
+            rounded = TorchAoConfig(library("torchao.quantization").Int8WeightOnlyConfig())
+            options = {"dtype": torch.bfloat16, "quantization_config": rounded}
+            run = self.decoded(self.our_class.from_pretrained(files, **options).eval())
         run.is_rounded = dtype in ROUNDED
         return run
 
-    def opened_by_runtime(self, runtime, known, files, dtype):
-        config = known.load_config(self.folder / "ours")
-        origin = Source(self.folder / "ours", known, config, dtype, own_tokenizer(files)[0])
+    @property
+    def our_class(self) -> type[PreTrainedModel]:
+        return OUR_CLASSES[library_of(self.folder / "ours").model_name]
+
+    def decoded(self, model: PreTrainedModel) -> Run:
+        return generation(model, self.inputs, self.length, self.beams)
+
+    def opened_by_runtime(self, runtime: Runtime, files: Path, dtype: str) -> Run:
+        ours = self.folder / "ours"
+        known = library_of(ours)
+        origin = Source(ours, known, known.load_config(ours), dtype, own_tokenizer(files)[0])
         running = runtime.open(origin, files)
-        if len(self.inputs["input_ids"]) > 1 and not running.generates_batches:
-            raise Absent("writes one text after the other")
+        rows = unpadded(self.inputs)
+        if len(rows) > 1 and not running.generates_batches:
+            raise Absent("generates one sequence after the other")
         if isinstance(running, Graphs):
-            return self.write(InGenerate(origin, running))
-        return self.by_itself(running)
-
-    def opened_by_us(self, model_class, files, dtype):
-        if dtype == EXACT:
-            return self.write(self.pair.place(model_class.from_pretrained(files)))
-        rounded = TorchAoConfig(library("torchao.quantization").Int8WeightOnlyConfig())
-        options = {"dtype": torch.bfloat16, "quantization_config": rounded}
-        return self.write(model_class.from_pretrained(files, **options).eval())
-
-    def by_itself(self, running):
-        rows = self.inputs["input_ids"].tolist()
-        call = partial(running.generate, rows, self.length, 1)
-        return Run(call, lambda texts: {"tokens": varied(torch.tensor(texts))})
+            return self.decoded(InGenerate(origin, running))
+        # CTranslate2 alone translates sentences of several lengths in one batch.
+        is_even = len({len(row) for row in rows}) == 1
+        decode = running.generate if is_even else running.generate_batch
+        call = partial(decode, rows, self.length, self.beams)
+        return Run(call, lambda found: {"tokens": varied(torch.tensor(found))})
 
 
-def save_tokenizer(size, folder):
-    """Some runtimes take no model without one: bytes, and words that no text has."""
+def save_tokenizer(size: int, folder: Path) -> None:
+    """Save a tokenizer, without which some runtimes take no model: bytes, and unused words."""
     special = ["<pad>", "<s>", "</s>"]
     tokens = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet()), "ab"]
     tokens += [f"word{i}" for i in range(len(tokens), size)]

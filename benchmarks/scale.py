@@ -1,7 +1,7 @@
 """Training steps of two processes, beside one with their threads and beside Llama in their layout.
 
-A step reads the same texts in all of them: forward, backward, the exchange of gradients, and the
-optimizer. Both models are opened by transformers in the layout; only DDP is torch's.
+A step takes the same sequences in all of them: forward, backward, the exchange of gradients, and
+the optimizer. Both models are opened by transformers in the layout; only DDP is torch's.
 """
 
 import os
@@ -10,40 +10,39 @@ import tempfile
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from transformers import DistributedConfig
+from transformers import DistributedConfig, PreTrainedModel
 
 from hf_tformer.scale.step import whole
 
-from .decoding import llama_pair
-from .measure import OURS, Run, Workload
-from .peers import OUR_CLASSES, random_ids
+from .decoding import llama_pair, prompt
+from .measure import OURS, Run, Settings, Workload, Workloads
+from .peers import OUR_CLASSES
 
 ALONE = f"{OURS}, one process of two threads"
 LAYOUTS = {"DDP": DistributedConfig(), "FSDP2": DistributedConfig(fsdp_size=2)}
 
 
-def scale(settings):
-    """Of two processes, the first of its row counts: each of them takes half of the texts."""
+def scale(settings: Settings) -> Workloads:
+    """Two processes, each of which takes half of the batch; the figures are those of the first."""
     rows, length = settings.pick((8, 256), (2, 12))
     sizes = {"hidden_size": 512, "intermediate_size": 1376, "num_attention_heads": 8}
     changes = settings.pick({**sizes, "num_hidden_layers": 8, "vocab_size": 16000}, {})
     pair = llama_pair(settings, 19, **changes)
-    ids = random_ids(pair.sizes["vocab_size"], rows, length, settings)
+    ids = prompt(pair, rows, length)["input_ids"]
     for name, layout in LAYOUTS.items():
         yield Workload(
             f"{name} on 2 processes, {rows} × {length} tokens",
             {
-                OURS: lambda layout=layout: step(pair.ours, layout, ids),
-                "LlamaForCausalLM": lambda layout=layout: step(pair.theirs, layout, ids),
-                ALONE: lambda: step(pair.ours, None, ids),
+                **pair.contestants(step, layout, ids),
+                ALONE: pair.contestant("ours", step, None, ids),
             },
-            {"LlamaForCausalLM": 1.0},
+            {pair.name: 1.0},
             apart=True,
-            processes={OURS: 2, "LlamaForCausalLM": 2},
+            processes={OURS: 2, pair.name: 2},
         )
 
 
-def step(model, layout, ids):
+def step(model: PreTrainedModel, layout: DistributedConfig | None, ids: torch.Tensor) -> Run:
     rank, processes = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if processes > 1:
         model = laid_out(model, layout)
@@ -51,8 +50,8 @@ def step(model, layout, ids):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     mine = ids[rank::processes]
 
-    def call():
-        loss = model(input_ids=mine, labels=mine).loss  # texts of one length: means of means
+    def call() -> tuple[torch.Tensor, torch.Tensor]:
+        loss = model(input_ids=mine, labels=mine).loss  # of one length: a mean of means
         loss.backward()
         gradients = [p.grad for p in model.parameters()]
         norm = torch.stack([whole(g.norm()) for g in gradients]).norm()
@@ -60,7 +59,7 @@ def step(model, layout, ids):
         optimizer.zero_grad()
         return loss.detach(), norm
 
-    def outcome(result):
+    def outcome(result: tuple[torch.Tensor, torch.Tensor]) -> dict[str, torch.Tensor]:
         loss, norm = result
         if processes > 1:
             dist.all_reduce(loss)
@@ -69,7 +68,7 @@ def step(model, layout, ids):
     return Run(call, outcome)
 
 
-def laid_out(model, layout):
+def laid_out(model: PreTrainedModel, layout: DistributedConfig) -> torch.nn.Module:
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)  # each process its own: later only the first would save
         dist.init_process_group("gloo")

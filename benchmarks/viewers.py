@@ -1,9 +1,9 @@
-"""The attention page and bertviz, in the browser: written, opened, and asked for another picture.
+"""The attention page and bertviz: written, opened in a browser, and asked for another picture.
 
 bertviz draws with scripts that it loads from a server. Here the browser gets them from npm's
 packages: those in the folder BERTVIZ_SCRIPTS (a node_modules), or installed for the occasion.
-A picture is there when the page has had two frames after its script drew it; what the graphics need
-after that is not counted.
+A picture is there when the page has had two frames after its script drew it; the time of the
+graphics after that is not counted.
 """
 
 import multiprocessing
@@ -14,21 +14,29 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from hf_tformer.view import AttentionMap, AttentionMaps
 
 from .measure import OURS, Absent
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Page, Route
+
 LIMIT = 120.0  # seconds for one thing
 LONG = 10.0  # what takes longer is not repeated
 ROUNDS = 3
 MEMORY = 12 * 2**30  # of the process that writes
-SCRIPTS = {  # how its address ends → the package (bertviz asks for jQuery 2.0.0: npm has it not)
+SCRIPTS = {  # end of its address → the package (bertviz asks for jQuery 2.0.0, which npm lacks)
     "require.min.js": ("requirejs@2.3.6", "requirejs/require.js"),
     "d3.min.js": ("d3@5.7.0", "d3/dist/d3.min.js"),
     "jquery.min.js": ("jquery@2.1.0", "jquery/dist/jquery.min.js"),
@@ -38,7 +46,7 @@ TWO_FRAMES = """() => new Promise(done =>
 
 
 class Failed(Exception):  # noqa: N818 (a finding)
-    """What a viewer cannot do here, and why."""
+    """A viewer that cannot do something here, and why."""
 
 
 @dataclass(frozen=True)
@@ -49,46 +57,43 @@ class Viewer:
     change: Callable  # page: asks for another, and waits for it
 
 
-def write_ours(weights, tokens, path):
+def write_ours(weights: torch.Tensor, tokens: list[str], path: Path) -> None:
     AttentionMaps(decoder=AttentionMap("decoder", weights, tokens, tokens)).save_html(path)
 
 
-def bertviz_writer(name):
-    def write(weights, tokens, path):
-        import bertviz
+def write_bertviz(name: str, weights: torch.Tensor, tokens: list[str], path: Path) -> None:
+    import bertviz
 
-        attention = [layer[None] for layer in weights]
-        view = getattr(bertviz, name)(attention, tokens, html_action="return")
-        path.write_text(view.data, encoding="utf-8")
-
-    return write
+    attention = [layer[None] for layer in weights]
+    view = getattr(bertviz, name)(attention, tokens, html_action="return")
+    path.write_text(view.data, encoding="utf-8")
 
 
-def drawn(page, number):
+def drawn(page: "Page", number: int = 1) -> None:
     page.wait_for_selector(f"body[data-drawn='{number}']")
 
 
-def open_grid(page):
+def open_grid(page: "Page") -> None:
     drawn(page, 1)
     page.keyboard.press("2")
     drawn(page, 2)
 
 
-def choose_layer(page):
+def choose_layer(page: "Page") -> None:
     page.keyboard.press("ArrowRight")
     drawn(page, 2)
 
 
-def choose_cell(page):
+def choose_cell(page: "Page") -> None:
     page.locator(".cell").nth(3).dispatch_event("click")
     drawn(page, 3)
 
 
-def wait_for_lines(page):
+def wait_for_lines(page: "Page") -> None:
     page.wait_for_selector("#vis line", state="attached")
 
 
-def choose_layer_in_bertviz(page):
+def choose_layer_in_bertviz(page: "Page") -> None:
     page.evaluate(
         """() => {
             const layers = document.querySelector("#layer");
@@ -98,7 +103,7 @@ def choose_layer_in_bertviz(page):
     )
 
 
-def choose_thumbnail(page):
+def choose_thumbnail(page: "Page") -> None:
     page.evaluate(
         """() => {
             const heads = [...document.querySelectorAll("#vis .attn_background")];
@@ -109,29 +114,29 @@ def choose_thumbnail(page):
     page.wait_for_selector("#vis .detail line", state="attached")
 
 
-OURS_OF_A_LAYER = Viewer(OURS, write_ours, lambda page: drawn(page, 1), choose_layer)
+OURS_OF_A_LAYER = Viewer(OURS, write_ours, drawn, choose_layer)
 OURS_OF_ALL = Viewer(OURS, write_ours, open_grid, choose_cell)
-HEAD_VIEW = Viewer(
-    "bertviz head_view", bertviz_writer("head_view"), wait_for_lines, choose_layer_in_bertviz
-)
-MODEL_VIEW = Viewer(
-    "bertviz model_view", bertviz_writer("model_view"), wait_for_lines, choose_thumbnail
+HEAD_VIEW, MODEL_VIEW = (
+    Viewer(f"bertviz {name}", partial(write_bertviz, name), wait_for_lines, change)
+    for name, change in (("head_view", choose_layer_in_bertviz), ("model_view", choose_thumbnail))
 )
 
 
 # Writing, in a process that can be stopped
 
 
-def time_writing(viewer, make_weights, path):
-    """Seconds; `make_weights` gives the weights and tokens, in the process that writes.
+def time_writing(viewer: Viewer, make_weights: Callable[[], tuple], path: Path) -> float:
+    """Return seconds; `make_weights` gives the weights and tokens, in the process that writes.
 
-    A process that ends without a word is a fault, and ends the benchmark, too.
+    A process that ends without an answer ends the benchmark, too.
     """
     if "bertviz" in viewer.name and not (find_spec("bertviz") and find_spec("IPython")):
         raise Absent("bertviz or ipython is not installed")
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=write_and_tell, args=(viewer.name, make_weights, path, sender))
+    process = context.Process(
+        target=write_repeatedly, args=(viewer.write, make_weights, path, sender)
+    )
     process.start()
     sender.close()
     times = []
@@ -139,24 +144,25 @@ def time_writing(viewer, make_weights, path):
         while len(times) < ROUNDS and (not times or times[-1] < LONG):
             if not receiver.poll(LIMIT):
                 raise Failed(f"not written after {LIMIT:.0f} s")
-            told = receiver.recv()
-            if isinstance(told, str):
-                raise Failed(told)
-            times.append(told)
+            answer = receiver.recv()
+            if isinstance(answer, str):
+                raise Failed(answer)
+            times.append(answer)
     finally:
         process.kill()
         process.join()
     return statistics.median(times)
 
 
-def write_and_tell(name, make_weights, path, sender):
+def write_repeatedly(
+    write: Callable[..., None], make_weights: Callable[[], tuple], path: Path, sender: Connection
+) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    viewer = next(v for v in (OURS_OF_A_LAYER, HEAD_VIEW, MODEL_VIEW) if v.name == name)
     weights, tokens = make_weights()
     try:
         for _ in range(ROUNDS):
             start = time.perf_counter()
-            viewer.write(weights, list(tokens), path)
+            write(weights, list(tokens), path)
             sender.send(time.perf_counter() - start)
     except MemoryError:
         sender.send(f"not written: {MEMORY >> 30} GiB of memory do not suffice")
@@ -165,15 +171,15 @@ def write_and_tell(name, make_weights, path, sender):
 # In the browser
 
 
-def time_opening(viewer, path):
-    """Seconds to the first picture, and from there to another."""
+def time_opening(viewer: Viewer, path: Path) -> list[float]:
+    """Return the seconds to the first picture, and from there to another."""
     rounds = []
     while len(rounds) < ROUNDS and (not rounds or sum(rounds[-1]) < LONG):
         rounds.append(open_once(viewer, path))
     return [statistics.median(times) for times in zip(*rounds, strict=True)]
 
 
-def open_once(viewer, path):
+def open_once(viewer: Viewer, path: Path) -> tuple[float, float]:
     from playwright.sync_api import Error
     from playwright.sync_api import TimeoutError as TooLate
 
@@ -194,44 +200,38 @@ def open_once(viewer, path):
             raise Failed(f"no picture: {str(error).splitlines()[0]}") from error
 
 
-def pictures_without_network(path):
-    """How many pictures a page draws where nothing can be loaded."""
+def pictures_without_network(path: Path) -> int:
+    """Count the pictures that a page draws where nothing can be loaded."""
     with browser_page({}) as page:
         page.goto(path.as_uri())
         page.wait_for_timeout(2000)
         return page.locator("svg, canvas").count()
 
 
-class browser_page:  # noqa: N801 (used as a function)
-    """A page of a fresh browser, which reaches its own file and `scripts` and nothing else."""
+@contextmanager
+def browser_page(scripts: dict[str, Path]) -> "Iterator[Page]":
+    """Open a page of a fresh browser that can load its own file and `scripts`, nothing else."""
 
-    def __init__(self, scripts):
-        self.scripts = scripts
-
-    def __enter__(self):
-        sync_playwright, chromium = browser()
-        self.playwright = sync_playwright().start()
-        self.browser = self.playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox"]
-        )
-        page = self.browser.new_page(viewport={"width": 1200, "height": 850})
-        page.set_default_timeout(LIMIT * 1000)
-        page.route(lambda url: not url.startswith("file:"), self.answer)
-        return page
-
-    def __exit__(self, *error):
-        self.browser.close()
-        self.playwright.stop()
-
-    def answer(self, route):
-        path = self.scripts.get(route.request.url.rsplit("/", 1)[-1])
-        if path is None:
+    def answer(route: "Route") -> None:
+        script = scripts.get(route.request.url.rsplit("/", 1)[-1])
+        if script is None:
             route.abort()
         else:
-            route.fulfill(path=path, content_type="text/javascript")
+            route.fulfill(path=script, content_type="text/javascript")
+
+    sync_playwright, chromium = browser()
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = opened.new_page(viewport={"width": 1200, "height": 850})
+        page.set_default_timeout(LIMIT * 1000)
+        page.route(lambda url: not url.startswith("file:"), answer)
+        try:
+            yield page
+        finally:
+            opened.close()
 
 
-def browser():
+def browser() -> tuple[Any, str]:
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     try:
         from playwright.sync_api import sync_playwright
@@ -243,7 +243,7 @@ def browser():
 
 
 @cache
-def served_scripts():
+def served_scripts() -> dict[str, Path]:
     folder = os.environ.get("BERTVIZ_SCRIPTS") or installed_scripts()
     paths = {name: Path(folder, place) for name, (_, place) in SCRIPTS.items()}
     if missing := [str(path) for path in paths.values() if not path.is_file()]:
@@ -251,13 +251,12 @@ def served_scripts():
     return paths
 
 
-def installed_scripts():
+def installed_scripts() -> Path:
     if not shutil.which("npm"):
         raise Absent("there is no npm, and no BERTVIZ_SCRIPTS")
     served_scripts.folder = tempfile.TemporaryDirectory()  # as long as the process
     folder = served_scripts.folder.name
     packages = [package for package, _ in SCRIPTS.values()]
-    done = subprocess.run(["npm", "install", "--silent", *packages], cwd=folder, check=False)
-    if done.returncode:
+    if subprocess.run(["npm", "install", "--silent", *packages], cwd=folder).returncode:
         raise Absent("npm cannot install the scripts of bertviz")
     return Path(folder, "node_modules")

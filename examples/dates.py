@@ -1,12 +1,13 @@
-"""Dates as people write them in sixteen languages, and what they are in ISO 8601.
+"""Dates as people write them in sixteen languages, and in ISO 8601.
 
-A task without end that costs no download, small enough for a CPU and still a translation: words,
-their order and three scripts change, `söndag 5 mars 2023` and `2023年3月5日日曜日` mean the same.
+An endless task that needs no download, small enough for a CPU and still a translation: words, their
+order and three scripts change, `söndag 5 mars 2023` and `2023年3月5日日曜日` mean the same.
 """
 
 import datetime
 import random
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from babel import Locale
@@ -17,9 +18,10 @@ LANGUAGES = (
     *("cs", "de", "el", "en", "es", "fi", "fr", "it"),
     *("ja", "nl", "pl", "pt", "ru", "sv", "tr", "zh"),
 )
-# Babel's lengths, and a skeleton with the short name of the weekday. Its "short" is left out: two
+# Babel's lengths, and a skeleton with the short name of the weekday. Its "short" is omitted: two
 # digits do not name a century, and 3/2/21 is in March here and in February there.
-FORMATS = ("full", "long", "medium", "yMMMEd")
+LENGTHS = ("full", "long", "medium")
+FORMATS = (*LENGTHS, "yMMMEd")
 # Those that name the weekday. Without it 5 april 2023 is Dutch and Swedish, 1906年6月26日 Japanese
 # and Chinese; with it two dates of a thousand are still written alike somewhere else.
 WITH_WEEKDAY = ("full", "yMMMEd")
@@ -32,14 +34,16 @@ class Pair(NamedTuple):
     language: str = ""
 
 
-def write_date(date, language, form):
-    if form in ("full", "long", "medium"):
-        return format_date(date, form, locale=language)
-    return format_skeleton(form, date, locale=language)
+def write_date(date: datetime.date, language: str, style: str) -> str:
+    if style in LENGTHS:
+        return format_date(date, style, locale=language)
+    return format_skeleton(style, date, locale=language)
 
 
-def date_pairs(number, seed=0, formats=FORMATS):
-    """Three lists of pairs; no date of one appears in another, in whatever language."""
+def date_pairs(
+    number: int, seed: int = 0, formats: Sequence[str] = FORMATS
+) -> dict[str, list[Pair]]:
+    """Return three lists of pairs; no date of one appears in another, in any language."""
     generator = random.Random(seed)
     dates = [FIRST + datetime.timedelta(days=n) for n in range((LAST - FIRST).days + 1)]
     generator.shuffle(dates)
@@ -51,12 +55,12 @@ def date_pairs(number, seed=0, formats=FORMATS):
     return {"train": [pair_of(date, generator, formats) for date in others], **splits}
 
 
-def pair_of(date, generator, formats):
-    language, form = generator.choice(LANGUAGES), generator.choice(formats)
-    return Pair(write_date(date, language, form), date.isoformat(), language)
+def pair_of(date: datetime.date, generator: random.Random, formats: Sequence[str]) -> Pair:
+    language, style = generator.choice(LANGUAGES), generator.choice(formats)
+    return Pair(write_date(date, language, style), date.isoformat(), language)
 
 
-# What a letter of a pattern stands for, in the words of Unicode's locale data.
+# The field that a letter of a pattern stands for in Unicode's locale data.
 PARTS = {"y": "year", "M": "month", "L": "month", "d": "day", "E": "weekday", "c": "weekday"}
 FIELD = re.compile(r"%\((\w+)\)s")
 
@@ -66,23 +70,21 @@ class TaggedDate(NamedTuple):
     tags: list[str]
 
 
-def tagged_dates(number, seed=0):
-    """Dates with what each part of them is: year, month, day, weekday, or other."""
+def tagged_dates(number: int, seed: int = 0) -> list[TaggedDate]:
+    """Return dates with a tag for each part: year, month, day, weekday, or other."""
     generator = random.Random(seed)
-    dates = (
-        FIRST + datetime.timedelta(days=generator.randint(0, (LAST - FIRST).days))
-        for _ in range(number)
-    )
+    days = (generator.randint(0, (LAST - FIRST).days) for _ in range(number))
+    dates = (FIRST + datetime.timedelta(days=day) for day in days)
     return [
         tag_date(date, generator.choice(LANGUAGES), generator.choice(FORMATS)) for date in dates
     ]
 
 
-def tag_date(date, language, form):
-    if form in ("full", "long", "medium"):
-        pattern = get_date_format(form, language).format
+def tag_date(date: datetime.date, language: str, style: str) -> TaggedDate:
+    if style in LENGTHS:
+        pattern = get_date_format(style, language).format
     else:
-        pattern = Locale.parse(language).datetime_skeletons[form].format
+        pattern = Locale.parse(language).datetime_skeletons[style].format
     values, words, tags = DateTimeFormat(date, language), [], []
     for index, piece in enumerate(FIELD.split(pattern)):  # every second piece is a field
         if piece:
@@ -91,8 +93,8 @@ def tag_date(date, language, form):
     return TaggedDate(words, tags)
 
 
-def same_dates(number, seed=0):
-    """Pairs of texts: the same date, written in two languages."""
+def same_dates(number: int, seed: int = 0) -> list[tuple[str, ...]]:
+    """Return pairs of texts: the same date, written in two languages."""
     generator = random.Random(seed)
     days = generator.choices(range((LAST - FIRST).days + 1), k=number)
     return [

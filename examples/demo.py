@@ -2,12 +2,11 @@
 
     python examples/demo.py [--output demo_output] [options of train_translation.py]
 
-A small encoder-decoder learns to write the dates of sixteen languages as ISO 8601. What it saves is
-then opened by a second process, which cannot import this package and has no network, and answers
-for dates that it has never seen in any language.
+A small encoder-decoder learns to translate the dates of sixteen languages to ISO 8601. The saved
+folder is then opened by a second process, which cannot import this package and has no network, and
+translates dates that it has never seen in any language.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import train_translation
 from dates import date_pairs
-from program import run
+from program import make_parser, run
 
 from hf_tformer import attention_maps, last_complete_checkpoint
 from hf_tformer.opening import open_model
@@ -38,11 +37,9 @@ json.dump(answers, sys.stdout)
 """
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--output", type=Path, default=Path("demo_output"), help="a folder")
+def main() -> None:
+    parser = make_parser(__doc__)
+    parser.add_argument("--output", type=Path, default=Path("demo_output"), help="folder to write")
     args, others = parser.parse_known_args()
     folder, started = args.output / "dates", time.time()
     options = [word for name, value in TRAINING.items() for word in (f"--{name}", value)]
@@ -54,7 +51,9 @@ def main():
     for pair, answer in list(zip(pairs, answers, strict=True))[:SHOWN]:
         mark = "" if answer == pair.target else f"  wrong: {pair.target}"
         print(f"  {pair.language}  {answer}  {pair.source}{mark}")
-    right = train_translation.share(zip(answers, (pair.target for pair in pairs), strict=True))
+    right = train_translation.share_equal(
+        zip(answers, (pair.target for pair in pairs), strict=True)
+    )
     print(f"{right:.1%} of {len(pairs)} dates that it had never seen are exactly right.\n")
 
     draw_loss(folder, args.output / "loss.png")
@@ -63,13 +62,13 @@ def main():
     print(
         f"the model, its code and its tokenizer   {folder}\n"
         f"how the loss fell                       {args.output / 'loss.png'}\n"
-        f"where it looks when it writes a date    {args.output / 'attention.png'}\n\n"
+        f"which letters it attends to             {args.output / 'attention.png'}\n\n"
         f"Done in {time.time() - started:.0f} s. Next: examples/train_translation.py on sentences "
         f"of your own (--help), `tformer check {folder}`, and README.md."
     )
 
 
-def answer_elsewhere(folder, sources):
+def answer_elsewhere(folder: Path, sources: list[str]) -> list[str]:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
     reader = subprocess.run(
         [sys.executable, "-c", READER, folder.resolve()],
@@ -83,13 +82,13 @@ def answer_elsewhere(folder, sources):
     return json.loads(reader.stdout)
 
 
-def draw_loss(folder, picture):
+def draw_loss(folder: Path, picture: Path) -> None:
     import matplotlib.pyplot as plt
 
     state = Path(last_complete_checkpoint(folder)) / "trainer_state.json"
     history = json.loads(state.read_text(encoding="utf-8"))["log_history"]
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    for name, label in (("loss", "dates to learn from"), ("eval_loss", "dates held out")):
+    for name, label in (("loss", "dates trained on"), ("eval_loss", "dates held out")):
         points = [(entry["step"], entry[name]) for entry in history if name in entry]
         axes.plot(*zip(*points, strict=True), marker=".", label=label)
     axes.set(xlabel="step", ylabel="cross entropy per token", yscale="log")
@@ -97,12 +96,12 @@ def draw_loss(folder, picture):
     figure.savefig(picture, dpi=150)
 
 
-def draw_attention(folder, sentence, picture):
-    """Where the last layer looks in the sentence while it writes: a row for each token written."""
+def draw_attention(folder: Path, sentence: str, picture: Path) -> None:
+    """Draw the attention of the last layer to the sentence: a row for each generated token."""
     model, tokenizer = open_model(str(folder))
     inputs = tokenizer(sentence, return_tensors="pt")
-    written = model.generate(**inputs)
-    cross = attention_maps(model, {**inputs, "decoder_input_ids": written}, tokenizer)["cross"]
+    generated = model.generate(**inputs)
+    cross = attention_maps(model, {**inputs, "decoder_input_ids": generated}, tokenizer)["cross"]
     cross.draw(layers=[len(cross.weights) - 1]).savefig(picture, dpi=150)
 
 

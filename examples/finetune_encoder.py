@@ -1,84 +1,84 @@
-"""An encoder that sorts texts into classes, or says what each part of a text is.
+"""An encoder that classifies texts, or tags each part of a text.
 
     python examples/finetune_encoder.py                    # in which language is this date written?
     python examples/finetune_encoder.py --tags                  # which part of it is the month?
     python examples/finetune_encoder.py encoder --data reviews.tsv       # a text and its class
     python examples/finetune_encoder.py encoder --tags --data names.jsonl
 
-Without a MODEL a small one is made and learns from nothing else. A row of data is a text and its
-class, in two columns of a .tsv or .csv or in the fields of a .jsonl; for --tags a .jsonl with two
-lists, words and tags: {"words": ["Ada", "lived", "here"], "tags": ["name", "other", "other"]}.
+Without a MODEL a small one is made and trained on nothing else. An example is a text and its class,
+in two columns of a .tsv or .csv or in the fields of a .jsonl; for --tags a .jsonl with two lists,
+words and tags: {"words": ["Ada", "lived", "here"], "tags": ["name", "other", "other"]}.
 """
 
-import argparse
 import random
+from argparse import Namespace
+from collections.abc import Sequence
 from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
-from corpus import train_tokenizer
-from data import parse_json, read_pairs, read_text
+from data import ENCODER_TOKENS, parse_json, read_pairs, read_text, train_tokenizer
 from dates import WITH_WEEKDAY, date_pairs, tagged_dates
-from folders import checkpoint_to_resume, output_folder, publish_folder
-from program import ProgramError, at_least, run, share
-from training import add_training_flags, training_arguments
+from program import Model, ProgramError, Tokenizer, Trainer, at_least, make_parser, run, share
+from training import (
+    add_training_flags,
+    make_trainer,
+    run_folder,
+    save_and_publish,
+    small_encoder_config,
+)
 
-from hf_tformer.atomic_folders import save_whole
 from hf_tformer.opening import open_pretrained
 
+if TYPE_CHECKING:
+    from transformers import EvalPrediction
+
 IGNORED = -100
-SPECIAL = {"mask_token": "<mask>", "pad_token": "<pad>", "cls_token": "<cls>"}
+Example = tuple[Sequence[str], Sequence[str]]  # words and labels; a text is one word with one label
 
 
-def main():
+def main() -> None:
     args = parse_arguments()
-    with output_folder(args.output, args.resume):
-        train(args)
+    with run_folder(args) as checkpoint:
+        examples = read_examples(args)
+        labels = sorted({label for _, found in examples for label in found})
+        if len(labels) < 2:
+            raise ProgramError(
+                f"the data has one class alone, {labels}: give examples of two or more"
+            )
+        random.Random(args.seed).shuffle(examples)
+        kept = max(1, round(args.validation * len(examples)))
+        training, validation = examples[kept:], examples[:kept]
+        tokenizer = open_tokenizer(args, checkpoint, training)
+        model = build_model(args, checkpoint, tokenizer, labels)
+        trainer = prepare_trainer(args, model, tokenizer, training, validation)
+        if trainer.is_world_process_zero():
+            counts = f"{len(training)} examples to train on, {kept} to evaluate on"
+            print(f"{len(labels)} classes, {counts}")
+        trainer.train(resume_from_checkpoint=checkpoint)
+        accuracy = trainer.evaluate()["eval_accuracy"]
+        if not trainer.is_world_process_zero():
+            return  # of several processes, the first one saves
+        print(f"\naccuracy on examples that it has not seen: {accuracy:.2%}")
+        save_and_publish(args, trainer.model, tokenizer)
+        print(show(args, trainer.model, tokenizer, validation[0]))
 
 
-def train(args):
-    checkpoint = checkpoint_to_resume(args.output) if args.resume else None
-    rows = read_rows(args)
-    labels = sorted({label for _, found in rows for label in found})
-    if len(labels) < 2:
-        raise ProgramError(f"the data knows one class alone, {labels}: give rows of at least two")
-    random.Random(args.seed).shuffle(rows)
-    kept = max(1, round(args.validation * len(rows)))
-    tokenizer = open_tokenizer(args, checkpoint, rows[kept:])
-    model = build_model(args, checkpoint, tokenizer, labels)
-    trainer = make_trainer(args, model, tokenizer, rows[kept:], rows[:kept])
-    if trainer.is_world_process_zero():
-        print(f"{len(labels)} classes, {len(rows) - kept} rows to learn from, {kept} to measure by")
-    trainer.train(resume_from_checkpoint=checkpoint)
-    accuracy = trainer.evaluate()["eval_accuracy"]
-    if not trainer.is_world_process_zero():
-        return  # of several processes, the first one saves
-    print(f"\naccuracy on rows that it has not seen: {accuracy:.2%}")
-    save_whole(args.output, trainer.model, tokenizer)
-    print(f"saved: {args.output}\n{show(args, trainer.model, tokenizer, rows[0])}")
-    if args.push_to_hub:
-        print(publish_folder(args.output, args.push_to_hub).url)
-
-
-def parse_arguments():
-    parser = argparse.ArgumentParser(
-        usage="%(prog)s [MODEL] [options]  (--help lists them)",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("model", nargs="?", help="a folder or repository of an encoder")
-    parser.add_argument("--revision", help="a branch, tag or commit of a repository")
-    data = parser.add_argument_group("what to learn from (default: dates in sixteen languages)")
-    data.add_argument("--data", help="a .tsv, .csv or .jsonl file")
-    data.add_argument("--tags", action="store_true", help="a class for each word, not each text")
-    data.add_argument("--columns", nargs=2, default=["text", "label"], metavar="NAME")
-    data.add_argument("--number_of_dates", type=at_least(2), default=12000)
-    data.add_argument("--max_length", type=at_least(2), default=128, help="tokens; longer is cut")
-    data.add_argument("--validation", type=share, default=0.1, help="share of rows kept back")
-    add_training_flags(parser, "classifier", epochs=3, learning_rate=1e-3)
+def parse_arguments() -> Namespace:
+    parser = make_parser(__doc__, "[MODEL] [options]")
+    parser.add_argument("model", nargs="?", help="folder or repository of an encoder")
+    parser.add_argument("--revision", help="branch, tag or commit of a repository")
+    add = parser.add_argument_group("the data (default: dates in sixteen languages)").add_argument
+    add("--data", help="a .tsv, .csv or .jsonl file")
+    add("--tags", action="store_true", help="classes of words, not of whole texts")
+    add("--columns", nargs=2, default=["text", "label"], metavar="NAME", help="names of columns")
+    add("--number_of_dates", type=at_least(2), default=12000, help="number of dates to draw")
+    add("--max_length", type=at_least(2), default=128, help="tokens that longer texts are cut to")
+    add("--validation", type=share, default=0.1, help="share of examples kept for evaluation")
+    add_training_flags(parser, "classifier", epochs=3)
     return parser.parse_args()
 
 
-def read_rows(args):
-    """(words, labels): a text is one word with one label."""
+def read_examples(args: Namespace) -> list[Example]:
     if args.tags:
         if args.data:
             return read_tagged(args.data)
@@ -89,9 +89,9 @@ def read_rows(args):
     return [([date.source], [date.language]) for date in dates]
 
 
-def read_tagged(path):
-    """Words with a blank between them, and their tags; a blank is no word and has no tag."""
-    rows = []
+def read_tagged(path: str) -> list[Example]:
+    """Join words by blanks, which have no tag of their own."""
+    examples = []
     for number, line in enumerate(filter(None, read_text(path).splitlines()), 1):
         row = parse_json(path, number, line)
         words, tags = (
@@ -101,15 +101,15 @@ def read_tagged(path):
             raise ProgramError(
                 f'line {number} of {path} is no {{"words": [...], "tags": [...]}} of equal length'
             )
-        rows.append(([words[0], *(f" {word}" for word in words[1:])], tags))
-    return rows
+        examples.append(([words[0], *(f" {word}" for word in words[1:])], tags))
+    return examples
 
 
-def is_texts(value):
+def is_texts(value: object) -> bool:
     return isinstance(value, list) and value and all(isinstance(item, str) for item in value)
 
 
-def open_tokenizer(args, checkpoint, rows):
+def open_tokenizer(args: Namespace, checkpoint: str | None, examples: list[Example]) -> Tokenizer:
     from transformers import AutoTokenizer
 
     if source := checkpoint or args.model:
@@ -118,18 +118,18 @@ def open_tokenizer(args, checkpoint, rows):
         if not tokenizer.is_fast or tokenizer.pad_token_id is None:
             raise ProgramError(f"the tokenizer of {source} has no padding token, or no offsets")
         return tokenizer
-    return train_tokenizer(["".join(words) for words, _ in rows], 1000, SPECIAL)
+    return train_tokenizer(["".join(words) for words, _ in examples], 1000, ENCODER_TOKENS)
 
 
-def build_model(args, checkpoint, tokenizer, labels):
+def build_model(
+    args: Namespace, checkpoint: str | None, tokenizer: Tokenizer, labels: list[str]
+) -> Model:
     from transformers import (
         AutoConfig,
         AutoModelForSequenceClassification,
         AutoModelForTokenClassification,
         set_seed,
     )
-
-    from hf_tformer import TformerEncoderConfig
 
     set_seed(args.seed)
     auto = AutoModelForTokenClassification if args.tags else AutoModelForSequenceClassification
@@ -141,81 +141,58 @@ def build_model(args, checkpoint, tokenizer, labels):
     }
     if args.model:
         return open_pretrained(auto, args.model, revision=args.revision, **numbers)
-    config = TformerEncoderConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        sliding_window=16,
-        classifier_pooling="mean",
-        dropout=0.1,
-        pad_token_id=tokenizer.pad_token_id,
-        **numbers,
-    )
-    return auto.from_config(config)
+    fields = {"classifier_pooling": "mean", "dropout": 0.1, **numbers}
+    return auto.from_config(small_encoder_config(tokenizer, **fields))
 
 
-def make_trainer(args, model, tokenizer, training, validation):
-    from transformers import (
-        DataCollatorForTokenClassification,
-        DataCollatorWithPadding,
-        Trainer,
-    )
+def prepare_trainer(
+    args: Namespace, model: Model, tokenizer: Tokenizer, *splits: list[Example]
+) -> Trainer:
+    from transformers import DataCollatorForTokenClassification, DataCollatorWithPadding
 
     numbers = model.config.label2id
-    prepare = tag_tokens if args.tags else label_text
-    encode = {"truncation": True, "max_length": args.max_length}
-    splits = [
-        [
-            prepare(tokenizer, words, [numbers[label] for label in labels], encode)
-            for words, labels in rows
-        ]
-        for rows in (training, validation)
-    ]
+    options = {"truncation": True, "max_length": args.max_length, "return_token_type_ids": False}
+
+    def prepare(words: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
+        row = tokenizer("".join(words), return_offsets_mapping=args.tags, **options)
+        found = [numbers[label] for label in labels]
+        labels = tags_of(row.pop("offset_mapping"), words, found) if args.tags else found[0]
+        return {**row, "labels": labels}
+
+    training, validation = ([prepare(*example) for example in examples] for examples in splits)
     collator = DataCollatorForTokenClassification if args.tags else DataCollatorWithPadding
-    arguments = training_arguments(args, train_sampling_strategy="group_by_length")
-    try:
-        return Trainer(
-            model=model,
-            args=arguments,
-            train_dataset=splits[0],
-            eval_dataset=splits[1],
-            data_collator=collator(tokenizer),
-            processing_class=tokenizer,
-            compute_metrics=accuracy,
-        )
-    except (ValueError, RuntimeError, ImportError) as error:  # no such reporter
-        raise ProgramError(str(error)) from error
+    return make_trainer(
+        args,
+        model,
+        tokenizer,
+        {"train_sampling_strategy": "group_by_length"},
+        train_dataset=training,
+        eval_dataset=validation,
+        data_collator=collator(tokenizer),
+        compute_metrics=accuracy,
+    )
 
 
-def label_text(tokenizer, words, labels, encode):
-    row = tokenizer("".join(words), return_token_type_ids=False, **encode)
-    return {**row, "labels": labels[0]}
-
-
-def tag_tokens(tokenizer, words, labels, encode):
-    """A token has the tag of the word that its last letter belongs to."""
-    text, ends = "".join(words), list(accumulate(map(len, words)))
-    row = tokenizer(text, return_offsets_mapping=True, return_token_type_ids=False, **encode)
-    tags = []
-    for start, end in row.pop("offset_mapping"):
+def tags_of(places: list[tuple[int, int]], words: Sequence[str], labels: list[int]) -> list[int]:
+    """Give each token the tag of the word that its last letter belongs to."""
+    ends, tags = list(accumulate(map(len, words))), []
+    for start, end in places:
         word = next((index for index, last in enumerate(ends) if end <= last), None)
         tags.append(IGNORED if start == end or word is None else labels[word])
-    return {**row, "labels": tags}
+    return tags
 
 
-def accuracy(prediction):
+def accuracy(prediction: "EvalPrediction") -> dict[str, float]:
     found, labels = prediction.predictions.argmax(-1), prediction.label_ids
     counted = labels != IGNORED
     return {"accuracy": float((found == labels)[counted].mean())}
 
 
-def show(args, model, tokenizer, row):
-    """What transformers' pipeline says of one text, as whoever opens the folder will ask."""
+def show(args: Namespace, model: Model, tokenizer: Tokenizer, example: Example) -> str:
+    """Describe the answer of transformers' pipeline to one text, as users of the folder ask it."""
     from transformers import pipeline
 
-    text = "".join(row[0])
+    text = "".join(example[0])
     if not args.tags:
         best = pipeline("text-classification", model=model, tokenizer=tokenizer)(text)[0]
         return f"{text!r} is {best['label']} ({best['score']:.1%})"

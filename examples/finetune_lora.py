@@ -3,21 +3,22 @@
     python examples/finetune_lora.py my-model --text poems.txt --output poems
     python examples/finetune_lora.py my-translator --pairs letters.tsv --output letters --merge
 
-A pair is what is read and what is to be written: two columns of a .tsv or .csv, or two fields of a
-.jsonl or of a data set on the Hub. Without --merge the folder holds the adapters alone, a few
-per cent of the model's size; with it a model like the one before, that needs no PEFT to be opened.
+A pair is a source and its target: two columns of a .tsv or .csv, or two fields of a .jsonl or of a
+data set on the Hub. Without --merge the folder holds the adapters alone, a few per cent of the
+model's size; with it a model like the one before, which opens without PEFT.
 """
 
-import argparse
-from pathlib import Path
+from argparse import Namespace
 
-from data import read_dataset, read_pairs, read_text
-from folders import checkpoint_to_resume, output_folder, publish_folder
-from program import ProgramError, at_least, positive, run
+from data import cut, read_dataset, read_pairs, read_text
+from folders import publish_folder
+from program import Model, ProgramError, Tokenizer, Trainer, at_least, make_parser, run
+from training import add_training_flags, make_trainer, run_folder
 
 from hf_tformer.atomic_folders import save_whole
 from hf_tformer.opening import open_model
 
+Row = dict[str, list[int]]
 ADAPTERS = """\
 saved: {folder}, the adapters of {base}; to load them:
 
@@ -32,85 +33,63 @@ saved: {folder}, a whole model; to load it:
     model = {auto}.from_pretrained("{folder}", trust_remote_code=True)"""
 
 
-def main():
+def main() -> None:
     args = parse_arguments()
-    with output_folder(args.output, args.resume):
-        train(args)
+    with run_folder(args) as checkpoint:
+        data = read_text(args.text) if args.text else read_all_pairs(args)
+        model, tokenizer = open_model(args.model, args.revision)
+        rows = make_rows(args, model, tokenizer, data)
+        model = add_adapters(args, model)
+        trainer = prepare_trainer(args, model, tokenizer, rows)
+        if trainer.is_world_process_zero():
+            model.print_trainable_parameters()
+        trainer.train(resume_from_checkpoint=checkpoint)
+        if not trainer.is_world_process_zero():
+            return  # of several processes, the first one saves
+        model = trainer.model.merge_and_unload() if args.merge else trainer.model
+        save_whole(args.output, model, tokenizer)
+        print("\n" + how_to_load(args, model))
+        if args.push_to_hub and args.merge:
+            publish_folder(args.output, args.push_to_hub)
+        elif args.push_to_hub:
+            push_adapters(args, model, tokenizer)
 
 
-def parse_arguments():
-    parser = argparse.ArgumentParser(
-        usage="%(prog)s MODEL (--text FILE | --pairs FILE | --dataset NAME) [options]  "
-        "(--help lists them)",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("model", help="a folder, or a repository such as user/name")
-    parser.add_argument("--revision", help="a branch, tag or commit of a repository")
-    data = parser.add_argument_group("what to learn from")
+def parse_arguments() -> Namespace:
+    usage = "MODEL (--text FILE | --pairs FILE | --dataset NAME) [options]"
+    parser = make_parser(__doc__, usage)
+    parser.add_argument("model", help="folder, or a repository such as user/name")
+    parser.add_argument("--revision", help="branch, tag or commit of a repository")
+    data = parser.add_argument_group("the data")
     source = data.add_mutually_exclusive_group(required=True)
-    source.add_argument("--text", help="a text file in UTF-8, for a decoder")
+    source.add_argument("--text", help="text file in UTF-8, for a decoder")
     source.add_argument("--pairs", help="a .tsv, .csv or .jsonl file")
-    source.add_argument("--dataset", help="pairs of a data set on the Hub, its training split")
-    data.add_argument("--dataset_config", help="which configuration of it")
-    data.add_argument("--columns", nargs=2, default=["source", "target"], metavar="NAME")
-    data.add_argument("--max_length", type=at_least(2), default=128, help="tokens; longer is cut")
+    source.add_argument("--dataset", help="data set on the Hub with pairs in its training split")
+    add = data.add_argument
+    add("--dataset_config", help="name of its configuration")
+    add("--columns", nargs=2, default=["source", "target"], metavar="NAME", help="names of columns")
+    add("--max_length", type=at_least(2), default=128, help="tokens that longer texts are cut to")
 
-    lora = parser.add_argument_group("the adapters")
-    lora.add_argument(
-        "--targets",
-        nargs="+",
-        help="names of layers, or all-linear (default: every projection of attention and MLP)",
-    )
-    lora.add_argument("--rank", type=at_least(1), default=8)
-    lora.add_argument("--alpha", type=at_least(1), default=16)
-    lora.add_argument("--dropout", type=float, default=0.05)
-    lora.add_argument("--merge", action="store_true", help="save a whole model")
-
-    training = parser.add_argument_group("training")
-    training.add_argument("--output", type=Path, default=Path("lora"))
-    training.add_argument("--resume", action="store_true", help="go on where it was interrupted")
-    training.add_argument("--epochs", type=positive, default=3)
-    training.add_argument("--max_steps", type=int, default=-1, help="instead of --epochs")
-    training.add_argument("--batch_size", type=at_least(1), default=8, help="rows per device")
-    training.add_argument("--gradient_accumulation_steps", type=at_least(1), default=1)
-    training.add_argument("--learning_rate", type=positive, default=2e-4)
-    training.add_argument("--warmup_steps", type=at_least(0), default=10)
-    training.add_argument("--save_steps", type=at_least(1), default=200)
-    training.add_argument("--seed", type=int, default=0)
-    training.add_argument("--bf16", action="store_true", help="half precision on an accelerator")
-    training.add_argument("--report_to", default="none", help="tensorboard, trackio, wandb, ...")
-    training.add_argument("--push_to_hub", metavar="USER/NAME", help="publish it when it is done")
+    add = parser.add_argument_group("the adapters").add_argument
+    add("--targets", nargs="+", help="names of layers, or all-linear (default: all projections)")
+    add("--rank", type=at_least(1), default=8, help="rank of the adapters")
+    add("--alpha", type=at_least(1), default=16, help="scale of the adapters")
+    add("--dropout", type=float, default=0.05, help="dropout probability")
+    add("--merge", action="store_true", help="a whole model in the folder, not adapters")
+    add_training_flags(parser, "lora", epochs=3, learning_rate=2e-4, batch_size=8, warmup_steps=10)
     return parser.parse_args()
 
 
-def train(args):
-    checkpoint = checkpoint_to_resume(args.output) if args.resume else None
-    data = read_text(args.text) if args.text else read_all_pairs(args)
-    model, tokenizer = open_model(args.model, args.revision)
-    rows = make_rows(args, model, tokenizer, data)
-    model = add_adapters(args, model)
-    trainer = make_trainer(args, model, tokenizer, rows)
-    if trainer.is_world_process_zero():
-        model.print_trainable_parameters()
-    trainer.train(resume_from_checkpoint=checkpoint)
-    if not trainer.is_world_process_zero():
-        return  # of several processes, the first one saves
-    model = trainer.model.merge_and_unload() if args.merge else trainer.model
-    save_whole(args.output, model, tokenizer)
-    print("\n" + how_to_load(args, model))
-    if args.push_to_hub:
-        push(args, model, tokenizer)
-
-
-def read_all_pairs(args):
+def read_all_pairs(args: Namespace) -> list[tuple[str, ...]]:
     if args.pairs:
         return read_pairs(args.pairs, args.columns)
     return read_dataset(args.dataset, args.dataset_config, args.columns)
 
 
-def make_rows(args, model, tokenizer, data):
-    """Training rows: blocks of a text, or a pair each."""
+def make_rows(
+    args: Namespace, model: Model, tokenizer: Tokenizer, data: str | list[tuple[str, ...]]
+) -> list[Row]:
+    """Tokenize blocks of a text, or each pair."""
     if tokenizer.pad_token_id is None or tokenizer.eos_token_id is None:
         raise ProgramError(f"the tokenizer of {args.model} lacks a padding or an end token")
     if model.config.is_encoder_decoder:
@@ -126,7 +105,7 @@ def make_rows(args, model, tokenizer, data):
     return rows
 
 
-def translation(tokenizer, source, target, length):
+def translation(tokenizer: Tokenizer, source: str, target: str, length: int) -> Row:
     options = {"truncation": True, "max_length": length}
     return {
         "input_ids": tokenizer(source, **options)["input_ids"],
@@ -134,8 +113,8 @@ def translation(tokenizer, source, target, length):
     }
 
 
-def answer(tokenizer, source, target, length):
-    """A prompt and what is to follow it; only what follows is learned."""
+def answer(tokenizer: Tokenizer, source: str, target: str, length: int) -> Row:
+    """Join a prompt and its continuation; only the continuation is trained on."""
     prompt = tokenizer(source)["input_ids"]
     target = tokenizer(target, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
     return {
@@ -144,19 +123,17 @@ def answer(tokenizer, source, target, length):
     }
 
 
-def blocks(tokenizer, text, length):
-    """The text in pieces of equal length; what is left over at its end is too short to learn."""
+def blocks(tokenizer: Tokenizer, text: str, length: int) -> list[Row]:
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    pieces = [ids[start : start + length] for start in range(0, len(ids) - length + 1, length)]
-    if not pieces:
+    if len(ids) < length:
         raise ProgramError(
             f"the text has {len(ids)} tokens, fewer than one block of {length}: give more text or "
             "a smaller --max_length"
         )
-    return [{"input_ids": piece, "labels": piece} for piece in pieces]
+    return [{"input_ids": block, "labels": block} for block in cut(ids, length)]
 
 
-def add_adapters(args, model):
+def add_adapters(args: Namespace, model: Model) -> Model:
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
@@ -187,54 +164,31 @@ def add_adapters(args, model):
     return get_peft_model(model, config)
 
 
-def make_trainer(args, model, tokenizer, rows):
-    import torch
-    from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
+def prepare_trainer(
+    args: Namespace, model: Model, tokenizer: Tokenizer, rows: list[Row]
+) -> Trainer:
+    from transformers import DataCollatorForSeq2Seq
 
-    try:
-        arguments = TrainingArguments(
-            output_dir=str(args.output),
-            num_train_epochs=args.epochs,
-            max_steps=args.max_steps,
-            per_device_train_batch_size=args.batch_size,
-            gradient_accumulation_steps=args.gradient_accumulation_steps,
-            learning_rate=args.learning_rate,
-            lr_scheduler_type="cosine",
-            warmup_steps=args.warmup_steps,
-            logging_steps=min(10, args.save_steps),
-            save_steps=args.save_steps,
-            save_total_limit=2,
-            label_names=["labels"],  # beneath the adapters Trainer does not find them
-            bf16=args.bf16,
-            seed=args.seed,
-            report_to=args.report_to,
-            dataloader_pin_memory=torch.accelerator.is_available(),
-            use_cpu=not torch.accelerator.is_available(),  # unsaid, processes would not be joined
-            ddp_find_unused_parameters=False,  # there are none
-            use_cache=True,  # what Trainer writes into the configuration; no step makes a cache
-        )
-        return Trainer(
-            model=model,
-            args=arguments,
-            train_dataset=rows,
-            data_collator=DataCollatorForSeq2Seq(tokenizer),  # pads the labels of a decoder too
-            processing_class=tokenizer,
-        )
-    except (ValueError, RuntimeError, ImportError) as error:  # no such device, no such reporter
-        raise ProgramError(str(error)) from error
+    others = {
+        "weight_decay": 0.0,
+        "adam_beta2": 0.999,
+        "eval_strategy": "no",
+        "logging_steps": min(10, args.save_steps),
+        "label_names": ["labels"],  # beneath the adapters Trainer does not find them
+        "use_cache": True,  # what Trainer writes into the configuration; no step makes a cache
+    }
+    collator = DataCollatorForSeq2Seq(tokenizer)  # pads the labels of a decoder too
+    return make_trainer(args, model, tokenizer, others, train_dataset=rows, data_collator=collator)
 
 
-def how_to_load(args, model):
+def how_to_load(args: Namespace, model: Model) -> str:
     kind = "Seq2SeqLM" if model.config.is_encoder_decoder else "CausalLM"
     if args.merge:
         return MERGED.format(folder=args.output, auto=f"AutoModelFor{kind}")
     return ADAPTERS.format(folder=args.output, base=args.model, auto=f"AutoPeftModelFor{kind}")
 
 
-def push(args, model, tokenizer):
-    if args.merge:
-        print(publish_folder(args.output, args.push_to_hub).url)
-        return
+def push_adapters(args: Namespace, model: Model, tokenizer: Tokenizer) -> None:
     from huggingface_hub.errors import HfHubHTTPError
 
     try:

@@ -1,24 +1,20 @@
-"""The folder that a program of this folder writes: made, continued, published."""
+"""The folder that a program writes: made, continued, published."""
 
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from program import ProgramError
+from program import ProgramError, refusing
 
 from hf_tformer.atomic_folders import MARKS
-
-if TYPE_CHECKING:
-    from hf_tformer.publishing import Published
 
 
 @contextmanager
 def output_folder(folder: Path, resume: bool = False) -> Iterator[None]:
-    """Makes the folder, and removes it if the program fails before anything is written.
+    """Make the folder, and remove it if the program fails before anything is written.
 
-    Refuses one that holds something already, unless it is to be continued.
+    A folder that holds something already is refused, unless its run is to be continued.
     """
     if not resume and any((folder / mark).exists() for mark in MARKS):
         raise ProgramError(f"{folder} holds a model already: choose another --output")
@@ -27,13 +23,8 @@ def output_folder(folder: Path, resume: bool = False) -> Iterator[None]:
             f"{folder} holds an unfinished run: --resume continues it, or choose another --output"
         )
     is_new = not folder.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise ProgramError(
-            f"{folder} cannot be written to ({error.strerror}): choose another --output"
-        ) from error
+    refuse_unwritable(folder, "--output")
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
     except BaseException:
@@ -43,23 +34,24 @@ def output_folder(folder: Path, resume: bool = False) -> Iterator[None]:
         raise
 
 
-def checkpoint_to_resume(folder: Path) -> str:
-    """The last complete checkpoint of a run that was interrupted."""
-    from hf_tformer import last_complete_checkpoint
-
-    checkpoint = last_complete_checkpoint(folder)
-    if checkpoint is None:
+def refuse_unwritable(folder: Path, flag: str) -> None:
+    """Refuse before hours of training; the parent counts where the folder is yet to be made."""
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    try:
+        tempfile.TemporaryFile(dir=place).close()
+    except OSError as error:
         raise ProgramError(
-            f"{folder} has no complete checkpoint to resume from: leave --resume away"
-        )
-    return str(checkpoint)
+            f"{folder} cannot be written to ({error.strerror}): choose another {flag}"
+        ) from error
 
 
-def publish_folder(folder: Path, repo_id: str) -> "Published":
-    """`hf_tformer.publish`, with its refusal as a program's."""
+def no_checkpoint(folder: Path) -> ProgramError:
+    return ProgramError(f"{folder} has no complete checkpoint to resume from: leave --resume out")
+
+
+def publish_folder(folder: Path, repo_id: str) -> None:
+    """Publish a folder, and print its address."""
     from hf_tformer.publishing import PublishError, publish
 
-    try:
-        return publish(folder, repo_id)
-    except PublishError as error:
-        raise ProgramError(str(error)) from error
+    with refusing(PublishError):
+        print(publish(folder, repo_id).url)

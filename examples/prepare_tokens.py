@@ -1,4 +1,4 @@
-"""Text as token shards: tokenised once, then read by any number of training processes.
+"""A text as token shards: tokenized once, then read by any number of training processes.
 
     python examples/prepare_tokens.py                             # Python's own manual, in seconds
     python examples/prepare_tokens.py --text book.txt news.jsonl --output my-tokens
@@ -11,58 +11,44 @@ processor cores take part, as threads of the tokenizer; `RAYON_NUM_THREADS=4` le
 The folder appears when it is whole. A run that was interrupted leaves none and is started again.
 """
 
-import argparse
 import itertools
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from corpus import add_document_flags, iterate_documents, make_tokenizer
-from program import ProgramError, at_least, run
+from data import add_document_flags, iterate_documents, make_tokenizer
+from program import ProgramError, at_least, make_parser, refusing, run
 
 from hf_tformer.scale import TokensError, write_tokens
-from hf_tformer.scale.preparing import refuse_place
+from hf_tformer.scale.preparing import About, refuse_place
 
 
-def main():
+def main() -> None:
     args = parse_arguments()
-    try:
+    with refusing(TokensError, OSError):
         written = prepare(args)
-    except (TokensError, OSError) as error:
-        raise ProgramError(str(error)) from error
     parts = [f"{part.tokens:,} tokens of {part.documents:,} documents" for part in written.values()]
-    told = zip(parts, ("to learn from", "to measure by"), strict=False)
-    print(f"saved: {args.output}, {', '.join(' '.join(words) for words in told)}")
+    pairs = zip(parts, ("to train on", "to evaluate on"), strict=False)
+    print(f"saved: {args.output}, {', '.join(map(' '.join, pairs))}")
 
 
-def parse_arguments():
-    parser = argparse.ArgumentParser(
-        usage="%(prog)s [options]  (--help lists them)",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    data = add_document_flags(parser)
-    data.add_argument("--streaming", action="store_true", help="do not store the data set here")
-    data.add_argument(
-        "--tokenizer_documents",
-        type=at_least(1),
-        default=100_000,
-        help="how many documents, from the first, a new tokenizer is made of",
-    )
-    tokens = parser.add_argument_group("the tokens")
-    tokens.add_argument("--output", type=Path, default=Path("tokens"), help="a new folder")
-    tokens.add_argument("--shard_tokens", type=int, default=100_000_000, help="tokens in a file")
-    tokens.add_argument(
-        "--validation",
-        type=float,
-        default=0.05,
-        help="documents kept back to measure by: a share below 1, or how many",
-    )
-    tokens.add_argument("--seed", type=int, default=0, help="chooses them")
+def parse_arguments() -> Namespace:
+    parser = make_parser(__doc__)
+    add = add_document_flags(parser).add_argument
+    sample = "documents, from the first, that a new tokenizer is trained on"
+    add("--streaming", action="store_true", help="data set read over the network, not stored here")
+    add("--tokenizer_documents", type=at_least(1), default=100_000, help=sample)
+    add = parser.add_argument_group("the tokens").add_argument
+    kept = "documents kept for evaluation: a share below 1, or their number"
+    add("--output", type=Path, default=Path("tokens"), help="new folder to write")
+    add("--shard_tokens", type=int, default=100_000_000, help="tokens in a file")
+    add("--validation", type=float, default=0.05, help=kept)
+    add("--seed", type=int, default=0, help="seed of their choice")
     return parser.parse_args()
 
 
-def prepare(args):
+def prepare(args: Namespace) -> dict[str, About]:
     refuse_place(args.output)
     if args.streaming and not args.dataset:
         raise ProgramError("--streaming reads a data set from the Hub: give --dataset, too")
@@ -86,7 +72,7 @@ def prepare(args):
 
 @contextmanager
 def progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar of documents, with the tokens per second."""
+    """Show a bar of documents, with the tokens per second."""
     from tqdm import tqdm
 
     total = 0

@@ -1,80 +1,67 @@
-"""An encoder from scratch, on any text: it learns to say which tokens were hidden from it.
+"""An encoder from scratch, on any text, trained to predict tokens that are hidden from it.
 
     python examples/train_encoder.py                       # Python's own manual, in minutes
     python examples/train_encoder.py --text book.txt --output book-encoder --report_to tensorboard
-    python examples/train_encoder.py --resume              # go on where it was interrupted
+    python examples/train_encoder.py --resume              # continue an interrupted run
 
-The folder that is written opens with AutoModelForMaskedLM and AutoTokenizer; what it has learned
-serves classification, tagging and sentence vectors (finetune_encoder.py, train_embeddings.py).
+The folder that is written opens with AutoModelForMaskedLM and AutoTokenizer, and can be fine-tuned
+for classification, tagging and sentence vectors (finetune_encoder.py, train_embeddings.py).
 """
 
-import argparse
 import math
+from argparse import Namespace
+from typing import Any
 
-from corpus import add_corpus_flags, make_blocks, make_tokenizer, read_documents
-from folders import checkpoint_to_resume, output_folder, publish_folder
-from program import ProgramError, run, share
-from training import add_training_flags, training_arguments
+from data import ENCODER_TOKENS, add_corpus_flags, iterate_documents, make_blocks, make_tokenizer
+from program import Model, ProgramError, Tokenizer, Trainer, make_parser, refusing, run, share
+from training import (
+    add_size_flags,
+    add_training_flags,
+    make_trainer,
+    run_folder,
+    save_and_publish,
+)
 
-from hf_tformer.atomic_folders import save_whole
 from hf_tformer.opening import open_pretrained
 
-# What stands in front of a text, at its end, between two, and in the place of a hidden token.
-SPECIAL = {"mask_token": "<mask>", "pad_token": "<pad>", "cls_token": "<cls>"}
+Blocks = list[list[int]]  # of token ids
 
 
-def main():
+def main() -> None:
     args = parse_arguments()
-    with output_folder(args.output, args.resume):
-        train(args)
+    with run_folder(args) as checkpoint:
+        documents = list(iterate_documents(args))
+        tokenizer = make_tokenizer(args, documents, checkpoint, **ENCODER_TOKENS)
+        if tokenizer.mask_token_id is None:
+            raise ProgramError(f"{args.tokenizer} has no mask token: choose another tokenizer")
+        training, validation = make_blocks(args, documents, tokenizer)
+        model = build_model(args, tokenizer, checkpoint)
+        trainer = prepare_trainer(args, model, tokenizer, training, validation)
+        if trainer.is_world_process_zero():
+            print(
+                f"{model.num_parameters() / 1e6:.1f} M parameters, {len(tokenizer)} tokens in the "
+                f"vocabulary, {len(training)} blocks to train on, {len(validation)} to evaluate on"
+            )
+        trainer.train(resume_from_checkpoint=checkpoint)
+        loss = trainer.evaluate()["eval_loss"]
+        if not trainer.is_world_process_zero():
+            return  # of several processes, the first one saves
+        print(f"\nvalidation loss {loss:.3f}, perplexity of hidden tokens {math.exp(loss):.1f}")
+        save_and_publish(args, trainer.model, tokenizer)
+        print(f"\n{fill_one(trainer.model, tokenizer, validation[0])}")
 
 
-def train(args):
-    checkpoint = checkpoint_to_resume(args.output) if args.resume else None
-    documents = read_documents(args)
-    tokenizer = make_tokenizer(args, documents, checkpoint, **SPECIAL)
-    if tokenizer.mask_token_id is None:
-        raise ProgramError(f"{args.tokenizer} has no mask token: choose another tokenizer")
-    training, validation = make_blocks(args, documents, tokenizer)
-    model = build_model(args, tokenizer, checkpoint)
-    trainer = make_trainer(args, model, tokenizer, training, validation)
-    if trainer.is_world_process_zero():
-        print(
-            f"{model.num_parameters() / 1e6:.1f} M parameters, {len(tokenizer)} tokens in the "
-            f"vocabulary, {len(training)} blocks to learn from, {len(validation)} to measure by"
-        )
-    trainer.train(resume_from_checkpoint=checkpoint)
-    loss = trainer.evaluate()["eval_loss"]
-    if not trainer.is_world_process_zero():
-        return  # of several processes, the first one saves
-    print(f"\nvalidation loss {loss:.3f}, perplexity of hidden tokens {math.exp(loss):.1f}")
-    save_whole(args.output, trainer.model, tokenizer)
-    print(f"saved: {args.output}\n\n{fill_one(trainer.model, tokenizer, validation[0])}")
-    if args.push_to_hub:
-        print(publish_folder(args.output, args.push_to_hub).url)
-
-
-def parse_arguments():
-    parser = argparse.ArgumentParser(
-        usage="%(prog)s [options]  (--help lists them)",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def parse_arguments() -> Namespace:
+    parser = make_parser(__doc__)
     add_corpus_flags(parser)
-    parser.add_argument("--hide", type=share, default=0.3, help="share of tokens that are hidden")
-
-    sizes = parser.add_argument_group("the model")
-    sizes.add_argument("--hidden_size", type=int, default=256)
-    sizes.add_argument("--num_hidden_layers", type=int, default=4)
-    sizes.add_argument("--num_attention_heads", type=int, default=8)
-    sizes.add_argument("--intermediate_size", type=int, help="default: 3/2 of the hidden size")
-    sizes.add_argument("--sliding_window", type=int, default=64, help="of two layers in three")
-    sizes.add_argument("--dropout", type=float, default=0.1)
-    add_training_flags(parser, "encoder", epochs=10, learning_rate=1e-3)
+    add = add_size_flags(parser, "3/2").add_argument
+    add("--hide", type=share, default=0.3, help="share of tokens that are hidden")
+    add("--sliding_window", type=int, default=64, help="window of two layers in three, in tokens")
+    add_training_flags(parser, "encoder", epochs=10)
     return parser.parse_args()
 
 
-def build_model(args, tokenizer, checkpoint):
+def build_model(args: Namespace, tokenizer: Tokenizer, checkpoint: str | None) -> Model:
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig, set_seed
 
@@ -84,7 +71,7 @@ def build_model(args, tokenizer, checkpoint):
     if checkpoint:
         return TformerEncoderForMaskedLM(open_pretrained(AutoConfig, checkpoint))
     roles = ("pad", "bos", "eos", "cls", "sep", "mask")
-    try:
+    with refusing(ValueError, StrictDataclassError):
         config = TformerEncoderConfig(
             vocab_size=len(tokenizer),
             hidden_size=args.hidden_size,
@@ -95,41 +82,35 @@ def build_model(args, tokenizer, checkpoint):
             dropout=args.dropout,
             **{f"{role}_token_id": getattr(tokenizer, f"{role}_token_id") for role in roles},
         )
-    except (ValueError, StrictDataclassError) as error:
-        raise ProgramError(str(error)) from error
     return TformerEncoderForMaskedLM(config)
 
 
-def make_trainer(args, model, tokenizer, training, validation):
-    from transformers import DataCollatorForLanguageModeling, Trainer, default_data_collator
+def prepare_trainer(
+    args: Namespace, model: Model, tokenizer: Tokenizer, training: Blocks, validation: Blocks
+) -> Trainer:
+    from transformers import DataCollatorForLanguageModeling, default_data_collator
 
     hide = DataCollatorForLanguageModeling(tokenizer, mlm_probability=args.hide, seed=args.seed)
-    # What is measured by is hidden once: each measurement asks the same.
+    # Tokens to evaluate on are hidden once, so that each evaluation is the same.
     hidden = hide([{"input_ids": block} for block in validation])
-    columns = ("input_ids", "labels")
-    rows = [
-        dict(zip(columns, row, strict=True)) for row in zip(*map(hidden.get, columns), strict=True)
-    ]
+    pairs = zip(hidden["input_ids"], hidden["labels"], strict=True)
 
-    def collate(rows):
-        return default_data_collator(rows) if "labels" in rows[0] else hide(rows)
+    def collate(examples: list[dict[str, Any]]) -> dict[str, Any]:
+        return default_data_collator(examples) if "labels" in examples[0] else hide(examples)
 
-    arguments = training_arguments(args, prediction_loss_only=True)
-    try:
-        return Trainer(
-            model=model,
-            args=arguments,
-            train_dataset=[{"input_ids": block} for block in training],
-            eval_dataset=rows,
-            data_collator=collate,
-            processing_class=tokenizer,
-        )
-    except (ValueError, RuntimeError, ImportError) as error:  # no such reporter
-        raise ProgramError(str(error)) from error
+    return make_trainer(
+        args,
+        model,
+        tokenizer,
+        {"prediction_loss_only": True},
+        train_dataset=[{"input_ids": block} for block in training],
+        eval_dataset=[{"input_ids": ids, "labels": labels} for ids, labels in pairs],
+        data_collator=collate,
+    )
 
 
-def fill_one(model, tokenizer, block):
-    """The middle token of a block, hidden, and what the model takes it for."""
+def fill_one(model: Model, tokenizer: Tokenizer, block: list[int]) -> str:
+    """Hide the middle token of a block, and describe what the model predicts there."""
     import torch
 
     ids = torch.tensor([block], device=model.device)

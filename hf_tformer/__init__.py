@@ -1,8 +1,8 @@
 """hf_tformer: transformers written from scratch that the Hugging Face ecosystem cannot tell from
 its own.
 
-Importing the package is cheap: it loads neither torch nor transformers before a class is touched,
-and yet both families answer to `AutoConfig`, `AutoModel` and the other Auto classes from then on.
+Importing the package is cheap: torch and transformers are loaded when a class is first used. Still,
+`AutoConfig`, `AutoModel` and the other Auto classes know all families as soon as it is imported.
 """
 
 import importlib

@@ -1,6 +1,6 @@
 """The command `tformer`, also `python -m hf_tformer`.
 
-It knows the commands by name alone: what a command needs is imported when it is called.
+It knows the commands by name alone: a command's module is imported when the command is called.
 """
 
 import importlib
@@ -12,7 +12,7 @@ from .command_line import Parser
 
 
 class Command(NamedTuple):
-    """The module whose `main(arguments, prog)` returns the exit status, and what it is for."""
+    """A module whose `main(arguments, prog)` returns the exit status, and a line of help."""
 
     module: str
     help: str
@@ -23,14 +23,14 @@ COMMANDS = {
     "check": Command("hf_tformer.checking.command", "find faults in a folder or repository"),
     "publish": Command("hf_tformer.publishing.command", "send a folder to the Hub, with a card"),
     "refresh": Command("hf_tformer.refreshing.command", "renew the code of a folder or repository"),
-    "view": Command("hf_tformer.view.command", "show which token looks at which"),
-    "plan": Command("hf_tformer.plan.command", "say what a training takes of each device"),
-    "convert": Command("conversion.command", "from another format, and back"),
+    "view": Command("hf_tformer.view.command", "show which token attends to which"),
+    "plan": Command("hf_tformer.plan.command", "compute what training needs of each device"),
+    "convert": Command("conversion.command", "convert from other formats, and back"),
 }
 
 
 def main(arguments: list[str] | None = None, prog: str = "tformer") -> int:
-    """Runs one command; returns the exit status."""
+    """Run one command; return the exit status."""
     words = sys.argv[1:] if arguments is None else arguments
     chosen = build_parser(prog).parse_args(words[:1]).command
     command = importlib.import_module(COMMANDS[chosen].module)
@@ -40,8 +40,8 @@ def main(arguments: list[str] | None = None, prog: str = "tformer") -> int:
 def build_parser(prog: str) -> Parser:
     parser = Parser(
         prog=prog,
-        description="Models that bring their own code: look at them, publish them, convert them.",
-        epilog=f"`{prog} COMMAND --help` says what a command takes.",
+        description="Begin, check, publish, refresh, view, plan and convert models.",
+        epilog=f"`{prog} COMMAND --help` lists the arguments of a command.",
     )
     parser.add_argument("--version", action="version", version=f"hf_tformer {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -1,10 +1,13 @@
-"""The parser of every command, which also says what a mistyped word may have meant."""
+"""What all commands share: the parser, the arguments that several have, the way they fail."""
 
 import argparse
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import NoReturn
+from typing import Any, NoReturn
+
+from .path_safety import printable
 
 # argparse's own words, for a choice (a command is one, too). Where they change, only the suggestion
 # is lost.
@@ -13,10 +16,18 @@ OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, with suggestions."""
+    """argparse's parser, which also suggests the right spelling of a mistyped word."""
 
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace=None):
-        """Whatever is not known is an error of the command that it was given to."""
+    def add_source(self, revision: str = "branch, tag or commit of the repository") -> None:
+        """Add the arguments that name a model; `revision` is the help of the last one."""
+        help = "model folder, or repository on the Hub as user/name"
+        self.add_argument("source", metavar="FOLDER_OR_REPO", help=help)
+        self.add_argument("--revision", help=revision)
+
+    def parse_known_args(
+        self, args: Iterable[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Report unknown arguments as an error of the command that they were given to."""
         namespace, unknown = super().parse_known_args(args, namespace)
         if unknown:
             options = OPTION.findall(self.format_help())
@@ -32,5 +43,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the end of an error that suggests the closest known word, or "" where none is."""
     close = get_close_matches(word, set(known), n=1)
     return f" - did you mean {close[0]}?" if close else ""
+
+
+def print_error(error: Exception, status: int = 1) -> int:
+    """Print on stderr why a command failed; return its exit status."""
+    print(f"error: {printable(error)}", file=sys.stderr)
+    return status

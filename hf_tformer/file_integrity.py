@@ -1,7 +1,7 @@
-"""Damage that can be seen in a file without running anything that stands in it.
+"""Find damage in a file without running any code that is in it.
 
 torch.save writes a checksum of each record, which torch.load does not compare. A safetensors file
-has none: of a value that changed nobody can tell, unless it is no number any more.
+has no checksums: a changed value goes unnoticed unless it is NaN or infinite.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-JSON_BYTES = 64 * 2**20  # forty times the index of the largest model that is public
+JSON_BYTES = 64 * 2**20  # forty times the index of the largest public model
 # What zipfile raises for an archive that it cannot read.
 UNREADABLE = (
     zipfile.BadZipFile,
@@ -27,7 +27,7 @@ UNREADABLE = (
 
 
 def json_object(path: str | Path) -> dict:
-    """The object in a JSON file; a ValueError says in one sentence why there is none."""
+    """Return the object in a JSON file; a ValueError says in one sentence why there is none."""
     path = Path(path)
     if (size := path.stat().st_size) > JSON_BYTES:
         raise ValueError(f"{path} has {size} bytes, too many to describe a model: fetch it again")
@@ -43,21 +43,21 @@ def json_object(path: str | Path) -> dict:
 
 
 def fault_of_dtype(config: dict) -> str | None:
-    """Whether config.json names a type of torch's, which transformers does not ask itself."""
+    """Return why a dtype in config.json is none of torch, which transformers does not check."""
     import torch
 
     names = {name: config[name] for name in ("dtype", "torch_dtype") if config.get(name)}
     for name, value in names.items():
-        known = getattr(torch, str(value).removeprefix("torch."), None)
-        if value != "auto" and not isinstance(known, torch.dtype):
+        dtype = getattr(torch, str(value).removeprefix("torch."), None)
+        if value != "auto" and not isinstance(dtype, torch.dtype):
             return f"{name} is {value!r} in config.json: write a type of torch, such as float32"
     return None
 
 
 def fault_of_pickle(path: str | Path) -> str | None:
-    """Why a file of torch.save is damaged, in one sentence; None where every record is whole.
+    """Return why a file of torch.save is damaged, in one sentence; None if every record is whole.
 
-    It reads the whole file, at about 3 GB a second.
+    This reads the whole file, at about 3 GB a second.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -81,14 +81,14 @@ def fault_of_records(path: str | Path, archive: zipfile.ZipFile) -> str | None:
     if times > 1:
         return f"{path} holds {name} {times} times: save it again with torch.save"
     if not any(record.CRC for record in records):
-        return None  # torch.serialization.set_crc32_options(False) leaves them out
+        return None  # torch.serialization.set_crc32_options(False) omits them
     if damaged := archive.testzip():
         return f"{path} is damaged, {damaged} is not what was saved: fetch it again"
     return None
 
 
 def not_a_number(tensor: "torch.Tensor") -> str | None:
-    """ "NaN" or "infinity" where a floating-point tensor holds one; it takes no memory."""
+    """Return "NaN" or "infinity" if a floating-point tensor holds one; this takes no memory."""
     if not tensor.is_floating_point() or not tensor.numel():
         return None
     if tensor.element_size() < 2:  # torch has no minimum of float8

@@ -1,6 +1,4 @@
-"""Opening a folder or a repository as commands and programs do: none of its code runs, and what is
-wrong is one sentence.
-"""
+"""Open a model folder or repository without running its code; a failure is one sentence."""
 
 import json
 from pathlib import Path
@@ -14,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class OpeningError(Exception):
-    """Why something cannot be opened, in one sentence."""
+    """A sentence that says why something cannot be opened."""
 
 
 def open_model(
@@ -25,8 +23,11 @@ def open_model(
     trusts: bool = False,
     **options: object,
 ) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-    """A language model and its tokenizer; adapters on top of it. `writes`: it has to write texts,
-    and an encoder is refused. `trusts`: code that the folder brings may run."""
+    """Open a language model, with its adapters if `source` holds some, and its tokenizer.
+
+    If `writes`, the model has to generate, and an encoder is refused. If `trusts`, the code that
+    the folder brings may run.
+    """
     from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
     base, its_revision = find_base(source, revision)
@@ -34,7 +35,7 @@ def open_model(
     if config.model_type == "tformer_encoder":
         if writes:
             raise OpeningError(
-                f"{source} is an encoder, which writes no texts: give a decoder or an "
+                f"{source} is an encoder, which does not generate: give a decoder or an "
                 "encoder-decoder"
             )
         auto_class = AutoModelForMaskedLM
@@ -44,19 +45,23 @@ def open_model(
             "folder of both"
         )
     else:
-        auto_class = class_that_writes(config, is_needed=writes)
+        auto_class = class_that_generates(config, is_needed=writes)
     options = {"revision": revision, "trust_remote_code": trusts, **options}
     model = open_pretrained(auto_class, source, **options)
     return model, open_pretrained(AutoTokenizer, source, revision=revision)
 
 
 def is_encoder_alone(config: "PreTrainedConfig") -> bool:
+    """Return whether this is the encoder of an encoder-decoder, saved without its decoder."""
     family = FAMILIES.get(config.model_type)
     return family is not None and family.standalone_encoder in (config.architectures or ())
 
 
-def class_that_writes(config: "PreTrainedConfig", is_needed: bool) -> type:
-    """Where none is needed, the bare model of a folder that was saved with another head."""
+def class_that_generates(config: "PreTrainedConfig", is_needed: bool) -> type:
+    """Return the Auto class that generates.
+
+    If none is needed and the folder was saved with another head, return AutoModel.
+    """
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -65,12 +70,12 @@ def class_that_writes(config: "PreTrainedConfig", is_needed: bool) -> type:
     saved = (config.architectures or [""])[0]
     brings_code = hasattr(config, "auto_map")
     is_ours = config.model_type.startswith("tformer_")
-    can_write = saved in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values() or brings_code or is_ours
-    return AutoModelForCausalLM if is_needed or can_write else AutoModel
+    can_generate = saved in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values() or brings_code or is_ours
+    return AutoModelForCausalLM if is_needed or can_generate else AutoModel
 
 
-def open_pretrained(auto_class: type, source: str, **options: object) -> Any:
-    """`auto_class.from_pretrained`, for a folder or a repository; it runs code only if told to."""
+def open_pretrained(auto_class: type[Any], source: str, **options: object) -> Any:
+    """Call `auto_class.from_pretrained`; code runs only where `options` allow it."""
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
@@ -83,7 +88,7 @@ def open_pretrained(auto_class: type, source: str, **options: object) -> Any:
 
 
 def find_base(source: str, revision: str | None) -> tuple[str, str | None]:
-    """The model whose configuration counts: for adapters the one that they were trained on."""
+    """Return the model whose configuration counts: for adapters, the one they were trained on."""
     from transformers.utils import find_adapter_config_file
 
     refuse_missing_folder(source)
@@ -98,17 +103,17 @@ def find_base(source: str, revision: str | None) -> tuple[str, str | None]:
 
 
 def refuse_missing_folder(source: str) -> None:
-    """A path that does not exist would be looked up on the Hub, and the answer would mislead."""
+    """Refuse a path that does not exist: transformers would look it up on the Hub."""
     is_path = source.startswith((".", "/", "~")) or source.count("/") > 1
     if is_path and not Path(source).expanduser().is_dir():
         raise OpeningError(f"there is no folder {source}: give one that save_pretrained wrote")
 
 
 def tied_as_list(error: BaseException) -> str | None:
-    """What to write instead, where a class declares its ties as transformers 4 did.
+    """Return what to write instead, if a class declares its ties as transformers 4 did.
 
-    It is the most common fault of old code, and all that transformers 5 says about it is that a
-    list has no attribute `keys`.
+    This is the most common fault of old code, and transformers 5 only says that a list has no
+    attribute `keys`.
     """
     frame = error.__traceback__
     while frame is not None:
@@ -126,6 +131,6 @@ def tied_as_list(error: BaseException) -> str | None:
 
 
 def first_line(error: Exception) -> str:
-    """The first sentence of someone else's error; what follows is usually advice on other cases."""
+    """Return the first line of another library's error; more lines advise on other cases."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

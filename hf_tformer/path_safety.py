@@ -1,7 +1,7 @@
-"""Folders that others filled: which of their entries are files inside them, and names in print.
+"""Read folders of strangers safely: refuse links out of them, and make names printable.
 
-A link that leads out would copy or publish a file of this machine, and opening a pipe waits for
-ever. So both are refused before anything is opened.
+A link that leads out of a folder would copy or publish a file of this machine, and opening a pipe
+waits for ever. So both are refused before anything is opened.
 """
 
 import os
@@ -9,11 +9,11 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-# What transformers, a tokenizer or this package may open in a model folder.
+# The files that transformers, a tokenizer or this package may open in a model folder.
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".chkpt")
 TEXTS = (".json", ".txt", ".model", ".spm", ".jinja", ".md", ".py")
-TEMPLATES = "additional_chat_templates"  # the one folder below it that is read
-LONGEST = 1200  # characters of a sentence
+TEMPLATES = "additional_chat_templates"  # the one inner folder that is read
+LONGEST = 1200  # characters of a message
 KINDS = {
     stat.S_ISDIR: "a folder",
     stat.S_ISFIFO: "a pipe",
@@ -24,9 +24,9 @@ KINDS = {
 
 
 def fault_of_path(path: str | Path) -> str | None:
-    """Why what the user names, a model folder or a file, is not to be read; None where it may be.
+    """Return why a model folder or file must not be read, or None.
 
-    The user's own links may lead anywhere; those in a folder may not leave it.
+    A link that the user names may lead anywhere; links in a folder must not leave it.
     """
     path = Path(path)
     if not path.is_dir():
@@ -35,7 +35,7 @@ def fault_of_path(path: str | Path) -> str | None:
 
 
 def opened(folder: Path) -> Iterator[Path]:
-    """The entries of a model folder that may be opened, by name."""
+    """Yield the entries of a model folder that may be opened, sorted by name."""
     for entry in sorted(folder.iterdir()):
         if entry.name == TEMPLATES and entry.is_dir():
             yield from sorted(entry.glob("*.jinja"))
@@ -44,7 +44,7 @@ def opened(folder: Path) -> Iterator[Path]:
 
 
 def fault_of_file(path: Path, folder: Path | None = None) -> str | None:
-    """Why `path` is not to be read: it is no regular file, or leads out of `folder`."""
+    """Return why `path` must not be read: it is no regular file, or leads out of `folder`."""
     try:
         place = Path(os.path.realpath(path, strict=True))
         mode = place.stat().st_mode
@@ -60,9 +60,9 @@ def fault_of_file(path: Path, folder: Path | None = None) -> str | None:
 
 
 def roots(folder: Path) -> list[Path]:
-    """The folder, and the files of its repository where it is a snapshot in the Hub's cache.
+    """Return the folder and, for a snapshot in the Hub's cache, the files of its repository.
 
-    There models--USER--NAME/snapshots/COMMIT/config.json is a link to ../../blobs/HASH.
+    In the cache, models--USER--NAME/snapshots/COMMIT/config.json is a link to ../../blobs/HASH.
     """
     folder = Path(os.path.realpath(folder))
     repositories = [
@@ -75,9 +75,9 @@ def roots(folder: Path) -> list[Path]:
 
 
 def printable(text: object) -> str:
-    """The text with what could move a cursor, break a line or hide itself written as escapes.
+    """Return the text with characters as escapes that move a cursor, break a line or are invisible.
 
-    Of a text without end, such as a value that was made to fill the screen, the middle is left out.
+    The middle of a very long text is omitted: it may have been made to fill the screen.
     """
     text = str(text)
     if len(text) > LONGEST:

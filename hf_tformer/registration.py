@@ -1,16 +1,17 @@
-"""Makes the Auto classes of transformers know both families, without importing transformers early.
+"""Register our families with the Auto classes of transformers, without importing transformers.
 
-Importing the Auto classes costs seconds and loads torch. Whoever imports them pays that; `import
-hf_tformer` must not. So registering waits until they have been imported by someone.
+Importing the Auto classes takes seconds and loads torch, which `import hf_tformer` must not. So
+registering waits until other code has imported them.
 """
 
 import importlib
 import sys
 import threading
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 from .families import FAMILIES, Family
 
@@ -30,18 +31,18 @@ def register_models(modeling_auto: ModuleType) -> None:
     for family in FAMILIES.values():
         config_class = load(family, family.config)
         for auto_name, model_name in family.models.items():
-            model_class = load(family, model_name)
+            model_class: Any = load(family, model_name)
             if auto_name == "AutoModel" and family.standalone_encoder:  # the folder decides
                 model_class = model_class, load(family, family.standalone_encoder)
             getattr(modeling_auto, auto_name).register(config_class, model_class, exist_ok=True)
 
 
-# What PEFT may target without being told: names that our projections share with Llama's.
+# The projections that PEFT adapts by default: their names are those of Llama.
 PROJECTIONS = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 
 
 def register_adapter_targets(constants: ModuleType) -> None:
-    """Lets `LoraConfig()` and its relatives do without target_modules, as they do for Llama."""
+    """Let `LoraConfig()` and its relatives work without target_modules, as they do for Llama."""
     for name, targets_of in vars(constants).items():
         if not name.endswith("_MODULES_MAPPING") or "llama" not in targets_of:
             continue
@@ -51,24 +52,39 @@ def register_adapter_targets(constants: ModuleType) -> None:
                 targets_of.setdefault(model_type, list(targets))
 
 
-def make_fast(modeling):
-    """Replaces in a family what makes it fast, as soon as somebody touches it."""
+def make_fast(modeling: ModuleType) -> None:
+    """Replace in a family what makes it fast, as soon as somebody touches it."""
     importlib.import_module("hf_tformer.fast").patch(modeling.__name__)
+
+
+# Module that travels with saved models → the module that completes it where this is installed
+COMPLETED_BY = {
+    "hf_tformer.model.configuration_base": "hf_tformer.limits",
+    "hf_tformer.model.layers": "hf_tformer.scale.sharding",
+    "hf_tformer.model.losses": "hf_tformer.fast.losses",
+    "hf_tformer.model.stacks_seq2seq": "hf_tformer.engines",
+}
+
+
+def complete(module: ModuleType) -> None:
+    """Replace what a saved model carries in a simple form by the package's own form."""
+    importlib.import_module(COMPLETED_BY[module.__name__])
 
 
 WAITING = {
     "transformers.models.auto.configuration_auto": register_configurations,
     "transformers.models.auto.modeling_auto": register_models,
     "peft.utils.constants": register_adapter_targets,
+    **dict.fromkeys(COMPLETED_BY, complete),
 }
 WAITING |= {f"hf_tformer.model.modeling_{family.name}": make_fast for family in FAMILIES.values()}
 
 
 class RegisterWhenQuiet(MetaPathFinder):
-    """Finds transformers' modules and ours as usual, and registers once no import is under way.
+    """Find the modules of transformers and ours as usual, and register once no import is running.
 
-    In the middle of one, half-made modules would meet: transformers imports its Auto classes from
-    the very files that our models are built on.
+    During an import, modules would meet that are half initialised: transformers imports its Auto
+    classes from the files that our models are built on.
     """
 
     imports = threading.local()
@@ -85,10 +101,10 @@ class RegisterWhenQuiet(MetaPathFinder):
             self.watch(spec.loader)
         return spec
 
-    def watch(self, loader: Loader) -> None:
+    def watch(self, loader: Any) -> None:
         execute = loader.exec_module
 
-        def exec_module(module):
+        def exec_module(module: ModuleType) -> None:
             del loader.exec_module  # once is enough
             self.imports.depth = getattr(self.imports, "depth", 0) + 1
             try:
@@ -102,12 +118,12 @@ class RegisterWhenQuiet(MetaPathFinder):
 
 
 def register_what_is_there() -> None:
-    """One after the other: what registering imports waits until it is done."""
+    """Register what has been imported; modules that this imports are registered in their turn."""
     imports = RegisterWhenQuiet.imports
     imports.depth = getattr(imports, "depth", 0) + 1
     try:
         while ready := [name for name in WAITING if name in sys.modules]:
-            if register := WAITING.pop(ready[0], None):  # gone if another thread was faster
+            if register := WAITING.pop(ready[0], None):  # None if another thread was faster
                 register(sys.modules[ready[0]])
     finally:
         imports.depth -= 1

@@ -1,4 +1,4 @@
-"""What training needs and Trainer lacks: the paper's schedule, and the last whole checkpoint."""
+"""Two things that Trainer lacks: the schedule of the paper, and the last complete checkpoint."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,12 +13,12 @@ MODELS = ("config.json", "adapter_config.json")
 # Trainer writes them together, or none where it saves the model only.
 RESUMED = ("optimizer.pt", "scheduler.pt", "rng_state*.pth")
 PICKLES = (*RESUMED, "scaler.pt", "training_args.bin", "pytorch_model*.bin", "adapter_model.bin")
-# What FSDP and DeepSpeed write in place of some of these; nobody here looks into them.
+# Files of FSDP and DeepSpeed in place of some of these; they are not read here.
 SHARDED = ("pytorch_model_fsdp*", "optimizer_[0-9]*", "optimizer.bin", "global_step*")
 
 
 def noam_learning_rate(hidden_size: int, warmup_steps: int) -> float:
-    """The rate at which transformers' `inverse_sqrt` is the schedule of the paper.
+    """Return the rate with which `inverse_sqrt` of transformers is the schedule of the paper.
 
     Section 5.3: the rate at step s is hidden_size^-0.5 · min(s^-0.5, s · warmup_steps^-1.5). Its
     peak, where both terms meet, is what `inverse_sqrt` takes for its learning rate. transformers
@@ -33,9 +33,10 @@ def noam_learning_rate(hidden_size: int, warmup_steps: int) -> float:
 
 
 def paper_training_arguments(hidden_size: int, warmup_steps: int = 4000) -> dict[str, object]:
-    """Section 5.3 for Trainer: `Seq2SeqTrainingArguments(folder, **paper_training_arguments(512))`.
+    """Return the settings of section 5.3 of the paper for Trainer's arguments.
 
-    The label smoothing of section 5.4 is a field of the configuration.
+    Use them as `Seq2SeqTrainingArguments(folder, **paper_training_arguments(512))`. The label
+    smoothing of section 5.4 is a field of the configuration.
     """
     return {
         "learning_rate": noam_learning_rate(hidden_size, warmup_steps),
@@ -48,12 +49,12 @@ def paper_training_arguments(hidden_size: int, warmup_steps: int = 4000) -> dict
 
 
 def last_complete_checkpoint(folder: str | Path) -> str | None:
-    """The path of Trainer's newest checkpoint in `folder` that is whole, or None.
+    """Return the path of Trainer's newest complete checkpoint in `folder`, or None.
 
-    transformers' own `get_last_checkpoint` goes by the number alone, and so hands out what a killed
-    run left behind. Every file that resuming reads is looked through, and nothing of it is run. Two
-    kinds of damage cannot be seen: changed values in a safetensors file, which has no checksums,
-    and anything in the folders that FSDP and DeepSpeed write.
+    transformers' own `get_last_checkpoint` goes by the number alone, so it may return what a killed
+    run left behind. Here every file that resuming needs is checked, and none of their code is run.
+    Two kinds of damage cannot be found: changed values in a safetensors file, which has no
+    checksums, and anything in the folders that FSDP and DeepSpeed write.
     """
     numbered = [
         (int(number), path)
@@ -65,10 +66,10 @@ def last_complete_checkpoint(folder: str | Path) -> str | None:
 
 
 def is_complete(checkpoint: Path) -> bool:
-    """Whether all files that belong together are there, and each of them is whole.
+    """Return whether all files of a checkpoint are there, and each of them is whole.
 
-    Trainer writes its state last, but a run may also be killed while it writes a checkpoint a
-    second time, and disks lose what was written last.
+    Trainer writes its state last. But a run may also be killed while it writes a checkpoint a
+    second time, and disks may lose what was written last.
     """
     try:
         TrainerState.load_from_json(str(regular(checkpoint / STATE)))
@@ -83,7 +84,7 @@ def is_complete(checkpoint: Path) -> bool:
 
 
 def regular(path: Path) -> Path:
-    """The path itself; opening a pipe would wait for ever."""
+    """Return the path if it is a file, for opening a pipe would wait for ever."""
     if not path.is_file():
         raise FileNotFoundError(path)
     return path
@@ -103,7 +104,7 @@ def are_whole(checkpoint: Path) -> bool:
 
 
 def has_weights(checkpoint: Path) -> bool:
-    """Those of the whole model or of adapters; each part that an index names."""
+    """Return whether weights, of a model or of adapters, are there with all parts of an index."""
     for index in checkpoint.glob("*.index.json"):
         parts = json_object(index).get("weight_map")
         if not isinstance(parts, dict) or not parts:
@@ -115,7 +116,7 @@ def has_weights(checkpoint: Path) -> bool:
 
 
 def has_configuration(checkpoint: Path) -> bool:
-    """Where code or habits of generation lie; a plain module of torch is saved without any."""
+    """Return whether there is a configuration; a plain torch module is saved without one."""
     is_of_transformers = matching(checkpoint, ("generation_config.json", "*.py"))
     return not is_of_transformers or bool(matching(checkpoint, MODELS))
 

@@ -1,13 +1,15 @@
-"""Our models in TransformerLens: where its hook points sit in them.
+"""An adapter for TransformerLens, which says where its hook points are in our models.
 
-TransformerLens finds Adapter by the entry points of this package when `build_bridge_from_module`
-is asked for one of our models; `boot_transformers` looks into its own list alone. All is computed
-by our modules, which its bridges stand around. Only attention has a backend of its own here, so
-that a hook can change the pattern.
+`build_bridge_from_module` finds Adapter by the entry points of this package; `boot_transformers`
+only knows its own list. Our modules compute everything, inside the bridges of TransformerLens. Only
+attention has a backend of its own here, so that a hook can change the pattern.
 """
 
 import copy
+from collections.abc import Callable
+from typing import Any
 
+from torch import Tensor, nn
 from transformer_lens.model_bridge.architecture_adapter import ArchitectureAdapter
 from transformer_lens.model_bridge.generalized_components import (
     AttentionBridge,
@@ -18,7 +20,7 @@ from transformer_lens.model_bridge.generalized_components import (
     ParallelBlockBridge,
     UnembeddingBridge,
 )
-from transformers import AttentionInterface
+from transformers import AttentionInterface, PreTrainedConfig, PreTrainedModel
 
 from .model.attention import eager_attention
 
@@ -26,8 +28,16 @@ BACKEND = "transformer_lens"
 PROJECTIONS = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj"}
 
 
-def hooked_attention(module, query, key, value, *mask, pattern_fn, **options):
-    """Eager attention whose weights pass through `pattern_fn` before they meet the values.
+def hooked_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *mask: Any,
+    pattern_fn: Callable[[Tensor], Tensor],
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """Compute eager attention, and let `pattern_fn` change its weights.
 
     The weights are not returned: a bridge would show them as scores, too.
     """
@@ -40,22 +50,22 @@ def hooked_attention(module, query, key, value, *mask, pattern_fn, **options):
 AttentionInterface.register(BACKEND, hooked_attention)
 
 
-def show_pattern(attention):
-    """Lets this module alone attend by the function above."""
+def show_pattern(attention: Any) -> None:
+    """Let this module alone use `hooked_attention`."""
     attention.config = copy.copy(attention.config)
     attention.config._attn_implementation = BACKEND
     attention.accepts_pattern_fn = True  # a bridge reads this
 
 
 class Adapter(ArchitectureAdapter):
-    """Of all three families. Which parts a model has is read from the model itself."""
+    """The adapter of all three families, which finds the parts of a model in the model itself."""
 
     supports_fold_ln = False
     supports_center_writing_weights = False
 
-    def prepare_model(self, model):
-        model.set_attn_implementation("eager")  # whose masks and distances fit
-        self.component_mapping = {}
+    def prepare_model(self, model: PreTrainedModel) -> None:
+        model.set_attn_implementation("eager")  # with masks and biases in the same shape
+        self.component_mapping: dict[str, Any] = {}
         stacks = {"": "model"}
         if model.config.is_encoder_decoder:
             stacks = {"encoder_": "model.encoder", "decoder_": "model.decoder"}
@@ -68,7 +78,9 @@ class Adapter(ArchitectureAdapter):
             }
         self.component_mapping["unembed"] = UnembeddingBridge(name="lm_head", config=self.cfg)
 
-    def block(self, path, layers, config):
+    def block(
+        self, path: str, layers: nn.ModuleList, config: PreTrainedConfig
+    ) -> BlockBridge | ParallelBlockBridge:
         layer = layers[-1]  # the first may lack a norm that the others have
         is_gated = hasattr(layer.mlp, "gate_proj")
         parts = {"mlp": self._gated_mlp() if is_gated else self._ungated_mlp()}
@@ -79,22 +91,24 @@ class Adapter(ArchitectureAdapter):
                 show_pattern(getattr(each, name))
         for place, name in enumerate(names, start=1):
             for end, norm in (("", f"{name}_norm"), ("_post", f"{name}_output")):
-                if hasattr(getattr(layer, norm), "weight"):  # else it stands for nothing
+                if hasattr(getattr(layer, norm), "weight"):  # otherwise it is an identity
                     parts[f"ln{place}{end}"] = self.norm(norm)
         kind = ParallelBlockBridge if getattr(config, "parallel_residual", None) else BlockBridge
         aliases = residual_hooks(parts, names, config.norm_position == "post")
         return kind(path, self.cfg, submodules=parts, hook_alias_overrides=aliases)
 
-    def attention(self, name):
+    def attention(self, name: str) -> AttentionBridge:
         projections = {key: LinearBridge(name=ours) for key, ours in PROJECTIONS.items()}
         return AttentionBridge(name, self.cfg, submodules=projections)
 
-    def norm(self, name):
+    def norm(self, name: str) -> NormalizationBridge:
         return NormalizationBridge(name, self.cfg, use_native_layernorm_autograd=True)
 
 
-def residual_hooks(parts, names, is_post_norm):
-    """Where attention and MLP are added, and what stands between them, in a layer's own order."""
+def residual_hooks(
+    parts: dict[str, object], names: list[str], is_post_norm: bool
+) -> dict[str, str]:
+    """Return the hook points for the outputs of attention and MLP, and for the stream between."""
     entry = "ln2" if "ln2" in parts else names[1]
     last = f"ln{len(names)}_post"
     return {

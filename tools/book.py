@@ -37,7 +37,7 @@ class Block:
 
 @dataclass
 class Step:
-    """A python block, and what it is to print; None where that differs from run to run."""
+    """A python block, and its expected output; None where that differs from run to run."""
 
     code: str
     printed: str | None
@@ -63,13 +63,13 @@ def steps(page: Path) -> list[Step]:
 
 
 def links(page: Path) -> list[tuple[str, str]]:
-    """(path, name behind #) of each link that stays in the repository."""
+    """Return (path, name behind #) of each link that stays in the repository."""
     prose = FENCE.sub("", page.read_text(encoding="utf-8"))
     return [(match[1], match[2] or "") for match in LINK.finditer(prose)]
 
 
 def definitions(path: Path) -> dict[str, int]:
-    """Name → its line, for what a module defines: names, and Class.name."""
+    """Return the line of each name that a module defines, and of each Class.name."""
     found = {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         for name in names_of(node):
@@ -88,7 +88,7 @@ def names_of(node: ast.stmt) -> list[str]:
 
 
 def run(page: Path) -> list[str]:
-    """Runs a chapter in the current folder; what it printed otherwise than the page says."""
+    """Run a chapter in the current folder; return where its output differs from the page."""
     faults, names = [], {"__name__": "__main__"}
     for number, step in enumerate(steps(page), 1):
         printed = io.StringIO()
@@ -105,7 +105,7 @@ def run(page: Path) -> list[str]:
 
 
 def is_same(expected: str, printed: str) -> bool:
-    """The same words, and numbers that differ by no more than rounding on another processor."""
+    """Compare words exactly, and numbers but for the rounding of another processor."""
     if NUMBER.sub("0", " ".join(expected.split())) != NUMBER.sub("0", " ".join(printed.split())):
         return False
     pairs = zip(NUMBER.findall(expected), NUMBER.findall(printed), strict=True)
@@ -113,7 +113,7 @@ def is_same(expected: str, printed: str) -> bool:
 
 
 def keep_pictures_the_same() -> None:
-    """Without a date or names drawn at random, so that only what changed is a change."""
+    """Draw without a date or random names, so that only real changes are changes."""
     import matplotlib
 
     os.environ["SOURCE_DATE_EPOCH"] = "0"
@@ -122,7 +122,7 @@ def keep_pictures_the_same() -> None:
 
 @contextlib.contextmanager
 def elsewhere() -> Iterator[None]:
-    """In a new folder that is removed."""
+    """Work in a new folder that is removed."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -135,7 +135,7 @@ def elsewhere() -> Iterator[None]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Run chapters of the book.")
     parser.add_argument("verb", choices=("run", "pictures"))
-    parser.add_argument("--here", action="store_true", help="leave what chapters write here")
+    parser.add_argument("--here", action="store_true", help="current folder, not a new one")
     parser.add_argument("pages", nargs="*", type=Path, help="chapters (default: all)")
     options = parser.parse_intermixed_args(arguments)
     if options.verb == "pictures":

@@ -20,7 +20,7 @@ TEXT_LINK = re.compile(rf"{FENCE.pattern}|\[(?P<name>[^\[\]]*){LINK.pattern}", r
 
 @cache
 def sources(language: str) -> dict[str, Path]:
-    """Place in the site → file, for every file that the book leads to by whatever many links."""
+    """Return the files that the book links to, directly or not, by their place in the site."""
     todo = [page for each in LANGUAGES for page in chapters(each)]
     found = set(todo)
     for page in todo:
@@ -38,7 +38,7 @@ def is_chinese(path: Path) -> bool:
 
 
 def place(path: Path) -> str:
-    """Where a file is in the site; the same for both languages of a page."""
+    """Return the place of a file in the site, the same for both languages of a page."""
     if path.parent.parent == DOCS:
         return path.name if path.parent.name in LANGUAGES else path.relative_to(DOCS).as_posix()
     name = f"files/{path.relative_to(ROOT).as_posix()}".replace(".zh-CN.md", ".md")
@@ -47,9 +47,9 @@ def place(path: Path) -> str:
 
 
 def relinked(markdown: str, page: Path) -> str:
-    """With links that lead to the same files in the site; what it does not show is named only."""
+    """Link to the same files in the site; those it does not show are only named."""
 
-    def moved(match):
+    def moved(match: re.Match) -> str:
         path, name = match[4], match[5]
         if not path:
             return match[0]

@@ -1,25 +1,29 @@
-"""The book as a site: what mkdocs cannot do by itself. `make docs` builds it from docs/mkdocs."""
+"""The book as a site and its chapters as notebooks: the hooks of `make docs`, see docs/mkdocs."""
 
 import html
 import re
 from pathlib import Path
+from typing import Any
 
+import jupytext
 import nbformat
 from book import SYSTEMS, chapters
 from book_files import code_page, relinked, sources
-from book_notebook import notebook
 from latex2mathml.converter import convert
+from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
-from mkdocs.structure.files import File
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 from mkdocs.structure.toc import AnchorLink
 
 NAMES = {"en": "English", "zh": "中文"}
 SECTIONS = {"en": ("The systems", "The work", "Reference"), "zh": ("各个系统", "动手", "参考")}
 NOTEBOOK = {"en": "Open as a notebook", "zh": "作为笔记本打开"}
+PRINTED = re.compile(r"\s*```text\n(.*?)^```$", re.M | re.S)
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.S)
 
 
-def language_of(config) -> str:
+def language_of(config: MkDocsConfig) -> str:
     return Path(config.docs_dir).name
 
 
@@ -27,12 +31,12 @@ def is_chapter(name: str) -> bool:
     return name[:2].isdigit()
 
 
-def source_of(page, config) -> Path:
+def source_of(page: Page, config: MkDocsConfig) -> Path:
     return sources(language_of(config))[page.file.src_uri]
 
 
-def on_config(config):
-    """The chapters in their order; the theme shows the titles that they have."""
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """List the chapters in their order; the theme shows their own titles."""
     language = language_of(config)
     groups = ([], [], [])
     for name in (page.name for page in chapters(language)):
@@ -45,8 +49,8 @@ def on_config(config):
     return config
 
 
-def on_files(files, config):
-    """Adds what the book leads to outside of its folder."""
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the files outside of its folder that the book links to."""
     for name, path in sources(language_of(config)).items():
         if path.suffix == ".py":
             files.append(File.generated(config, name, content=code_page(path)))
@@ -55,7 +59,7 @@ def on_files(files, config):
     return files
 
 
-def on_page_markdown(markdown, page, config, files):
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     path = source_of(page, config)
     if path.suffix == ".py":
         return markdown
@@ -68,7 +72,21 @@ def on_page_markdown(markdown, page, config, files):
     return moved
 
 
-def on_page_content(content, page, config, files):
+def notebook(markdown: str) -> nbformat.NotebookNode:
+    """Make a notebook of a page of the site: programs are cells, what they print are outputs."""
+    text = re.sub(r"(\]\([^):]+)\.md\b", r"\1.html", markdown)
+    made = jupytext.reads(text.replace("```bash\n", "```console\n"), fmt="md")
+    for cell, below in zip(made.cells, made.cells[1:], strict=False):
+        printed = PRINTED.match(below.source)
+        if cell.cell_type == "code" and printed:
+            cell.outputs = [nbformat.v4.new_output("stream", text=printed[1])]
+            below.source = below.source[printed.end() :].lstrip()
+    made.cells = [cell for cell in made.cells if cell.source]
+    made.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    return made
+
+
+def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     if source_of(page, config).suffix == ".py":
         names = re.findall(r'<span id="([\w.]+)">', content)
         page.toc.items[0].children = [AnchorLink(name, name, 2) for name in names]
@@ -82,21 +100,21 @@ def on_page_content(content, page, config, files):
     return content.replace("</h1>", f"</h1>\n{link}", 1)
 
 
-def mathml(match) -> str:
+def mathml(match: re.Match) -> str:
     is_block = match[1] == "div"
     source = html.unescape(match[2]).replace(r"\arg", r"\operatorname{arg}")
     try:
         made = convert(source, display="block" if is_block else "inline")
     except Exception as error:
         raise PluginError(f"no formula: {source} ({error!r})") from error
-    # The converter passes on what it does not know, and closes what was left open.
+    # The converter passes on what it does not support, and closes what was left open.
     if "\\" in made or source.count("{") != source.count("}"):
         raise PluginError(f"no formula: {source}")
     return f'<div class="book-formula">{made}</div>' if is_block else made
 
 
-def on_page_context(context, page, config, nav):
-    """The switch of languages leads to the same page."""
+def on_page_context(context: Any, page: Page, config: MkDocsConfig, nav: Any) -> Any:
+    """Link the switch of languages to the same page."""
     config.extra["alternate"] = [
         {"lang": language, "name": name, "link": f"../{language}/{page.url}"}
         for language, name in NAMES.items()
@@ -104,7 +122,7 @@ def on_page_context(context, page, config, nav):
     return context
 
 
-def on_post_page(output, page, config):
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     if made := page.meta.get("notebook"):
         nbformat.write(made, Path(config.site_dir, page.file.src_uri).with_suffix(".ipynb"))
     return output

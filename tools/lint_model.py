@@ -17,7 +17,7 @@ MODEL = ROOT / "hf_tformer" / "model"
 
 
 def enabled_rules(rules_file: Path) -> set[str]:
-    """Every rule the linter has, less those that the file gives a reason for."""
+    """Return the rules of the linter without those that the file disables for a reason."""
     disabled = tomllib.loads(rules_file.read_text(encoding="utf-8"))["disabled"]
     unknown = sorted(disabled.keys() - mlinter.TRF_RULES.keys())
     if unknown:
@@ -26,7 +26,7 @@ def enabled_rules(rules_file: Path) -> set[str]:
 
 
 def findings(path: Path, rules: set[str]) -> Iterator[str]:
-    """What the rules say about one file; a sibling is shown to them as modelling code."""
+    """Apply the rules to one file; a sibling passes as modelling code."""
     known = path.name.startswith(("modeling_", "configuration_"))
     shown_as = path if known else path.with_name(f"modeling_{path.name}")
     for found in mlinter.analyze_file(shown_as, path.read_text(encoding="utf-8"), rules):

@@ -2,7 +2,7 @@
 
 from copy import deepcopy
 
-from hf_tformer.model.layer_types import LAYER_TYPES, is_by_kind
+from hf_tformer.model.layer_types import LAYER_TYPES, is_by_layer_type
 
 from .aliases import Config, Fields
 from .errors import ConversionError
@@ -39,7 +39,7 @@ def full_rotations(config: Config, reader: str) -> dict[str, Fields]:
 
 def by_kind(rope: Fields) -> dict[str, Fields]:
     """Return the parameters by kind of layer, without what transformers 5.16 writes beside them."""
-    if not is_by_kind(rope):
+    if not is_by_layer_type(rope):
         return dict.fromkeys(LAYER_TYPES, rope)
     return {kind: rope[kind] for kind in rope if kind in LAYER_TYPES}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from hf_tformer.model.layer_types import is_by_kind
+from hf_tformer.model.layer_types import is_by_layer_type
 
 from ..engine.errors import ConversionError
 from .executorch_methods import BATCH, inputs_of, largest_chunk, largest_length, methods
@@ -71,7 +71,7 @@ class Executorch(Runtime):
                 "export to onnx or openvino"
             )
         rope = getattr(config, "rope_parameters", None) or {}
-        for one in rope.values() if is_by_kind(rope) else (rope,):
+        for one in rope.values() if is_by_layer_type(rope) else (rope,):
             if one.get("rope_type") == "dynamic":
                 raise ConversionError(
                     "rope_type is 'dynamic', whose frequencies depend on the length of a sequence, "

@@ -1,4 +1,4 @@
-"""A lesson as a package: what `tformer new` writes, with the two files of the lesson."""
+"""A lesson as a package: a folder of `tformer new`, with the two files of the lesson."""
 
 import importlib
 import shutil
@@ -17,7 +17,7 @@ FAMILIES = {"additive": "seq2seq", "local": "seq2seq", "talking": "decoder"}
 
 @contextmanager
 def lesson(name: str) -> Iterator[ModuleType]:
-    """The package of a lesson. Its files stay until the end: saving a model copies them."""
+    """Import the package of a lesson. Its files stay until the end: saving a model copies them."""
     with tempfile.TemporaryDirectory(prefix=f"lesson-{name}-") as place:
         folder = Path(place) / f"lesson_{name}"
         write_new(folder, FAMILIES[name], name.capitalize())

@@ -1,13 +1,16 @@
-"""What is wrong with a model folder that brings its own code.
+"""Check a model folder that brings its own code: find what is wrong with it.
 
+report.py         `hf_tformer.check`: all checks, as findings
 folder.py         the folder to check: a local one, or a snapshot of a repository
-files.py          its files, opened with suspicion; source_code.py: those of code
-reading.py        what can be said without running anything; reading_data.py: of what is no code
-references.py     what the code refers to: scopes.py, meanings.py; names.py, known_names.py judge it
-fresh_process.py  runs probe.py, which runs the folder: probe_weights.py, probe_answers.py
-behind_walls.py   starts it by walls.py, which raises what the kernel offers against its code:
+files.py          its files, opened safely; source_code.py: its files of code
+reading.py        checks that run no code; reading_data.py: those of files that are no code
+references.py     find what the code refers to, by scopes.py and meanings.py
+names.py          decide which names are dangerous, by known_names.py
+fresh_process.py  run probe.py, which loads the folder: probe_weights.py, probe_answers.py
+behind_walls.py   start a program by walls.py, which restricts it by what the kernel offers:
                   namespaces, limits, Landlock (walls_kernel.py), fewer calls (walls_filter.py)
-report.py         `hf_tformer.check`: all of it, as findings
+package_code.py   find the code that a checkpoint of ours carries today
+same_answers.py   compare a folder's answers with those of the package's code (probe_heads.py)
 command.py        `tformer check`
 """
 

@@ -1,10 +1,10 @@
-"""A program of Python in a process of its own, behind walls: the caller's side of walls.py.
+"""Run a Python program in a process of its own, behind walls: the caller's side of walls.py.
 
-    run_behind_walls → starts walls.py, hands it the job, and reads what the program says
+    run_behind_walls → starts walls.py, sends it the job, and reads the program's report
         until it ends, or breaks a limit: then everything that it started is killed
 
-What the program prints is no part of what it says. Its words are accepted as long as each carries
-the next number and the signature; the first that does not ends the run.
+The report is not what the program prints. Its lines are accepted as long as each carries the next
+number and the signature; the first that does not ends the run.
 """
 
 import contextlib
@@ -23,12 +23,13 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, Any
 
 LAUNCHER = Path(__file__).with_name("walls.py")
 ALL = ("namespaces", "limits", "privileges", "files", "system calls")
 KEPT = ("PATH", "LANG", "OMP_NUM_THREADS", "LD_LIBRARY_PATH", "SYSTEMROOT")
-SAID = 4 << 20  # bytes that a program may say, and that are kept of what it prints as errors
-FILES, DEPTH = 10_000, 64  # that it may write, and folders in folders
+REPORT_LIMIT = 4 << 20  # bytes
+FILES, DEPTH = 10_000, 64  # limits of what it writes: files, and folders in folders
 HANGS = "timeout"
 INTERFERED = "the code under test interfered with the report"
 GIB = 1 << 30
@@ -36,17 +37,17 @@ GIB = 1 << 30
 
 @dataclass
 class Outcome:
-    """What a program said, and how it ended: `reason` is None where it came to its own end."""
+    """A program's report, and how it ended: `reason` is None if it came to its own end."""
 
     lines: list = field(default_factory=list)
     reason: str | None = None
     stderr_last_line: str = ""
-    walls: dict[str, str] = field(default_factory=dict)  # why it does not stand, "" where it does
+    walls: dict[str, str] = field(default_factory=dict)  # name → why it does not stand, or ""
 
 
 def run_behind_walls(
     program: Path,
-    arguments: Iterable[str] = (),
+    arguments: Iterable[object] = (),
     *,
     work: Path,
     timeout: float,
@@ -56,7 +57,7 @@ def run_behind_walls(
     walls: Iterable[str] = ALL,
     needed: Iterable[str] = (),
 ) -> Outcome:
-    """Runs `main(say, *arguments)` of a file; `lines` are the values that it gave to `say`.
+    """Run `main(say, *arguments)` of a file; `lines` are the values that it passed to `say`.
 
     It may read `readable`, Python and the system's libraries, and write in `work`, a folder that
     exists. `memory` and `disk` are bytes; `needed` are walls without which it is not started.
@@ -80,37 +81,41 @@ def run_behind_walls(
             "needed": list(needed),
             "key": key.hex(),
         }
-        process = subprocess.Popen(
-            [sys.executable, "-I", str(LAUNCHER)],
-            cwd=work,
-            env=environment(work),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        report, errors = Report(process.stdout, key), Drain(process.stderr)
-        try:
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(json.dumps(job).encode() + b"\n")
-                process.stdin.flush()
-            reason = watch(process, report, time.monotonic() + timeout, work, disk)
-        finally:
-            end(process)
+        return run_job(job, key, work, timeout, disk)
+
+
+def run_job(job: dict, key: bytes, work: Path, timeout: float, disk: int) -> Outcome:
+    process: Any = subprocess.Popen(  # not None: its three pipes
+        [sys.executable, "-I", str(LAUNCHER)],
+        cwd=work,
+        env=environment(work),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    report, errors = Report(process.stdout, key), PipeReader(process.stderr)
+    try:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(job).encode() + b"\n")
+            process.stdin.flush()
+        reason = watch(process, report, time.monotonic() + timeout, work, disk)
+    finally:
+        end(process)
     for reader in (report, errors):
-        reader.join(1)  # where something still holds the pipe there is nothing to wait for
+        reader.join(1)  # another process may still hold the pipe
     return Outcome(report.values, reason, errors.last_line(), report.walls)
 
 
 def default_memory(weights: int) -> int:
-    """Bytes for weights of that many: a check holds a few copies, which float32 makes larger."""
+    """Return the bytes to allow for weights of this size: a check holds a few float32 copies."""
     return 4 * GIB + 32 * (1 << 20) * (os.cpu_count() or 1) + 16 * weights
 
 
 def environment(work: Path) -> dict[str, str]:
-    """Nothing of the caller's but what Python needs to start; whatever is written goes to `work`.
+    """Return the variables that Python needs to start; files are written to `work`.
 
-    No token, no cache and no way to the Hub.
+    There is no token, no cache and no way to the Hub.
     """
     home = str(Path(work, "home"))
     return {name: os.environ[name] for name in KEPT if name in os.environ} | {
@@ -129,10 +134,10 @@ def environment(work: Path) -> dict[str, str]:
     }
 
 
-class Drain(threading.Thread):
-    """Reads a pipe to its end, so that who writes never waits, and keeps its last bytes."""
+class PipeReader(threading.Thread):
+    """Reads a pipe to its end, so that its writer never waits, and keeps the last bytes."""
 
-    def __init__(self, pipe):
+    def __init__(self, pipe: IO[bytes]) -> None:
         super().__init__(daemon=True)
         self.pipe, self.kept, self.ended = pipe, b"", threading.Event()
         self.start()
@@ -152,11 +157,14 @@ class Drain(threading.Thread):
         return next((line for line in reversed(lines) if line), "")
 
 
-class Report(Drain):
-    """What the program says; `fault` is set by the first line that nobody else can have meant."""
+class Report(PipeReader):
+    """Reads the program's report; `fault` is set by the first line that it cannot have sent."""
 
-    def __init__(self, pipe, key: bytes):
-        self.key, self.values, self.walls, self.fault = key, [], {}, None
+    def __init__(self, pipe: IO[bytes], key: bytes) -> None:
+        self.key = key
+        self.fault: str | None = None
+        self.values: list = []
+        self.walls: dict[str, str] = {}
         self.number, self.size, self.complete = 0, 0, False
         super().__init__(pipe)
 
@@ -170,8 +178,8 @@ class Report(Drain):
                 self.fault = INTERFERED
             if self.fault or self.complete:
                 break
-        if self.size > SAID:
-            self.fault = f"it said more than {SAID >> 20} MiB"
+        if self.size > REPORT_LIMIT:
+            self.fault = f"it said more than {REPORT_LIMIT >> 20} MiB"
         if self.fault or self.complete:
             self.ended.set()
 
@@ -198,7 +206,7 @@ class Report(Drain):
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Removed again, though a program may have made folders deeper than Python can follow."""
+    """Yield a folder and remove it, even if its folders are deeper than Python can follow."""
     folder = Path(tempfile.mkdtemp()).resolve()
     try:
         yield folder
@@ -214,7 +222,7 @@ def temporary_folder() -> Iterator[Path]:
 def watch(
     process: subprocess.Popen, report: Report, deadline: float, work: Path, disk: int
 ) -> str | None:
-    """Waits for the end; why it is none, or None."""
+    """Wait until the report ends; return why it has no proper end, or None."""
     while not report.ended.wait(0.1):
         if time.monotonic() > deadline:
             return HANGS
@@ -233,7 +241,7 @@ def watch(
 
 
 def described(status: int) -> str:
-    """How a process ended that did not say its last line."""
+    """Return how a process ended that did not finish its report."""
     number = -status if status < 0 else status - 128
     if number == getattr(signal, "SIGKILL", None):
         return "SIGKILL, as the system sends it when memory is short"
@@ -243,8 +251,9 @@ def described(status: int) -> str:
 
 
 def used(folder: Path) -> float:
-    """Bytes on the disk; without end where there are too many files, or too deep, to be counted."""
-    total, count, errors = 0, 0, []
+    """Return bytes on the disk; infinity where files are too many, or too deep, to be counted."""
+    total, count = 0.0, 0
+    errors: list[OSError] = []
     for parent, folders, names in os.walk(folder, onerror=errors.append):
         count += len(folders) + len(names)
         if count > FILES or len(Path(parent).relative_to(folder).parts) > DEPTH:
@@ -258,9 +267,10 @@ def used(folder: Path) -> float:
 
 
 def end(process: subprocess.Popen) -> None:
-    """Nothing of it stays: the end of its input tells the keeper to kill all, and itself."""
+    """End the process and all that it started: the keeper kills them when its input ends."""
     with contextlib.suppress(BrokenPipeError):
-        process.stdin.close()
+        if process.stdin is not None:
+            process.stdin.close()
     if sys.platform != "linux" and hasattr(os, "killpg"):
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)

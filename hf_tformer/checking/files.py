@@ -1,7 +1,7 @@
-"""The files of a folder, opened so that none can hang, exhaust or mislead who reads them.
+"""Open the files of a stranger's folder so that none can hang, exhaust or mislead the reader.
 
-A folder of a stranger may hold pipes, devices, links that lead elsewhere and files without end.
-Only regular files of the folder itself are opened, and only up to a limit.
+The folder may hold pipes, devices, links that lead elsewhere and files without end. Only regular
+files of the folder itself are opened, and only up to a limit.
 """
 
 import json
@@ -9,29 +9,28 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import cached_property
 from pathlib import Path
 
 CODE_LIMIT = 1 << 20  # bytes of one file of code; the largest honest ones have a third of that
 JSON_LIMIT = 64 << 20  # a large vocabulary has half of that
-TOGETHER = 8  # times the limit of one file, for all files that are read under it
+TOGETHER = 8  # times the limit of one file, for all files of that limit
 NAMES_LIMIT = 20_000  # files and folders
 DEPTH = 30  # folders in folders
 NOT_VISITED = {".git"}  # a name with a dot, which no reference to code can have
-LITTER = "__pycache__"  # of which code alone is looked at: a reference can lead to it
+LITTER = "__pycache__"  # only its code is read: a reference can lead to it
 
 
 class UnreadableError(Exception):
-    """Why a file was not read, as the end of a sentence that begins with its name."""
+    """The reason why a file was not read, as the end of a sentence that begins with its name."""
 
 
 class Files:
-    """What lies in a folder: `names` may be opened, `faults` says why the others may not."""
+    """The files in a folder: those of `names` may be opened, those of `faults` may not."""
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path) -> None:
+        self.path, self.roots = path, roots_of(path)
         self.names: set[str] = set()
-        self.faults: dict[str, str] = {}
+        self.faults: dict[str, str] = {}  # name → why
         self.spent: dict[int, int] = Counter()  # limit → bytes read under it
         for count, name in enumerate(self.walk()):
             if count >= NAMES_LIMIT:
@@ -59,29 +58,15 @@ class Files:
         except (OSError, RuntimeError):
             self.faults[name] = "leads nowhere: remove the link"
             return
-        if path.is_symlink() and not self.is_inside(target):
+        if path.is_symlink() and not any(target.is_relative_to(root) for root in self.roots):
             self.faults[name] = "leads out of the folder: replace the link by what it means"
         elif stat.S_ISREG(mode):
             self.names.add(name)
         elif not stat.S_ISDIR(mode):
             self.faults[name] = "is a pipe, a socket or a device: remove it"
 
-    def is_inside(self, target: Path) -> bool:
-        """In the folder, or among the blobs of the cached repository that it is a snapshot of."""
-        if target.is_relative_to(self.path):
-            return True
-        return self.blobs is not None and target.parent == self.blobs
-
-    @cached_property
-    def blobs(self) -> Path | None:
-        for folder in self.path.parents:
-            blobs = folder.parent / "blobs"
-            if folder.name == "snapshots" and blobs.is_dir() and not blobs.is_symlink():
-                return blobs
-        return None
-
     def named(self, suffix: str, deep: bool = False) -> list[str]:
-        """The names that end so, sorted; those in folders below only if `deep`."""
+        """Return the names with this ending, sorted; those in inner folders only if `deep`."""
         names = (name for name in self.names if deep or "/" not in name)
         return sorted(name for name in names if name.endswith(suffix))
 
@@ -114,7 +99,14 @@ class Files:
             raise UnreadableError(f"is not JSON ({error}): save it again") from error
 
 
+def roots_of(folder: Path) -> list[Path]:
+    """Return the folder, and the blobs of the cached repository that it is a snapshot of."""
+    parents = [parent.parent for parent in folder.parents if parent.name == "snapshots"]
+    return [folder, *(parent / "blobs" for parent in parents)]
+
+
 def unique(pairs: list[tuple[str, object]]) -> dict:
+    """Return a JSON object as a dict; refuse a key that stands in it twice."""
     content = dict(pairs)
     if len(content) < len(pairs):
         counts = Counter(key for key, _ in pairs)
@@ -124,7 +116,7 @@ def unique(pairs: list[tuple[str, object]]) -> dict:
 
 
 def few(names: Iterable[str], limit: int = 5) -> str:
-    """The first names of many, as text."""
+    """Return the first of many names, joined by commas."""
     names = list(names)
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + rest

@@ -1,6 +1,7 @@
-"""The folder to check, the one given or a snapshot of a repository, and what its files say."""
+"""The folder to check: a local one or a snapshot of a repository, with the content of its files."""
 
 import hashlib
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +14,12 @@ from .source_code import Source, reached
 
 MODEL_CODE = Path(__file__).resolve().parents[1] / "model"  # of this package
 CUSTOM_GENERATE = "custom_generate/generate.py"  # runs as soon as the model is loaded
-# Formats that transformers does not load a model of this kind from.
+# Formats of weights that transformers does not load such a model from.
 NOT_LOADED = ("*.gguf", "*.h5", "*.msgpack", "*.onnx", "*.onnx_data", "*.ot", "*.tflite")
 
 
 class CheckError(Exception):
-    """Why there was nothing to check, in one sentence."""
+    """A sentence that says why nothing could be checked."""
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Folder:
 
     @cached_property
     def documents(self) -> dict[str, object]:
-        """The content of each JSON file; those that cannot be read are among `unread`."""
+        """The content of each JSON file; files that cannot be read are in `unread`."""
         contents = {}
         for name in self.files.named(".json", deep=True):
             try:
@@ -44,7 +45,7 @@ class Folder:
 
     @cached_property
     def unread(self) -> dict[str, str]:
-        """JSON file → why it cannot be read; complete once `documents` were asked for."""
+        """JSON file → why it cannot be read; complete once `documents` have been read."""
         return {}
 
     @cached_property
@@ -52,13 +53,13 @@ class Folder:
         return self.read_json("config.json")
 
     def read_json(self, name: str) -> dict:
-        """The content of a JSON file, {} where there is none or it is no object."""
+        """Return the object in a JSON file, or {} if there is none."""
         content = self.documents.get(name)
         return content if isinstance(content, dict) else {}
 
     @cached_property
     def references(self) -> list[tuple[str, str, object]]:
-        """(file, what it is for, "module.Class") of everything that a JSON file has loaded."""
+        """(file, purpose, "module.Class") of every class that a JSON file names."""
         found = []
         for name, content in self.documents.items():
             for key, value in values_below(content):
@@ -93,14 +94,13 @@ class Folder:
 
 
 def code_file(reference: tuple[str, str, object]) -> str:
-    """The file of code that a reference names: beside a modules.json, or at the top."""
+    """Return the file of code that a reference names."""
     module = str(reference[2]).rpartition(".")[0]
     return f"{module.replace('.', '/')}.py"
 
 
 def values_below(content: object) -> Iterator[tuple[str, object]]:
-    """(key, value) of each object of a JSON file, however deep; elements of a list have the key of
-    the list."""
+    """Yield (key, value) of all objects in a JSON file; elements of a list have its key."""
     waiting = [("", content)]
     while waiting:
         key, value = waiting.pop()
@@ -113,9 +113,9 @@ def values_below(content: object) -> Iterator[tuple[str, object]]:
 
 @contextmanager
 def located(
-    source: str | Path, revision: str | None = None, cache: str | Path | None = None
+    source: str | os.PathLike, revision: str | None = None, cache: str | os.PathLike | None = None
 ) -> Iterator[Path]:
-    """The folder to check: the one given, or a snapshot of a repository."""
+    """Yield the folder to check: the one given, or a snapshot of a repository."""
     try:
         path = Path(source).expanduser()
         is_folder, exists = path.is_dir(), path.exists()
@@ -136,7 +136,7 @@ def located(
             yield download(str(source), revision, temporary)
 
 
-def download(repo_id: str, revision: str | None, cache: str | Path) -> Path:
+def download(repo_id: str, revision: str | None, cache: str | os.PathLike) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -146,31 +146,26 @@ def download(repo_id: str, revision: str | None, cache: str | Path) -> Path:
         RevisionNotFoundError,
     )
 
+    reasons = {  # the first class is a subclass of the second one
+        GatedRepoError: "is gated: ask for access on its page, then log in with `hf auth login`",
+        RepositoryNotFoundError: "is neither a folder here nor a repository that you may see: "
+        "check the name, or log in with `hf auth login`",
+        RevisionNotFoundError: f"has no revision {revision}: choose one of its page",
+        HFValidationError: "is neither a folder here nor a repository's name (user/name): check it",
+    }
+    options = {"revision": revision, "cache_dir": cache, "ignore_patterns": list(NOT_LOADED)}
     try:
-        return Path(
-            snapshot_download(
-                repo_id, revision=revision, cache_dir=cache, ignore_patterns=list(NOT_LOADED)
-            )
-        )
-    except GatedRepoError as error:
-        reason = "is gated: ask for access on its page, then log in with `hf auth login`"
-        raise CheckError(f"{repo_id} {reason}") from error
-    except RepositoryNotFoundError as error:
-        reason = "is neither a folder here nor a repository that you may see: check the name"
-        raise CheckError(f"{repo_id} {reason}, or log in with `hf auth login`") from error
-    except RevisionNotFoundError as error:
-        raise CheckError(f"{repo_id} has no revision {revision}: choose one of its page") from error
-    except HFValidationError as error:
-        reason = "is neither a folder here nor a repository's name (user/name): check it"
-        raise CheckError(f"{repo_id} {reason}") from error
-    # A ValueError: it is not in the cache, and the client is told to stay offline.
+        return Path(snapshot_download(repo_id, **options))
+    # A ValueError: it is not in the cache, and the client is set to be offline.
     except (HfHubHTTPError, OSError, ValueError) as error:
-        reason = f"cannot be downloaded ({type(error).__name__}): check the connection, or give"
-        raise CheckError(f"{repo_id} {reason} a folder that has been downloaded") from error
+        other = f"cannot be downloaded ({type(error).__name__}): check the connection, or give a "
+        other += "folder that has been downloaded"
+        known = (reason for kind, reason in reasons.items() if isinstance(error, kind))
+        raise CheckError(f"{repo_id} {next(known, other)}") from error
 
 
 def opened(path: Path) -> Folder:
-    """The folder with its config.json, without which there is no model."""
+    """Return the folder; refuse one without a config.json that can be read."""
     folder = Folder(path)
     if "config.json" not in {*folder.documents, *folder.unread, *folder.files.faults}:
         raise CheckError(f"{path} has no config.json: give a folder that save_pretrained wrote")
@@ -183,5 +178,5 @@ def opened(path: Path) -> Folder:
 
 
 def digest(path: Path) -> str:
-    """The SHA-256 of a file, as `sha256sum` prints it."""
+    """Return the SHA-256 of a file, as `sha256sum` prints it."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

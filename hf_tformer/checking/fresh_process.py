@@ -1,12 +1,12 @@
-"""The fresh process behind walls that runs the code of a folder (probe.py), and what it reports.
+"""Run the code of a folder in a fresh process behind walls (probe.py), and judge its report.
 
     copy of the folder → run_behind_walls(probe.py) → a list of checks, then a verdict on each
         → judge: complete, in order, each exactly once → findings
 
 The process reads the copy and never the folder. It sends the list before it imports anything of the
-folder. Verdicts come from the interpreter that runs the folder's code: what writes into open files
-or leaves early is seen here. Code that replaces functions of torch or of the probe, or that looks
-for the key in that interpreter's memory, answers for itself and is not seen.
+folder. Verdicts come from the interpreter that runs the folder's code. Code that writes into open
+files or ends the process early is found here. Code that replaces functions of torch or of the
+probe, or that searches that interpreter's memory for the key, is not found.
 """
 
 import os
@@ -24,21 +24,24 @@ from .behind_walls import (
     run_behind_walls,
     temporary_folder,
 )
+from .files import roots_of
 
 PROBE = Path(__file__).with_name("probe.py")
 TIMEOUT = 1800  # seconds; a model of ten billion parameters takes minutes to load in float32
 WEIGHTS = (".safetensors", ".bin")
-LARGE = 64 << 20  # bytes of a file that is not copied where it need not be
+LARGE = 64 << 20  # bytes of a file that is linked in place of copied where possible
 VERDICTS = ("ok", "fail", "skip")
-# What keeps a file that is read through a link from being changed.
+# The walls that keep code from changing a file through a link.
 KEEP_FILES = ("files", "system calls")
 
 
 def run_probe(
     path: Path, timeout: float = TIMEOUT, memory: int | None = None
 ) -> list[tuple[str, str, str]]:
-    """(name, verdict, detail) of each check; where the process dies or hangs, the one it was at
-    fails. `memory` is in bytes."""
+    """Return (name, verdict, detail) of each check; `memory` is in bytes.
+
+    If the process dies or hangs, the check that was running fails.
+    """
     before = state_of(path)
     sizes = sum(size for name, (size, *_) in before.items() if name.endswith(WEIGHTS))
     for link_large in (True, False):
@@ -57,7 +60,7 @@ def run_probe(
                 needed=KEEP_FILES if linked else (),
             )
         if not linked or not any(outcome.walls.get(name, "gone") for name in KEEP_FILES):
-            break  # otherwise it was not started: a copy of everything needs no wall
+            break  # otherwise it was not started, and a copy of everything needs no wall
     findings = list(about_walls(outcome, left_out))
     if changed := sorted(dict(before.items() ^ state_of(path).items())):
         detail = f"files of the folder changed while its code ran: {', '.join(changed)}"
@@ -66,16 +69,14 @@ def run_probe(
 
 
 def copy_folder(source: Path, target: Path, link_large: bool) -> tuple[list[Path], list[str]]:
-    """Copies a folder. Returns the large files that the copy only links to, because copying may
-    take minutes and gigabytes, and the links of the folder that were left out.
+    """Copy a folder; return the large files that the copy only links to, and the omitted links.
 
-    A link is followed within the folder, into the Hub's cache and from weights to weights. Any
-    other would carry a file of the user's to the code.
+    Copying large files may take minutes and gigabytes. A link is followed within the folder, into
+    the Hub's cache and from weights to weights. Any other would hand a file of the user's to the
+    code.
     """
     source = source.resolve()
-    allowed = [source]
-    if source.parent.name == "snapshots":
-        allowed.append(source.parent.parent / "blobs")
+    allowed = roots_of(source)
     linked, left_out = [], []
     for parent, folders, names in os.walk(source):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -97,8 +98,8 @@ def copy_folder(source: Path, target: Path, link_large: bool) -> tuple[list[Path
 
 
 def state_of(folder: Path) -> dict[str, tuple[int, ...]]:
-    """What tells that a file is the same; the time of its last change cannot be set by programs."""
-    found = {}
+    """Return what shows that a file has not changed: programs cannot set the time of that."""
+    found: dict[str, tuple[int, ...]] = {}
     for parent, _, names in os.walk(folder):
         for file in (Path(parent, name) for name in names):
             if file.is_file():
@@ -109,6 +110,7 @@ def state_of(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def about_walls(outcome: Outcome, left_out: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield findings on the walls that stood, and on links that were omitted."""
     stand = [name for name, fault in outcome.walls.items() if not fault]
     fallen = [f"{name}: {fault}" for name, fault in outcome.walls.items() if fault]
     if not outcome.walls:
@@ -124,7 +126,7 @@ def about_walls(outcome: Outcome, left_out: list[str]) -> Iterator[tuple[str, st
 
 
 def judge(outcome: Outcome) -> list[tuple[str, str, str]]:
-    """Every check of the list, in its order and exactly once; nothing after what does not fit."""
+    """Return the verdict on each check of the list; fail at the first line that does not fit it."""
     findings, running, fault = [], "fresh process", None
     plan, *lines = outcome.lines or [None]
     names = plan[1] if plan and plan[0] == "plan" else []
@@ -136,12 +138,12 @@ def judge(outcome: Outcome) -> list[tuple[str, str, str]]:
         running = name
         if verdicts is VERDICTS:
             findings.append((printable(name), line[1], printable(line[2])))
-            running = None
+            running = ""
     if fault is None and outcome.reason is None and (not names or len(lines) != len(expected)):
         fault = INTERFERED
     if fault or outcome.reason:
-        told = fault or told_end(outcome)
-        findings.append((printable(running or "fresh process"), "fail", told))
+        detail = fault or how_it_ended(outcome)
+        findings.append((printable(running or "fresh process"), "fail", detail))
     return findings
 
 
@@ -155,7 +157,7 @@ def fits(line: object, name: str, verdicts: tuple[str, ...]) -> bool:
     )
 
 
-def told_end(outcome: Outcome) -> str:
+def how_it_ended(outcome: Outcome) -> str:
     if outcome.reason == HANGS:
         return "no answer within the time allowed: allow more, if it is only large"
     if outcome.reason == INTERFERED:

@@ -1,4 +1,4 @@
-"""The names that are known, by what they are good for: names.py says how they are read.
+"""The known names, by kind: names.py says how the patterns are read.
 
 A new name belongs under HARMLESS only if no argument makes it do more than compute.
 """
@@ -6,34 +6,25 @@ A new name belongs under HARMLESS only if no argument makes it do more than comp
 HARMLESS = "harmless"
 LISTED = {
     HARMLESS: """
-        __future__.** abc.** array.** ast ast.literal_eval base64.** bisect.** builtins.__debug__
-        builtins.__doc__ builtins.__name__ builtins.abs builtins.all builtins.any
-        builtins.ArithmeticError builtins.ascii builtins.AssertionError builtins.AttributeError
-        builtins.BaseException builtins.bin builtins.bool builtins.bytearray builtins.bytes
-        builtins.bytes.** builtins.callable builtins.chr builtins.classmethod builtins.complex
-        builtins.delattr builtins.DeprecationWarning builtins.dict builtins.dict.** builtins.divmod
-        builtins.Ellipsis builtins.enumerate builtins.EnvironmentError builtins.EOFError
-        builtins.Exception builtins.False builtins.FileExistsError builtins.FileNotFoundError
+        __future__.** abc.** array.** ast ast.literal_eval base64.** bisect.** builtins.*Error
+        builtins.*Warning builtins.__debug__ builtins.__doc__ builtins.__name__ builtins.abs
+        builtins.all builtins.any builtins.ascii builtins.BaseException builtins.bin builtins.bool
+        builtins.bytearray builtins.bytes builtins.bytes.** builtins.callable builtins.chr
+        builtins.classmethod builtins.complex builtins.delattr builtins.dict builtins.dict.**
+        builtins.divmod builtins.Ellipsis builtins.enumerate builtins.Exception builtins.False
         builtins.filter builtins.float builtins.float.** builtins.format builtins.frozenset
-        builtins.FutureWarning builtins.GeneratorExit builtins.getattr builtins.hasattr
-        builtins.hash builtins.hex builtins.id builtins.ImportError builtins.IndexError builtins.int
-        builtins.int.** builtins.IOError builtins.isinstance builtins.issubclass builtins.iter
-        builtins.KeyboardInterrupt builtins.KeyError builtins.len builtins.list builtins.list.**
-        builtins.LookupError builtins.map builtins.max builtins.MemoryError builtins.memoryview
-        builtins.min builtins.ModuleNotFoundError builtins.NameError builtins.next builtins.None
-        builtins.NotImplemented builtins.NotImplementedError builtins.object builtins.object.**
-        builtins.oct builtins.ord builtins.OSError builtins.OverflowError builtins.pow
-        builtins.print builtins.property builtins.range builtins.RecursionError builtins.repr
-        builtins.reversed builtins.round builtins.RuntimeError builtins.RuntimeWarning builtins.set
-        builtins.set.** builtins.setattr builtins.slice builtins.sorted builtins.staticmethod
-        builtins.StopIteration builtins.str builtins.str.** builtins.sum builtins.super
-        builtins.SyntaxError builtins.TimeoutError builtins.True builtins.tuple builtins.tuple.**
-        builtins.type builtins.type.** builtins.TypeError builtins.UnboundLocalError
-        builtins.UnicodeDecodeError builtins.UnicodeEncodeError builtins.UnicodeError
-        builtins.UserWarning builtins.ValueError builtins.Warning
-        builtins.ZeroDivisionError builtins.zip cmath.** codecs collections.** contextlib.** copy.**
-        dataclasses.** datetime.** decimal.** difflib.** einops.** einops.layers.torch.** enum.**
-        fractions.** functools.** heapq.** html.** huggingface_hub huggingface_hub.dataclasses
+        builtins.GeneratorExit builtins.getattr builtins.hasattr builtins.hash builtins.hex
+        builtins.id builtins.int builtins.int.** builtins.isinstance builtins.issubclass
+        builtins.iter builtins.KeyboardInterrupt builtins.len builtins.list builtins.list.**
+        builtins.map builtins.max builtins.memoryview builtins.min builtins.next builtins.None
+        builtins.NotImplemented builtins.object builtins.object.** builtins.oct builtins.ord
+        builtins.pow builtins.print builtins.property builtins.range builtins.repr builtins.reversed
+        builtins.round builtins.set builtins.set.** builtins.setattr builtins.slice builtins.sorted
+        builtins.staticmethod builtins.StopIteration builtins.str builtins.str.** builtins.sum
+        builtins.super builtins.True builtins.tuple builtins.tuple.** builtins.type builtins.type.**
+        builtins.zip cmath.** codecs collections.** contextlib.** copy.** dataclasses.** datetime.**
+        decimal.** difflib.** einops.** einops.layers.torch.** enum.** fractions.** functools.**
+        heapq.** html.** huggingface_hub huggingface_hub.dataclasses
         huggingface_hub.dataclasses.as_validated_field huggingface_hub.dataclasses.strict
         huggingface_hub.dataclasses.validated_field importlib importlib.metadata
         importlib.metadata.PackageNotFoundError importlib.metadata.version importlib.util inspect
@@ -56,7 +47,7 @@ LISTED = {
         urllib.parse.** uuid uuid.uuid4 warnings warnings.catch_warnings warnings.filterwarnings
         warnings.simplefilter warnings.warn warnings.warn_explicit yaml zlib.crc32
     """,
-    # What honest model code takes of three libraries; names.py puts the library in front.
+    # Names of three libraries that honest model code uses; names.py puts the library in front.
     "harmless, of torch": """
         __version__ _assert _check _check_is_size abs absolute acos add addcdiv addcmul addmm all
         allclose amax amin aminmax amp amp.autocast amp.custom_bwd amp.custom_fwd angle any arange

@@ -1,4 +1,4 @@
-"""What the names in the code of a folder stand for.
+"""Find what the names in the code of a folder stand for.
 
 import os as o           o → os
 s = o.system             s → os.system
@@ -7,26 +7,23 @@ from .other import s     in another file, the same
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from .names import is_dangerous, kind_of
-from .scopes import Scope, Scopes, Value, is_builtin
+from .scopes import Scope, Scopes, is_builtin
 
 ROUNDS = 12  # of following names from binding to binding
 MEANINGS = 40  # of one name
 PARTS = 16  # of one dotted name
-TEXT = 10_000  # characters that are put together
-ROUNDS = 12  # of following names from binding to binding
-MEANINGS = 40  # of one name
-PARTS = 16  # of one dotted name
-TEXT = 10_000  # characters that are put together
+TEXT = 10_000  # characters of a string that is put together
 
 
 class Meanings:
     """The dotted names that an expression may stand for."""
 
-    def __init__(self, files: dict[str, Scopes]):
+    def __init__(self, files: dict[str, Scopes]) -> None:
         self.files = files
-        self.known: dict[ast.expr, frozenset[str]] = {}
+        self.known: dict[Any, frozenset[str]] = {}  # by expression
         self.lost: set[ast.expr] = set()  # has too many meanings to be followed
         bound = [(s, v) for scopes in files.values() for s, v in bound_expressions(scopes)]
         for _ in range(ROUNDS):
@@ -64,13 +61,13 @@ class Meanings:
             yield from self.of(node.value, scope)
         elif isinstance(node, ast.Call) and len(node.args) > 1:
             is_getattr = "builtins.getattr" in self.of(node.func, scope)
-            attribute = self.text(node.args[1], scope) if is_getattr else None
-            yield from self.below(self.of(node.args[0], scope) if attribute else (), attribute)
+            if is_getattr and (attribute := self.text(node.args[1], scope)):
+                yield from self.below(self.of(node.args[0], scope), attribute)
 
     def of_name(self, name: str, scope: Scope) -> Iterator[str]:
         found = scope.find(name)
-        for bound_in, value in found:
-            yield from self.of_value(value, bound_in)
+        for _, value in found:
+            yield from self.expand(value) if isinstance(value, str) else self.known.get(value, ())
         strict = found and found[-1][0].kind in ("function", "comprehension")
         if strict:
             return
@@ -82,11 +79,6 @@ class Meanings:
         if is_builtin(name) and (not found or is_dangerous(kind_of(builtin))):
             yield builtin
 
-    def of_value(self, value: Value, scope: Scope) -> frozenset[str] | list[str]:
-        if isinstance(value, str):
-            return self.expand(value)
-        return self.known.get(value, frozenset())
-
     def below(self, owners: frozenset[str] | list[str], attribute: str) -> Iterator[str]:
         for owner in owners:
             for part in [attribute] if attribute.isidentifier() else attribute.split("."):
@@ -94,7 +86,7 @@ class Meanings:
             yield from self.expand(owner)
 
     def expand(self, dotted: str, seen: set[str] | None = None) -> list[str]:
-        """`.file.name` → what that file binds to the name; any other name as it is."""
+        """Return what a file binds to the name in `.file.name`; any other name stays as it is."""
         file, _, rest = dotted[1:].partition(".")
         if not dotted.startswith(".") or not rest or file not in self.files:
             return [dotted]
@@ -103,17 +95,15 @@ class Meanings:
             return []
         seen.add(dotted)
         name, _, below = rest.partition(".")
-        module, found = self.files[file].module, [f"{star}.{rest}" for star in self.stars(file)]
+        module = self.files[file].module
+        found = [f"{star}.{rest}" for star in module.stars]
         for _, value in module.find(name):
             meanings = [value] if isinstance(value, str) else self.known.get(value, ())
             found += [f"{meaning}.{below}" if below else meaning for meaning in meanings]
         return [m for meaning in found for m in self.expand(meaning, seen)]
 
-    def stars(self, file: str) -> list[str]:
-        return self.files[file].module.stars
-
     def text(self, node: ast.AST, scope: Scope, depth: int = 9) -> str | None:
-        """The text that an expression of constants is, None where it cannot be read off."""
+        """Return the string that an expression of constants is, or None if it cannot be read."""
         if isinstance(node, ast.Constant):
             return node.value if isinstance(node.value, str) else None
         if not depth:
@@ -134,9 +124,10 @@ class Meanings:
 
 
 def joined(parts: list[str | None]) -> str | None:
-    if None in parts or sum(map(len, parts)) > TEXT:
+    texts = [part for part in parts if part is not None]
+    if len(texts) < len(parts) or sum(map(len, texts)) > TEXT:
         return None
-    return "".join(parts)
+    return "".join(texts)
 
 
 def bound_expressions(scopes: Scopes) -> Iterator[tuple[Scope, ast.expr]]:

@@ -1,18 +1,20 @@
-"""What the names that code refers to are good for.
+"""Decide whether a name that code refers to is dangerous, harmless or unknown.
 
-A pattern stands for a dotted name: `*` for any part between two dots, a final `.**` for the name
-and everything below. Where several match, the one with the most letters counts, and of two equal
-ones the dangerous. What no pattern knows has to be read by a person; so has a module that is not
+A pattern stands for dotted names: `*` for any part between two dots, a final `.**` for the name and
+everything below. Where several match, the one with the most letters counts, and of two equal ones
+the dangerous one. A person has to read names that no pattern matches, and modules that are not
 listed.
 """
 
+import ast
 import re
 import sys
 from functools import cache
 
 from .known_names import HARMLESS, LISTED
+from .scopes import is_builtin
 
-# kind → (verdict, what is done, the remedy). "fail" is dangerous, "warn" is to be read by a person.
+# kind → (verdict, what the code does, the remedy). "warn" means that a person should read it.
 KINDS = {
     "network": ("fail", "reaches for the network", "ship what it needs as files of the repository"),
     "subprocess": ("fail", "starts programs or loads native code", "compute it with torch"),
@@ -41,11 +43,11 @@ def words(text: str) -> set[str]:
     return set(text.split())
 
 
-# Modules that may be met below another one, and are then what they are at the top.
+# Modules that may also be reached as attributes of another one, and mean the same there.
 RENAMED = {"np": "numpy"}
 ELSEWHERE = {"torch", "transformers", "numpy", "PIL", *RENAMED, *sys.stdlib_module_names}
 
-# An attribute that is dangerous on whatever object, and part of any longer name.
+# Attributes that are dangerous on any object, and as part of any longer name.
 ATTRIBUTES = {
     "insides": """
         __subclasses__ __globals__ __builtins__ __code__ __closure__ __self__ __loader__ __spec__
@@ -78,7 +80,7 @@ ATTRIBUTES = {
     "tampering": "_convert_",
     "secrets": "get_token",
 }
-# Methods that a person has to look at on whatever object.
+# Attributes that a person has to look at, on any object.
 READ_ATTRIBUTES = {
     "computed names": """
         __dict__ __bases__ __mro__ __base__ mro __wrapped__ __func__ __weakref__ __annotations__
@@ -128,13 +130,12 @@ HARMLESS_DUNDERS = words("""
 
 @cache
 def patterns() -> dict[str, list[tuple[int, bool, str, str, re.Pattern]]]:
-    """top module → (letters, whether dangerous, kind, stem, pattern) of each, the one that counts
-    first."""
-    table = {}
-    for kind, names in LISTED.items():
+    """Return (letters, is dangerous, kind, stem, pattern) by top module; the first match counts."""
+    table: dict[str, list] = {}
+    for kind, listed in LISTED.items():
         library = kind.rpartition(" ")[2] if kind.startswith("harmless, ") else None
         kind = HARMLESS if library else kind
-        names = [f"{library}.{name}" for name in names.split()] if library else names.split()
+        names = [f"{library}.{name}" if library else name for name in listed.split()]
         for name in [*names, library] if library else names:
             below = name.endswith(".**")
             stem = name.removesuffix(".**")
@@ -156,8 +157,10 @@ def is_dangerous(kind: str) -> bool:
 
 @cache
 def kind_of(name: str) -> str:
-    """The kind of a dotted name that begins with a module: HARMLESS, one of KINDS, or "file
-    deletions" (file writes that no save method excuses)."""
+    """Return the kind of a dotted name that begins with a module.
+
+    It is HARMLESS, one of KINDS, or "file deletions": file writes that no save method excuses.
+    """
     parts = name.split(".")
     kind, spelled = listed_kind(name)
     kinds = [kind, *(attribute_kind(part) for part in parts[1:])]
@@ -179,7 +182,7 @@ def severity(kind: str) -> int:
 
 
 def listed_kind(name: str) -> tuple[str, list[str]]:
-    """The kind of the pattern that counts, and the parts that it spells."""
+    """Return the kind of the pattern that counts, and the parts that it spells."""
     top = name.split(".")[0]
     for _, _, kind, stem, pattern in patterns().get(top, ()):
         if pattern.fullmatch(name):
@@ -189,7 +192,7 @@ def listed_kind(name: str) -> tuple[str, list[str]]:
 
 
 def attribute_kind(name: str) -> str:
-    """The kind of an attribute of an object that nothing is known about."""
+    """Return the kind of an attribute of an object that nothing is known about."""
     if kind := attribute_kinds().get(name):
         return kind
     if {name, name.lstrip("_")} & (MODULES_ANYWHERE - ALSO_WORDS):
@@ -206,7 +209,7 @@ def is_dunder(name: str) -> bool:
 
 
 def is_module(name: str) -> bool:
-    """Whether a dotted name is a module, as far as the patterns tell: something lies below it."""
+    """Return whether the patterns have a dotted name as a module: with other names below it."""
     if name in sys.stdlib_module_names or name in patterns():
         return True
     if name.startswith("transformers.") and name.endswith("_MAPPING"):
@@ -215,20 +218,33 @@ def is_module(name: str) -> bool:
 
 
 def is_listed(name: str) -> bool:
-    """Whether the patterns know its top module; of others, the import alone is reported."""
+    """Return whether its top module is listed; for other modules only the import is reported."""
     top = name.split(".")[0]
     return top in patterns() or top in sys.stdlib_module_names
 
 
 def is_wholly_harmless(module: str) -> bool:
-    """Whether a pattern says so of everything in a module, known or not."""
+    """Return whether a pattern calls everything in a module harmless, known or not."""
     return kind_of(f"{module}.anything") == HARMLESS
+
+
+def calls_dangerous(text: str) -> bool:
+    """Return whether a string is an expression that calls a dangerous builtin."""
+    if "(" not in text:
+        return False
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    called = {getattr(node.func, "id", "") for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    kinds = {kind_of(f"builtins.{name}") for name in called if is_builtin(name)}
+    return "open" in called or any(map(is_dangerous, kinds))
 
 
 @cache
 def modules_of_patterns() -> set[str]:
-    """Every lower-case name that a pattern goes below; classes are written so in numpy alone."""
-    found = set()
+    """Return every lower-case name that has others below it; only numpy writes a class so."""
+    found: set[str] = set()
     for kind, names in LISTED.items():
         library = f"{kind.rpartition(' ')[2]}." if kind.startswith("harmless, ") else ""
         for name in names.split():

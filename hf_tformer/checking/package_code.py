@@ -1,4 +1,4 @@
-"""The code of the installed package, as it travels, and a folder that would carry it."""
+"""The code of the installed package that a checkpoint carries, and a folder staged with it."""
 
 import functools
 import json
@@ -10,13 +10,13 @@ from ..families import FAMILIES
 from .folder import MODEL_CODE, Folder, code_file
 from .source_code import reached
 
-INSIDE = "tformer_refresh_"  # a folder, and an identifier: see refreshing/replacing.py
+INSIDE = "tformer_refresh_"  # name of a folder that can be imported: see refreshing/replacing.py
 OUR_FIRST_LINE = re.compile(rb"# Copyright \d+ The hf_tformer authors\.")
 
 
 @functools.cache
 def package_code(model_type: str) -> dict[str, Path]:
-    """File name → file of everything that a checkpoint of a family carries."""
+    """Return the files of code that a checkpoint of a family carries, by name."""
     entries = {
         reference.split(".")[0] + ".py" for reference in FAMILIES[model_type].auto_map().values()
     }
@@ -25,8 +25,10 @@ def package_code(model_type: str) -> dict[str, Path]:
 
 
 def code_under(folder: Folder) -> dict[str, Path]:
-    """File name → file of the code that the folder would carry today: that of its family, or what
-    a model of somebody's own is built on; {} where nothing in it is ours."""
+    """Return the files of our code that the folder would carry today, by name.
+
+    These are the files of its family, or those that a user's own model is built on.
+    """
     if is_of_package(folder):
         return package_code(folder.config["model_type"])
     if not has_own_configuration(folder):
@@ -37,12 +39,12 @@ def code_under(folder: Folder) -> dict[str, Path]:
 
 
 def is_of_package(folder: Folder) -> bool:
-    """Whether it is a model of this package, and not one of somebody's own."""
+    """Return whether it is a model of this package, and not a user's own."""
     return str(folder.config.get("model_type")) in FAMILIES
 
 
 def has_own_configuration(folder: Folder) -> bool:
-    """Whether a model_type that is not ours is read by a file that is not ours either."""
+    """Return whether a model_type that is not ours has a configuration that is not ours either."""
     files = [
         folder.path / without_inside(code_file(reference))
         for reference in folder.references
@@ -53,18 +55,18 @@ def has_own_configuration(folder: Folder) -> bool:
 
 
 def loaded_code(folder: Folder) -> set[str]:
-    """The names of its files of code that loading runs."""
+    """Return the names of the files of code that loading runs."""
     names = (source.name for source in folder.sources)
     return {without_inside(name) for name in names if "/" not in without_inside(name)}
 
 
 def without_inside(name: str) -> str:
-    """What a file, or a reference to one, is called once an interrupted refresh is finished."""
+    """Return a file name, or a reference, as it is once an interrupted refresh is finished."""
     return re.sub(rf"^{INSIDE}[0-9a-f]{{8}}/", "", name)
 
 
 def auto_map_today(folder: Folder) -> dict[str, str]:
-    """Its auto_map, with what the installed package says of a model of its own."""
+    """Return its auto_map, with the classes of the installed package if the model is ours."""
     ours = {}
     if is_of_package(folder):
         family = FAMILIES[folder.config["model_type"]]
@@ -73,9 +75,9 @@ def auto_map_today(folder: Folder) -> dict[str, str]:
 
 
 def obsolete_code(folder: Folder) -> set[str]:
-    """Files of code that an earlier release wrote and the installed package no longer has.
+    """Return files of code that an earlier release wrote and the installed package no longer has.
 
-    A file that bears our first line and that nothing loads may be somebody's copy: it is not ours.
+    A file with our first line that nothing loads may be a user's copy: it is not ours.
     """
     gone = loaded_code(folder) - code_under(folder).keys()
     return {name for name in gone if is_ours(folder.path / name)}
@@ -86,9 +88,9 @@ def is_ours(path: Path) -> bool:
 
 
 def stage_with_package_code(folder: Folder, place: Path, obsolete: set[str]) -> None:
-    """Puts into an empty `place` what `folder` would be with the code of the installed package.
+    """Put into an empty `place` what `folder` would be with the code of the installed package.
 
-    What stays as it is, its weights above all, is linked.
+    Files that do not change, above all its weights, are linked.
     """
     code = code_under(folder)
     for path in folder.path.iterdir():
@@ -102,9 +104,9 @@ def stage_with_package_code(folder: Folder, place: Path, obsolete: set[str]) -> 
 
 
 def with_auto_map(text: str, auto_map: dict[str, str]) -> str:
-    """The text of a config.json with another auto_map; every other byte stays as it is.
+    """Return the text of a config.json with another auto_map; every other byte stays as it is.
 
-    Its format_version, too: code reads every format up to its own, and nothing else is rewritten.
+    So does its format_version: code reads every format up to its own.
     """
     wanted = {**json.loads(text), "auto_map": auto_map}
     if wanted == json.loads(text):
@@ -113,6 +115,6 @@ def with_auto_map(text: str, auto_map: dict[str, str]) -> str:
     for key in re.finditer(r'"auto_map"\s*:\s*', text):
         _, end = json.JSONDecoder().raw_decode(text, key.end())
         changed = text[: key.end()] + written + text[end:]
-        if json.loads(changed) == wanted:  # and not a key of that name deeper in the file
+        if json.loads(changed) == wanted:  # otherwise it was a key deeper in the file
             return changed
     return json.dumps(wanted, indent=2, sort_keys=True) + "\n"

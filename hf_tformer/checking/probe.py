@@ -1,25 +1,25 @@
-"""The program of the fresh process in which `check` runs a model folder, behind walls (walls.py).
+"""Run a model folder for `check`: the program of the fresh process behind walls (walls.py).
 
-It imports the standard library, torch and transformers; this package may not be imported, and the
-network may not be reached. Every check runs on the real weights, in float32 on the CPU, so it needs
+It imports the standard library, torch and transformers; this package cannot be imported, and the
+network cannot be reached. Every check runs on the real weights, in float32 on the CPU, so it needs
 memory for a few copies of the model; answers count as equal within 1e-4 of their own scale.
 
-It says which checks there will be before it imports any code of the folder, then a line when a
-check starts and one when it ends: whoever reads them knows where this process died.
+It lists the checks before it imports any code of the folder, and reports when each starts and ends.
+So its caller knows at which check the process died.
 """
 
-# ruff: noqa: E402 (what is forbidden must be so before anything else is imported)
+# ruff: noqa: E402 (imports are forbidden before any other module is imported)
 
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-sys.modules["hf_tformer"] = None
+sys.modules["hf_tformer"] = None  # type: ignore[assignment]  # cannot be imported
 
 
 def refuse_network(event: str, arguments: tuple) -> None:
-    """Says in words what the walls refuse without any, and is all there is where none stand."""
+    """Refuse the network with a message, which walls do not give, and where there are no walls."""
     if event == "socket.getaddrinfo":
         raise OSError(f"the code reaches for the network: {arguments[:2]}")
     if event == "socket.connect" and isinstance(arguments[1], tuple):
@@ -37,9 +37,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from probe_answers import ANSWER_CHECKS, Fault, Skip, answers, compare
 from probe_weights import WEIGHT_CHECKS, few, saved
 
-sys.path.pop(0)  # the package's other files are no modules of the program that is tested
+sys.path.pop(0)  # the package's other files must not be found by the code under test
 
-# Which class the detailed checks use where config.json does not say which one wrote the weights.
+# The class for the detailed checks if config.json does not name the one that wrote the weights.
 PREFERENCE = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM", "AutoModel")
 KINDS_OF_KEYS = ("missing_keys", "unexpected_keys", "mismatched_keys")
 
@@ -47,23 +47,24 @@ KINDS_OF_KEYS = ("missing_keys", "unexpected_keys", "mismatched_keys")
 class Subject:
     """The model under test, loaded once, and how to load it again."""
 
-    def __init__(self, folder: str, work: str):
+    def __init__(self, folder: str, work: str) -> None:
         self.folder, self.work = Path(folder), Path(work)
         self.raw_config = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
         self.autos = self.raw_config.get("auto_map") or {}
         if not isinstance(self.autos, dict) or "AutoConfig" not in self.autos:
             self.autos = builtin_autos(self.folder)
         self.auto = self.main_auto()
-        self.model = self.report = None
+        self.model: PreTrainedModel | None = None
+        self.report: dict[str, list[str]] = {}
 
-    def main_auto(self) -> str | None:
-        """The Auto class of the class that wrote the weights."""
+    def main_auto(self) -> str:
+        """Return the Auto class of the class that wrote the weights, "" if there is none."""
         models = [name for name in self.autos if name.startswith("AutoModel")]
         for architecture in self.raw_config.get("architectures") or ():
             for name in models:
                 if str(self.autos[name]).split(".")[-1] == architecture:
                     return name
-        return next((name for name in (*PREFERENCE, *models) if name in models), None)
+        return next((name for name in (*PREFERENCE, *models) if name in models), "")
 
     def load(
         self,
@@ -71,7 +72,7 @@ class Subject:
         folder: Path | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> tuple[PreTrainedModel, dict[str, list[str]]]:
-        """A model in evaluation mode, and the report on its keys."""
+        """Return a model in evaluation mode, and the report on its keys."""
         auto_class = getattr(transformers, auto or self.auto)
         model, report = auto_class.from_pretrained(
             folder or self.folder, trust_remote_code=True, dtype=dtype, output_loading_info=True
@@ -79,9 +80,9 @@ class Subject:
         return model.eval(), {kind: sorted(map(str, report[kind])) for kind in KINDS_OF_KEYS}
 
     def has(self, key: str) -> bool:
-        """Whether the main model, or its body, has such a parameter, with or without a prefix.
+        """Return whether the main model, or its body, has a parameter, with or without a prefix.
 
-        A head of its own may have parts that are called like those of the main model's head.
+        Another head may have parts with the names of parts of the main model's head.
         """
         if self.model is None:
             return False
@@ -97,7 +98,7 @@ class Subject:
 
 
 def builtin_autos(folder: Path) -> dict[str, str]:
-    """For a model without code of its own: the Auto classes of transformers that know it."""
+    """Return the Auto classes of transformers for a model without code of its own."""
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     known = {"AutoConfig": type(config).__name__}
     for name in PREFERENCE:
@@ -108,7 +109,7 @@ def builtin_autos(folder: Path) -> dict[str, str]:
 
 
 def check_loads(subject: Subject, auto: str) -> str:
-    """Opens under one Auto class of its map."""
+    """Check that the folder opens with one Auto class of its map."""
     if not auto.startswith("AutoModel"):
         opened = getattr(transformers, auto).from_pretrained(subject.folder, trust_remote_code=True)
         return type(opened).__name__
@@ -123,7 +124,7 @@ def check_loads(subject: Subject, auto: str) -> str:
 
 
 def check_second_save(subject: Subject) -> str:
-    """What the loaded model saves is as complete as what it came from."""
+    """Check that the loaded model saves a folder as complete as its own."""
     folder = saved(subject)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     auto_map = config.get("auto_map") or {}
@@ -142,7 +143,7 @@ def check_second_save(subject: Subject) -> str:
 
 
 def unwritten(folder: Path, reference: str) -> list[str]:
-    """The files that a reference of the auto_map leads to and that do not exist."""
+    """Return the missing files among those that a reference of the auto_map needs."""
     entry = folder / f"{reference.split('--')[-1].split('.')[0]}.py"
     if not entry.exists():
         return [entry.name]
@@ -151,7 +152,7 @@ def unwritten(folder: Path, reference: str) -> list[str]:
 
 
 def check_tokenizer(subject: Subject) -> str:
-    """The tokenizer opens without trust."""
+    """Check that the tokenizer opens without trust."""
     if not (subject.folder / "tokenizer_config.json").exists():
         raise Skip("there is no tokenizer_config.json")
     tokenizer = transformers.AutoTokenizer.from_pretrained(subject.folder, trust_remote_code=False)
@@ -161,8 +162,8 @@ def check_tokenizer(subject: Subject) -> str:
     return f"{type(tokenizer).__name__}, without trust_remote_code"
 
 
-def run(name: str, check: Callable[..., str], *arguments) -> tuple[str, str, str]:
-    """One check, whatever it raises: (name, verdict, detail)."""
+def run(name: str, check: Callable[..., str], *arguments: object) -> tuple[str, str, str]:
+    """Run one check; return (name, verdict, detail), whatever it raises."""
     try:
         return name, "ok", check(*arguments)
     except Skip as skip:
@@ -175,7 +176,7 @@ def run(name: str, check: Callable[..., str], *arguments) -> tuple[str, str, str
 
 
 def remark(error: Exception) -> str:
-    """What the walls have to do with it."""
+    """Return a remark on an error that a wall may have caused."""
     if isinstance(error, PermissionError):
         return " (it may not reach files outside, the network or other programs)"
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
@@ -191,8 +192,8 @@ CHECKS = {
 }
 
 
-# What is asked of quantised weights. The rest fills parameters, saves, or expects answers nearer
-# than a quantiser keeps them; transformers cannot begin another head beside such weights.
+# The checks of quantised weights. The others fill parameters, save, or expect more exact answers
+# than a quantiser keeps; transformers cannot initialise another head beside such weights.
 OF_QUANTISED_WEIGHTS = ("loads: AutoConfig", "loading report", "tokenizer loads")
 
 
@@ -201,15 +202,15 @@ def skip_quantised(subject: Subject) -> str:
     raise Skip(f"the weights are quantised by {method}: check the model that they were made from")
 
 
-def main(say: Callable[[list], None], folder: str, work: str) -> None:
+def main(say: Callable[[object], None], folder: str, work: str) -> None:
     subject = Subject(folder, work)
     # The main class first: the others are compared with it.
     autos = sorted(subject.autos, key=lambda auto: (auto != "AutoConfig", auto != subject.auto))
-    checks = {f"loads: {auto}": (check_loads, subject, auto) for auto in autos}
+    checks: dict[str, tuple] = {f"loads: {auto}": (check_loads, subject, auto) for auto in autos}
     checks |= {name: (check, subject) for name, check in CHECKS.items()}
     if subject.raw_config.get("quantization_config"):
-        told = (f"loads: {subject.auto}", *OF_QUANTISED_WEIGHTS)
-        checks |= {name: (skip_quantised, subject) for name in checks if name not in told}
+        kept = (f"loads: {subject.auto}", *OF_QUANTISED_WEIGHTS)
+        checks |= {name: (skip_quantised, subject) for name in checks if name not in kept}
     say(["plan", list(checks)])
     for name, check in checks.items():
         say([name, "running", ""])

@@ -1,7 +1,7 @@
-"""What the fresh process of `check` asks a loaded model; see probe.py, which runs this.
+"""Check the answers of a loaded model, in the fresh process of `check` (probe.py).
 
-The inputs are made from the configuration: random ids that are no special ids, short enough for any
-number of positions. Every check decides for itself whether the model offers what it asks about.
+The inputs are random ids that are no special ids, in sequences short enough for any number of
+positions. Every check skips a model that lacks what it tests.
 """
 
 import inspect
@@ -16,28 +16,28 @@ LENGTHS = (7, 4)
 
 
 class Fault(Exception):  # noqa: N818 (the fault of a model, not of this program)
-    """What is wrong, and the remedy, in one sentence."""
+    """A sentence that says what is wrong, and the remedy."""
 
 
 class Skip(Exception):  # noqa: N818
-    """Why a check does not apply."""
+    """The reason why a check does not apply."""
 
 
 def parameters_of(model: PreTrainedModel) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(model.forward).parameters
 
 
-def takes(model: PreTrainedModel, *names) -> bool:
+def takes(model: PreTrainedModel, *names: str) -> bool:
     return set(names) <= set(parameters_of(model))
 
 
 def has_decoder(model: PreTrainedModel) -> bool:
-    """Whether it reads two texts: of an encoder-decoder, the encoder may be opened alone."""
+    """Return whether it has a decoder input: an encoder-decoder may be opened without one."""
     return model.config.is_encoder_decoder and takes(model, "decoder_input_ids")
 
 
 def kind_of(model: PreTrainedModel, autos: dict) -> str:
-    """What order its tokens have: "encoder-decoder", "decoder" or "encoder"."""
+    """Return the kind of a model: "encoder-decoder", "decoder" or "encoder"."""
     if has_decoder(model):
         return "encoder-decoder"
     if "AutoModelForMaskedLM" in autos:
@@ -59,9 +59,9 @@ def pad_id(model: PreTrainedModel) -> int:
 
 
 def random_ids(model: PreTrainedModel, length: int, seed: int = 0) -> torch.Tensor:
-    """[1, length] of ids that mean nothing special."""
+    """Return ids [1, length] without special tokens."""
     if model.main_input_name != "input_ids":
-        raise Skip(f"its main input is {model.main_input_name}, not text")
+        raise Skip(f"its main input is {model.main_input_name}, not input_ids")
     size = model.get_input_embeddings().weight.shape[0]
     if model.config.is_encoder_decoder:  # the same ids serve as source and as target
         size = min(size, getattr(model.config, "vocab_size", size))
@@ -72,14 +72,9 @@ def random_ids(model: PreTrainedModel, length: int, seed: int = 0) -> torch.Tens
     return torch.tensor(ordinary)[torch.randint(len(ordinary), (1, length), generator=generator)]
 
 
-def other_than(model: PreTrainedModel, token: torch.Tensor) -> torch.Tensor:
-    ids = random_ids(model, 64, seed=3)[0]
-    return ids[ids != token][0]
-
-
 @torch.no_grad()
 def ask(model: PreTrainedModel, **inputs: torch.Tensor) -> torch.Tensor:
-    """The answer as one tensor: logits where there are any."""
+    """Return the answer as one tensor: logits if there are any."""
     if has_decoder(model) and "decoder_input_ids" not in inputs:
         target = random_ids(model, 5, seed=2)
         inputs["decoder_input_ids"] = target.expand(len(inputs["input_ids"]), -1)
@@ -95,7 +90,7 @@ def answers(model: PreTrainedModel) -> torch.Tensor:
 
 
 def compare(one: torch.Tensor, other: torch.Tensor, what: str) -> float:
-    """Raises where two answers differ by more than rounding."""
+    """Return the difference of two answers; raise a Fault if it is more than rounding."""
     if one.shape != other.shape:
         raise Fault(f"{what}: shape {list(one.shape)} became {list(other.shape)}")
     scale = one.abs().max().clamp(min=1e-6)
@@ -106,7 +101,7 @@ def compare(one: torch.Tensor, other: torch.Tensor, what: str) -> float:
 
 
 def pad(model: PreTrainedModel, rows: list[torch.Tensor], side: str) -> dict[str, torch.Tensor]:
-    """Rows of ids → what generate would give a model for them."""
+    """Return padded sequences as the arguments that generate would pass to a model."""
     width = max(row.shape[1] for row in rows)
     ids = torch.full((len(rows), width), pad_id(model))
     mask = torch.zeros_like(ids)
@@ -120,10 +115,10 @@ def pad(model: PreTrainedModel, rows: list[torch.Tensor], side: str) -> dict[str
 
 
 def check_padding(model: PreTrainedModel, autos: dict) -> str:
-    """A row in a padded batch is answered as it is alone."""
+    """Check that a sequence in a padded batch has the same answer as alone."""
     rows = [random_ids(model, length, seed=length) for length in LENGTHS]
     if not takes(model, "attention_mask"):
-        raise Fault("forward takes no attention_mask, so padding is read as text: take one")
+        raise Fault("forward takes no attention_mask, so padding counts as tokens: take one")
     alone = [ask(model, input_ids=row, attention_mask=torch.ones_like(row))[0] for row in rows]
     sides = ("left", "right") if kind_of(model, autos) == "decoder" else ("right",)
     for side in sides:
@@ -137,12 +132,13 @@ def check_padding(model: PreTrainedModel, autos: dict) -> str:
 
 
 def check_cache(model: PreTrainedModel, autos: dict) -> str:
-    """Decoding token by token beside a cache answers like one pass over everything."""
+    """Check that decoding with a cache gives the answers of one pass over everything."""
     kind = kind_of(model, autos)
     if kind == "encoder":
         raise Skip("an encoder has no cache")
     if not model.can_generate():
-        if {"AutoModelForCausalLM", "AutoModelForSeq2SeqLM"} & set(autos) and is_head(model):
+        is_head = model.base_model_prefix and hasattr(model, model.base_model_prefix)
+        if {"AutoModelForCausalLM", "AutoModelForSeq2SeqLM"} & set(autos) and is_head:
             raise Fault("generate() is missing: inherit GenerationMixin after PreTrainedModel")
         raise Skip(f"{type(model).__name__} does not generate")
     if not takes(model, "past_key_values"):
@@ -161,10 +157,6 @@ def check_cache(model: PreTrainedModel, autos: dict) -> str:
     return f"{len(steps[True].logits)} tokens one by one = one pass"
 
 
-def is_head(model: PreTrainedModel) -> bool:
-    return bool(model.base_model_prefix) and hasattr(model, model.base_model_prefix)
-
-
 def greedy(model: PreTrainedModel, prompt: torch.Tensor, use_cache: bool) -> ModelOutput:
     return model.generate(
         prompt,
@@ -181,14 +173,15 @@ def greedy(model: PreTrainedModel, prompt: torch.Tensor, use_cache: bool) -> Mod
 
 
 def check_causality(model: PreTrainedModel, autos: dict) -> str:
-    """A later token never changes an earlier answer."""
+    """Check that a later token never changes an earlier answer."""
     kind = kind_of(model, autos)
     if kind == "encoder":
         raise Skip("an encoder reads both ways")
     name = "decoder_input_ids" if kind == "encoder-decoder" else "input_ids"
     ids = random_ids(model, LENGTHS[0])
     changed = ids.clone()
-    changed[0, -1] = other_than(model, ids[0, -1])
+    others = random_ids(model, 64, seed=3)[0]
+    changed[0, -1] = others[others != ids[0, -1]][0]
     given = {"input_ids": ids}
     before = ask(model, **{**given, name: ids})
     after = ask(model, **{**given, name: changed})
@@ -201,7 +194,7 @@ def check_causality(model: PreTrainedModel, autos: dict) -> str:
 
 
 def check_masked_row(model: PreTrainedModel, autos: dict) -> str:
-    """A row of padding alone gives numbers, and does not touch the row beside it."""
+    """Check that a sequence of padding alone gives numbers, and does not change another one."""
     if not takes(model, "attention_mask"):
         raise Skip("forward takes no attention_mask")
     ids = random_ids(model, LENGTHS[0])

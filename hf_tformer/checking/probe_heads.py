@@ -1,14 +1,14 @@
-"""The program of the fresh process that asks every head of a folder the same questions.
+"""Save the answers of every head of a folder: the program of a fresh process behind walls.
 
     main(say, FOLDER, ANSWERS)
 
 same_answers.py runs it once for each of two folders and compares the files of answers. It imports
-torch and transformers alone. The questions are made from config.json, not by the code that answers
-them; parameters that the checkpoint lacks are filled by their names, so that both processes fill
+torch and transformers alone. The inputs are made from config.json, not by the code that answers
+them. Parameters that the checkpoint lacks are filled by their names, so that both processes fill
 them alike. Every head runs on the real weights, in float32 on the CPU.
 """
 
-# ruff: noqa: E402 (what is forbidden must be so before anything else is imported)
+# ruff: noqa: E402 (imports are forbidden before any other module is imported)
 
 import inspect
 import json
@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-sys.modules["hf_tformer"] = None
+sys.modules["hf_tformer"] = None  # type: ignore[assignment]  # cannot be imported
 
 import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
-LENGTHS = (19, 11)  # of the texts in a batch
+LENGTHS = (19, 11)  # of the sequences in a batch
 TARGET = 7
 NEW_TOKENS = 8
 
@@ -44,20 +44,20 @@ def main(say: Callable[[object], None], folder: str, answers: str) -> None:
 
 
 def attempts(folder: str, auto: str, config: dict) -> Iterator[tuple[str, torch.Tensor | str]]:
-    """(question, tensor), or what was raised as a text."""
+    """Yield (question, tensor), or (question, message) for an error."""
     try:
         model = opened(folder, auto)
     except Exception as error:
-        yield "loading", told(error)
+        yield "loading", message_of(error)
         return
     for question, ask in questions(model, config).items():
         try:
             yield from ((f"{question}: {name}", answer) for name, answer in ask().items())
         except Exception as error:
-            yield question, told(error)
+            yield question, message_of(error)
 
 
-def told(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0][:300]}"
 
@@ -72,24 +72,24 @@ def opened(folder: str, auto: str) -> PreTrainedModel:
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         tensors[name].normal_(0, 0.05, generator=generator)
     if model.config.pad_token_id is None:
-        model.config.pad_token_id = 0  # a head that classifies texts finds their ends by it
+        model.config.pad_token_id = 0  # a head that classifies sequences finds their ends by it
     return model.eval()
 
 
-def questions(model: PreTrainedModel, config: dict) -> dict[str, Callable[[], dict]]:
-    texts = random_texts(config)
-    batches = {"one text": padded(texts[:1], "right", config)}
+def questions(model: PreTrainedModel, config: dict) -> dict[str, partial]:
+    sequences = random_sequences(config)
+    batches = {"one sequence": padded(sequences[:1], "right", config)}
     sides = ("right",) if model.config.is_encoder_decoder else ("left", "right")
     for side in sides:
-        batches[f"a batch padded on the {side}"] = padded(texts, side, config)
+        batches[f"a batch padded on the {side}"] = padded(sequences, side, config)
     asked = {name: partial(outputs, model, inputs) for name, inputs in batches.items()}
     if model.can_generate():
-        for name in ("one text", f"a batch padded on the {sides[0]}"):
+        for name in ("one sequence", f"a batch padded on the {sides[0]}"):
             asked[f"greedy tokens of {name}"] = partial(written, model, batches[name])
     return asked
 
 
-def random_texts(config: dict) -> list[torch.Tensor]:
+def random_sequences(config: dict) -> list[torch.Tensor]:
     sizes = [config[name] for name in ("vocab_size", "source_vocab_size") if config.get(name)]
     room = config.get("max_position_embeddings") or 10**6
     generator = torch.Generator().manual_seed(0)
@@ -97,19 +97,19 @@ def random_texts(config: dict) -> list[torch.Tensor]:
     return [torch.randint(min(sizes), (length,), generator=generator) for length in lengths]
 
 
-def padded(texts: list[torch.Tensor], side: str, config: dict) -> dict[str, torch.Tensor]:
-    width = max(map(len, texts))
-    ids = torch.full((len(texts), width), config.get("pad_token_id") or 0)
+def padded(sequences: list[torch.Tensor], side: str, config: dict) -> dict[str, torch.Tensor]:
+    width = max(map(len, sequences))
+    ids = torch.full((len(sequences), width), config.get("pad_token_id") or 0)
     mask = torch.zeros_like(ids)
-    for i, text in enumerate(texts):
-        place = slice(width - len(text), None) if side == "left" else slice(len(text))
-        ids[i, place], mask[i, place] = text, 1
+    for i, sequence in enumerate(sequences):
+        place = slice(width - len(sequence), None) if side == "left" else slice(len(sequence))
+        ids[i, place], mask[i, place] = sequence, 1
     return {"input_ids": ids, "attention_mask": mask}
 
 
 @torch.no_grad()
 def outputs(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Every tensor that a head answers with; what it says of padding means nothing."""
+    """Return every tensor that a head answers with; answers for padding are replaced by 0."""
     mask = inputs["attention_mask"]
     parameters = inspect.signature(model.forward).parameters
     if model.config.is_encoder_decoder and "decoder_input_ids" in parameters:

@@ -1,6 +1,6 @@
-"""What the fresh process of `check` asks about a model's tensors; see probe.py, which runs this.
+"""Check the tensors of a model, in the fresh process of `check` (probe.py).
 
-Each check takes probe.py's `Subject`, which loads the model again where that is needed.
+Each check takes the `Subject` of probe.py, which loads the model again if necessary.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_keys(subject: "Subject") -> str:
-    """Weights and code have the same tensors."""
+    """Check that weights and code have the same tensors."""
     subject.loaded()
     faults = [
         f"{kind.replace('_', ' ')}: {few(keys)}" for kind, keys in subject.report.items() if keys
@@ -28,7 +28,7 @@ def check_keys(subject: "Subject") -> str:
 
 
 def check_parameters(subject: "Subject") -> str:
-    """Each parameter, filled with a number of its own, is the same after saving and loading."""
+    """Check that each parameter, filled with its own number, is the same after save and load."""
     subject.loaded()
     model, _ = subject.load()
     parameters = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
@@ -48,7 +48,7 @@ def check_parameters(subject: "Subject") -> str:
 
 
 def check_buffers(subject: "Subject") -> str:
-    """What is computed and not saved has the same values after loading as when it was computed."""
+    """Check that tensors that are computed and not saved have the same values after loading."""
     model = subject.loaded()
     if lost := [name for name, tensor in plain_tensors(model) if tensor.is_meta]:
         raise Fault(f"{few(lost)} have no values after loading: compute them in forward")
@@ -82,7 +82,7 @@ def plain_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def check_ties(subject: "Subject") -> str:
-    """Input and output share their table exactly where the configuration says so, saved or not."""
+    """Check that input and output share their table exactly if the configuration says so."""
     model = subject.loaded()
     again, _ = subject.load(folder=saved(subject))
     if shared(model) != shared(again):
@@ -102,15 +102,15 @@ def check_ties(subject: "Subject") -> str:
 
 
 def shared(model: nn.Module) -> list[list[str]]:
-    """The names of parameters that are one tensor, in groups."""
-    groups = {}
+    """Return the names of parameters that are one tensor, in groups."""
+    groups: dict[int, set[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         groups.setdefault(parameter.data_ptr(), set()).add(name)
     return sorted(sorted(names) for names in groups.values() if len(names) > 1)
 
 
 def saved(subject: "Subject") -> Path:
-    """A second folder, written by the model that came from the first."""
+    """Return a second folder, saved by the model that was loaded from the first."""
     folder = subject.work / "second"
     if not folder.exists():
         subject.loaded().save_pretrained(folder)

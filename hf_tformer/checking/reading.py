@@ -1,7 +1,7 @@
-"""What can be said of a model folder without running any of its code.
+"""Check a model folder without running any of its code.
 
-Each check takes the `Folder` and yields (verdict, detail): nothing, or one line for each fault. One
-that finds no fault says in one line what it looked at.
+Each check takes the `Folder` and yields (verdict, detail) for each fault. It ends with an "ok" that
+says what it looked at, which counts only if there was no fault.
 """
 
 import ast
@@ -21,13 +21,13 @@ from .reading_data import (
 from .references import references
 from .source_code import COME_ALONG, import_fault, is_foreign
 
-# Where one of these fails, the code is not run unless someone insists.
+# The checks after whose failure the code is not run, except with --run-anyway.
 REQUIREMENTS = "custom_generate/requirements.txt"
 DANGERS = ("files", "foreign code", "syntax", "safety", "attention kernel")
 
 
 def check_auto_map(folder: Folder) -> Iterator[tuple[str, str]]:
-    """Every Auto class of the map leads to a class in a file of this folder."""
+    """Check that every Auto class of the map leads to a class in a file of this folder."""
     named = {auto for file, auto, _ in folder.references if file == "config.json"}
     if not isinstance(folder.config.get("auto_map"), dict):
         yield (
@@ -38,14 +38,10 @@ def check_auto_map(folder: Folder) -> Iterator[tuple[str, str]]:
     elif "AutoConfig" not in named:
         yield "fail", "AutoConfig is not named, so nothing can read the configuration: name it"
     elif "AutoModel" not in named:
-        yield (
-            "warn",
-            "AutoModel is not named, so vLLM and SGLang cannot open it: name it",
-        )
+        yield "warn", "AutoModel is not named, so vLLM and SGLang cannot open it: name it"
     for file, content in folder.documents.items():
-        if isinstance(content, dict) and not isinstance(
-            content.get("auto_map", {}), (dict, type(None))
-        ):
+        auto_map = content.get("auto_map") if isinstance(content, dict) else None
+        if not isinstance(auto_map, (dict, type(None))):
             yield "fail", f"auto_map of {file} is no object of class names: save it again"
     for file, purpose, reference in folder.references:
         if fault := reference_fault(folder, reference):
@@ -57,7 +53,7 @@ def reference_fault(folder: Folder, reference: object) -> str | None:
     if not isinstance(reference, str) or "." not in reference.rpartition("--")[2]:
         return "a reference has the form module.Class"
     if "--" in reference:
-        return None  # a check of its own reports it
+        return None  # check_foreign_code reports it
     file, name = code_file(("", "", reference)), reference.rpartition(".")[2]
     source = folder.all_sources.get(file)
     if source is None:
@@ -68,7 +64,7 @@ def reference_fault(folder: Folder, reference: object) -> str | None:
 
 
 def defines(tree: ast.Module, name: str) -> bool:
-    """Whether a name stands at the top of a file: a class, or something imported or assigned."""
+    """Return whether a file defines a name at its top: as a class, an import or an assignment."""
     for node in tree.body:
         names = [getattr(node, "name", None)]
         names += [a.asname or a.name for a in getattr(node, "names", ()) if hasattr(a, "asname")]
@@ -79,7 +75,7 @@ def defines(tree: ast.Module, name: str) -> bool:
 
 
 def check_syntax(folder: Folder) -> Iterator[tuple[str, str]]:
-    """The code can be read."""
+    """Check that the code can be parsed."""
     loaded = sorted(source.name for source in folder.sources)
     others = sorted(folder.all_sources.keys() - set(loaded))
     for source in folder.all_sources.values():
@@ -88,17 +84,17 @@ def check_syntax(folder: Folder) -> Iterator[tuple[str, str]]:
         elif source.fault:
             yield "warn", f"{source.fault}: nothing that was found imports this file"
     if not folder.sources:
-        yield "skip", f"there is no code that loading would run{others_told(others)}"
+        yield "skip", f"there is no code that loading would run{others_named(others)}"
         return
-    yield "ok", f"{few(loaded)}{others_told(others)}"
+    yield "ok", f"{few(loaded)}{others_named(others)}"
 
 
-def others_told(others: list[str]) -> str:
+def others_named(others: list[str]) -> str:
     return f"; not reached by loading: {few(others)}" if others else ""
 
 
 def check_relative_imports(folder: Folder) -> Iterator[tuple[str, str]]:
-    """Every sibling that is imported lies beside its reader, where transformers looks for it."""
+    """Check that imported siblings are in the same folder, where transformers looks for them."""
     count = 0
     for source in folder.parsed:
         for line, module in source.relative_imports():
@@ -109,7 +105,7 @@ def check_relative_imports(folder: Folder) -> Iterator[tuple[str, str]]:
 
 
 def check_absolute_imports(folder: Folder) -> Iterator[tuple[str, str]]:
-    """Nothing has to be installed beyond torch and transformers."""
+    """Check that no package has to be installed besides torch and transformers."""
     places = defaultdict(list)
     for source in folder.parsed:
         for line, module, guarded in source.absolute_imports():
@@ -128,10 +124,10 @@ def check_absolute_imports(folder: Folder) -> Iterator[tuple[str, str]]:
 
 
 def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
-    """The code names nothing that someone who loads a model would not expect.
+    """Check that the code refers to nothing dangerous.
 
-    What loading does not reach is read as well, but fails nothing: scripts may do all that. What
-    equals a file of the installed package is known.
+    Files that loading does not reach are read, too, but cause no failure: scripts may do all that.
+    Files that equal one of the installed package are known to be harmless.
     """
     loaded = {source.name for source in folder.sources}
     readable = [source for source in folder.all_sources.values() if not source.fault]
@@ -174,16 +170,16 @@ CHECKS = {
 
 
 def static_findings(folder: Folder) -> Iterator[tuple[str, str, str]]:
-    """(name, verdict, detail) of every check; its closing `ok` only where it found no fault."""
+    """Yield (name, verdict, detail) of every check: its faults, or else its closing "ok"."""
     for name, check in CHECKS.items():
         try:
             lines = list(check(folder))
-        except Exception as error:  # a value that nobody thought of is no reason to pass it
+        except Exception as error:  # an unforeseen value must not pass
             lines = [("fail", f"cannot be judged ({type(error).__name__}: {error}): look for it")]
         faults = [line for line in lines if line[0] != "ok"]
         yield from ((name, *line) for line in faults or lines)
 
 
 def dangers(findings: Iterable) -> list:
-    """Those findings because of which the code of a folder should not be run."""
+    """Return the findings because of which the code of a folder should not be run."""
     return [f for f in findings if f.verdict == "fail" and f.name in DANGERS]

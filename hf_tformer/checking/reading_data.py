@@ -1,4 +1,4 @@
-"""What the JSON files, the weights and the tokenizer of a folder say, read with suspicion."""
+"""Check the JSON files, the weights and the tokenizer of a folder."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ SPECIAL_TOKENS = ("pad_token", "bos_token", "eos_token")
 
 
 def check_files(folder: Folder) -> Iterator[tuple[str, str]]:
-    """Everything that lies there is a file of this folder, and can be read."""
+    """Check that every entry is a file of this folder that can be read."""
     documents = folder.documents
     for name, fault in sorted({**folder.files.faults, **folder.unread}.items()):
         yield "fail", f"{name} {fault}"
@@ -23,7 +23,7 @@ def check_files(folder: Folder) -> Iterator[tuple[str, str]]:
 
 
 def check_foreign_code(folder: Folder) -> Iterator[tuple[str, str]]:
-    """No JSON file has code loaded from elsewhere."""
+    """Check that no JSON file has code loaded from elsewhere."""
     for file, purpose, reference in folder.references:
         if "--" in str(reference):
             yield (
@@ -52,7 +52,7 @@ def check_foreign_code(folder: Folder) -> Iterator[tuple[str, str]]:
 
 
 def check_attention_kernel(folder: Folder) -> Iterator[tuple[str, str]]:
-    """No configuration chooses code to download."""
+    """Check that no configuration names code to download."""
     for name, content in folder.documents.items():
         for key, value in attention_choices(content) if name.endswith("config.json") else ():
             if "/" in value or ":" in value:
@@ -65,14 +65,14 @@ def check_attention_kernel(folder: Folder) -> Iterator[tuple[str, str]]:
 
 
 def attention_choices(content: object) -> Iterator[tuple[str, str]]:
-    """(key, text) of everything below a key about the attention implementation."""
+    """Yield (key, string) of everything below a key for the attention implementation."""
     for key, value in values_below(content):
         if "attn_implementation" in key or "experts_implementation" in key:
-            yield from ((key, text) for _, text in values_below(value) if isinstance(text, str))
+            yield from ((key, name) for _, name in values_below(value) if isinstance(name, str))
 
 
 def check_weights(folder: Folder) -> Iterator[tuple[str, str]]:
-    """Weights are safetensors, all of them, and no pickle lies where one is loaded by mistake."""
+    """Check that all weights are there, as safetensors and without a pickle beside them."""
     tensors = folder.files.named(".safetensors")
     pickles = [name for ending in PICKLES for name in folder.files.named(ending)]
     if pickles:
@@ -104,7 +104,7 @@ def safetensors_fault(path: Path) -> str | None:
 
 
 def check_tokenizer(folder: Folder) -> Iterator[tuple[str, str]]:
-    """The tokenizer needs no trust, and its special ids are the configuration's."""
+    """Check that the tokenizer needs no trust, and has the special ids of the configuration."""
     tokenizer = folder.read_json("tokenizer_config.json")
     if not tokenizer:
         yield "skip", "there is no tokenizer_config.json"
@@ -137,7 +137,7 @@ def check_tokenizer(folder: Folder) -> Iterator[tuple[str, str]]:
 
 
 def token_ids(content: dict) -> dict[str, object]:
-    """token → id, of those that tokenizer.json lists by name."""
+    """Return the id of each token that tokenizer.json lists by name."""
     model, added = content.get("model"), content.get("added_tokens")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     ids = dict(vocabulary) if isinstance(vocabulary, dict) else {}

@@ -1,7 +1,7 @@
-"""What code refers to, judged by the kinds of names.KINDS, line by line.
+"""Find every reference in code that is not harmless, with its line and its kind of names.KINDS.
 
-References are judged, not calls: whoever names a dangerous function may call it where nobody looks.
-So is a module that is used as a value, because it could be asked for any of its names elsewhere.
+References are judged, not calls: code that names a dangerous function may call it elsewhere. So is
+a module that is used as a value, because any of its attributes could be read elsewhere.
 """
 
 import ast
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from . import names
 from .meanings import Meanings
 from .names import HARMLESS, SECRET_TEXTS, SECRET_VARIABLES, attribute_kind, is_module, kind_of
-from .scopes import FUNCTIONS, Scope, Scopes, is_builtin
+from .scopes import Function, Scope, Scopes
 
 WRITING = re.compile(r"[rbtU]*[wax+][rwaxbt+U]*")
-# Where a module may stand without being handed on: it is looked at, or one of its names is taken.
+# Nodes around a module that do not hand it on: it is tested, or an attribute of it is read.
 LOOKED_AT = (
     *(ast.Attribute, ast.Compare, ast.If, ast.While, ast.Assert, ast.UnaryOp, ast.Expr),
     *(ast.Delete, ast.Subscript, ast.IfExp, ast.BoolOp, ast.NamedExpr),
@@ -23,21 +23,26 @@ LOOKED_AT = (
 GETATTR, SETATTR = "builtins.getattr", ("builtins.setattr", "builtins.delattr")
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 TRUST = "trust_remote_code"
-TRUSTING = re.compile(r"(?i)trust_remote_code[\"']\s*:\s*[^\s0fn]")  # in the text of an object
-MAKES_FIELDS = {"__annotations__", "__prepare__"}  # whose names a dataclass puts into code
+TRUSTING = re.compile(r"(?i)trust_remote_code[\"']\s*:\s*[^\s0fn]")  # in a string of JSON
+MAKES_FIELDS = {"__annotations__", "__prepare__"}  # a dataclass puts their names into code
 TYPED_DICTS = {"typing.TypedDict", "typing_extensions.TypedDict"}
 LOADING = {"from_config", "from_pretrained", "generate"}
-FLAGS = {TRUST: ("foreign code", True), "allow_pickle": ("pickle", True)}
-FLAGS["custom_generate"] = ("foreign code", True)
-FLAGS["eval_str"] = ("eval", True)
-FLAGS["push_to_hub"] = ("network", True)
-FLAGS["weights_only"] = ("pickle", False)
+# argument → the kind of a call with it, and the value that is dangerous
+FLAGS = {
+    TRUST: ("foreign code", True),
+    "custom_generate": ("foreign code", True),
+    "allow_pickle": ("pickle", True),
+    "weights_only": ("pickle", False),
+    "eval_str": ("eval", True),
+    "push_to_hub": ("network", True),
+}
+Place = ast.expr | ast.stmt | ast.pattern  # a node that has a line
 Found = Iterator[tuple[str, int, str]]  # kind, line, what
 
 
 @dataclass(frozen=True, order=True)
 class Reference:
-    """One place of a file that a reader should know of, and its kind, a key of names.KINDS."""
+    """A place in a file that a reader should know of; `kind` is a key of names.KINDS."""
 
     kind: str
     file: str
@@ -46,32 +51,26 @@ class Reference:
 
 
 def references(trees: dict[str, ast.Module]) -> Iterator[Reference]:
-    """Every reference in these files (name → tree) that is not harmless."""
-    files = {name.removesuffix(".py"): Scopes(tree, folder(name)) for name, tree in trees.items()}
+    """Yield every reference in these files (name → tree) that is not harmless."""
+    files = {
+        name.removesuffix(".py"): Scopes(tree, folder=name[: name.rfind("/") + 1])
+        for name, tree in trees.items()
+    }
     meanings = Meanings(files)
     for name, scopes in files.items():
-        judge = Judge(scopes, meanings)
-        found = {(kind, line, what) for kind, line, what in judge.everything()}
-        for kind, line, what in sorted(found):
+        for kind, line, what in sorted(set(Judge(scopes, meanings).everything())):
             yield Reference(kind, f"{name}.py", line, what)
 
 
-def folder(name: str) -> str:
-    return name[: name.rfind("/") + 1]
-
-
 class Judge:
-    def __init__(self, scopes: Scopes, meanings: Meanings):
+    """Judges each node of a file; its methods yield (kind, line, what) of each reference."""
+
+    def __init__(self, scopes: Scopes, meanings: Meanings) -> None:
         self.scopes, self.meanings = scopes, meanings
-        self.called: dict[ast.expr, ast.Call] = {}  # function → call
-        self.docstrings = set()
-        assigned = scopes.assigned.items()
+        self.called = {node.func: node for node in scopes.scope if isinstance(node, ast.Call)}
+        self.docstrings = {node.value for node in scopes.scope if isinstance(node, ast.Expr)}
+        assigned = scopes.assigned.items()  # a name in a class body is an attribute elsewhere
         self.followed = {v for name, v in assigned if scopes.scope[name].kind != "class"}
-        for node in scopes.scope:
-            if isinstance(node, ast.Call):
-                self.called[node.func] = node
-            elif isinstance(node, ast.Expr):
-                self.docstrings.add(node.value)
 
     def everything(self) -> Found:
         for node, scope in list(self.scopes.scope.items()):
@@ -91,28 +90,31 @@ class Judge:
             yield from self.call(node, scope)
         elif isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
-                yield from self.kernel(key and self.meanings.text(key, scope), value, scope)
+                name = self.meanings.text(key, scope) if key else None
+                yield from self.kernel(name, value, scope)
         elif isinstance(node, (ast.Constant, ast.BinOp, ast.JoinedStr)):
             yield from self.text(node, scope)
         elif isinstance(node, ast.MatchClass):
             for name in node.kwd_attrs:
                 yield from self.attribute(name, node, scope)
-        elif isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+        elif isinstance(node, Function | ast.ClassDef):
             yield from self.definition(getattr(node, "name", ""), node)
         for name in ("annotation", "returns"):
             yield from self.annotation(getattr(node, name, None), scope)
 
     def annotation(self, annotation: ast.expr | None, scope: Scope) -> Found:
-        """The text of an annotation is code; text with a name or out of parts is not unfolded."""
-        for node in ast.walk(annotation) if annotation else ():
+        """Judge strings in an annotation that are not constants: they are code when evaluated."""
+        nodes = ast.walk(annotation) if annotation else ()
+        for node in (n for n in nodes if isinstance(n, ast.expr)):
             if not isinstance(node, ast.Constant) and self.meanings.text(node, scope) is not None:
                 yield "eval", node.lineno, f"an annotation of text, {ast.unparse(node)[:40]}"
 
     def kernel(self, name: str | None, value: ast.expr | None, scope: Scope) -> Found:
-        """An attention implementation by name; transformers downloads that of others."""
-        text = self.meanings.text(value, scope) if "attn_implementation" in (name or "") else None
-        if text and ("/" in text or ":" in text):
-            yield "foreign code", value.lineno, f"attn_implementation {text[:60]!r}"
+        """Judge an attention implementation by its name: transformers may download it."""
+        if value and "attn_implementation" in (name or ""):
+            text = self.meanings.text(value, scope) or ""
+            if "/" in text or ":" in text:
+                yield "foreign code", value.lineno, f"attn_implementation {text[:60]!r}"
 
     def imported(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> Found:
         for alias in node.names:
@@ -130,19 +132,19 @@ class Judge:
                 meanings = self.meanings.expand(dotted)
             else:
                 kind, meanings = kind_of(dotted), [dotted]
-            kind = "saved files" if kind == "file writes" else kind  # where it is used decides
+            kind = "saved files" if kind == "file writes" else kind  # its use decides
             yield from self.of_kind(kind, node, scope, dotted)
             if scope.kind == "class" and any(map(is_module, meanings)):
                 yield "handed on", node.lineno, dotted
 
-    def of_kind(self, kind: str, node: ast.AST, scope: Scope, what: str) -> Found:
+    def of_kind(self, kind: str, node: Place, scope: Scope, what: str) -> Found:
         if kind in ("file writes", "file deletions"):
             excused = kind == "file writes" and scope.is_saving()
             kind = "saved files" if excused else "file writes"
         if kind != HARMLESS:
             yield kind, node.lineno, what
 
-    def attribute(self, name: str, node: ast.AST, scope: Scope) -> Found:
+    def attribute(self, name: str, node: Place, scope: Scope) -> Found:
         yield from self.of_kind(attribute_kind(name), node, scope, name)
 
     def read(self, node: ast.Name | ast.Attribute, scope: Scope) -> Found:
@@ -172,20 +174,20 @@ class Judge:
             yield from self.of_kind(kind_of(dotted), node, scope, what)
 
     def opened(self, call: ast.Call | None, node: ast.expr, scope: Scope) -> Found:
-        """open() to read is a thing to be seen; to write, or in a way that is not written down,
-        is more."""
-        if call is None and not self.is_followed(node):
+        """Judge open(): reading is for a person to see, writing or an unknown mode is dangerous."""
+        if call is None and node not in self.followed:
             yield from self.of_kind("file deletions", node, scope, "open, handed on")
         elif call is not None:
             modes = [k.value for k in call.keywords if k.arg in ("mode", None)] or call.args[1:2]
             mode = self.meanings.text(modes[0], scope) if modes else "r"
             kind = "file reads"
-            if mode is None or WRITING.fullmatch(mode) or has_star(call):
+            has_star = any(isinstance(argument, ast.Starred) for argument in call.args)
+            if mode is None or WRITING.fullmatch(mode) or has_star:
                 kind = "file writes"
             yield from self.of_kind(kind, node, scope, f"open() {mode or 'in some mode'}")
 
     def may_stand(self, node: ast.expr, scope: Scope) -> bool:
-        """Whether a module stands where all that is done with it can be followed."""
+        """Return whether a module stands where its use can be followed."""
         parent = self.scopes.parent[node]
         if isinstance(parent, ast.Call):
             asks = self.meanings.of(parent.func, scope) & {"builtins.hasattr", GETATTR, *SETATTR}
@@ -197,10 +199,6 @@ class Judge:
             return is_test or self.may_stand(parent, self.scopes.scope[parent])
         if isinstance(parent, LOOKED_AT):
             return True
-        return self.is_followed(node)
-
-    def is_followed(self, node: ast.expr) -> bool:
-        """Whether it is assigned to a name, and not to one of a class, which is an attribute."""
         return node in self.followed
 
     def written(self, node: ast.Name | ast.Attribute, scope: Scope) -> Found:
@@ -215,13 +213,13 @@ class Judge:
         for owner in self.meanings.of(node.value, scope):
             yield from self.changed(f"{owner}.{node.attr}", node)
 
-    def changed(self, dotted: str, node: ast.AST) -> Found:
+    def changed(self, dotted: str, node: Place) -> Found:
         if not dotted.startswith("."):
             kind = "global flags" if kind_of(dotted) == "global flags" else "tampering"
             yield kind, node.lineno, f"{dotted} = ..."
 
-    def definition(self, name: str, node: ast.AST) -> Found:
-        """Methods and names that Python asks for by themselves."""
+    def definition(self, name: str, node: Place) -> Found:
+        """Judge names that Python itself looks up, such as special methods."""
         kind = attribute_kind(name)
         if name in MAKES_FIELDS or (name.startswith("__") and names.is_dangerous(kind)):
             yield kind, node.lineno, name
@@ -238,7 +236,7 @@ class Judge:
                 if not owner.startswith("."):
                     yield "global flags", node.lineno, f"{owner}[...] = ..."
 
-    def variable(self, key: ast.expr, node: ast.AST, scope: Scope) -> Found:
+    def variable(self, key: ast.expr, node: Place, scope: Scope) -> Found:
         name = self.meanings.text(key, scope)
         if name is None or SECRET_VARIABLES.search(name):
             kind = "secrets" if name else "computed names"
@@ -248,12 +246,12 @@ class Judge:
         functions = self.meanings.of(node.func, scope)
         for keyword in node.keywords:
             yield from self.kernel(keyword.arg, keyword.value, scope)
-            kind, dangerous = FLAGS.get(keyword.arg, (None, None))
+            kind, dangerous = FLAGS.get(keyword.arg or "", ("", False))
             if kind and truth(keyword.value) is not (not dangerous):
                 kind = kind if truth(keyword.value) is dangerous else "computed names"
                 yield kind, node.lineno, f"{keyword.arg}={ast.unparse(keyword.value)[:40]}"
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        if method == "eval" and node.args:  # of a table, which takes text; a model's takes nothing
+        if method == "eval" and node.args:  # as of a table; a model's eval() takes none
             yield "unknown", node.lineno, "eval with arguments"
         if method in LOADING:
             for keyword in node.keywords:
@@ -275,7 +273,7 @@ class Judge:
             yield from self.by_name(node, scope, functions)
 
     def is_written_down(self, options: ast.expr, scope: Scope) -> bool:
-        """Whether the names of these options are the caller's, or can be read here."""
+        """Return whether the names of these options are the caller's, or can be read here."""
         if isinstance(options, ast.Dict):
             return all(not key or self.meanings.text(key, scope) for key in options.keys)
         if isinstance(options, ast.Name):
@@ -294,7 +292,7 @@ class Judge:
             yield "downloads", node.lineno, "from_pretrained"
 
     def by_name(self, node: ast.Call, scope: Scope, functions: frozenset[str]) -> Found:
-        """getattr, setattr and delattr."""
+        """Judge getattr, setattr and delattr."""
         owners = self.meanings.of(node.args[0], scope)
         attribute = self.meanings.text(node.args[1], scope)
         if functions & set(SETATTR):
@@ -317,7 +315,7 @@ class Judge:
     def text(self, node: ast.expr, scope: Scope) -> Found:
         text = self.meanings.text(node, scope)
         if text is None or node in self.docstrings or text.count("\n") > 2:
-            return  # prose
+            return  # a docstring or other prose
         if found := names.INSIDES.search(text):
             yield "insides", node.lineno, found[0]
         if found := SECRET_TEXTS.search(text):
@@ -326,43 +324,26 @@ class Judge:
             yield "secrets", node.lineno, text
         if TRUSTING.search(text) or (text == TRUST and not self.is_taken_out(node)):
             yield "foreign code", node.lineno, TRUST
-        if calls_dangerous(text):
+        if names.calls_dangerous(text):
             yield "eval", node.lineno, f"the text {text[:40]!r}, which is code"
         if is_kernel(self.scopes.parent[node]) and ("/" in text or ":" in text):
             yield "foreign code", node.lineno, f"attn_implementation {text[:60]!r}"
 
     def is_taken_out(self, node: ast.expr) -> bool:
-        """kwargs.pop("..."), config.get("...")"""
+        """Return whether a string is the key in kwargs.pop("...") or config.get("...")."""
         call = self.scopes.parent[node]
         method = getattr(getattr(call, "func", None), "attr", "")
-        return method in ("pop", "get") and call.args[:1] == [node]
+        return isinstance(call, ast.Call) and method in ("pop", "get") and call.args[:1] == [node]
 
 
-def truth(node: ast.expr) -> bool | None:
-    """What a constant counts as, None where it is no constant."""
+def truth(node: ast.expr | None) -> bool | None:
+    """Return the truth of a constant, or None for any other expression."""
     return bool(node.value) if isinstance(node, ast.Constant) else None
 
 
-def calls_dangerous(text: str) -> bool:
-    """Whether a text is an expression that calls a builtin which harmless code does not need."""
-    if "(" not in text:
-        return False
-    try:
-        tree = ast.parse(text.strip(), mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    called = {getattr(node.func, "id", "") for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    kinds = {kind_of(f"builtins.{name}") for name in called if is_builtin(name)}
-    return "open" in called or any(map(names.is_dangerous, kinds))
-
-
 def is_kernel(node: ast.AST) -> bool:
-    """Whether an attention implementation is chosen here; transformers downloads that of others."""
+    """Return whether an attention implementation is chosen here, perhaps one from the Hub."""
     targets = getattr(node, "targets", [getattr(node, "target", None)])
     named = [getattr(node, "arg", None), *(getattr(t, "attr", None) for t in targets)]
     named.append(getattr(getattr(node, "func", None), "attr", None))
     return any("attn_implementation" in str(name) for name in named)
-
-
-def has_star(call: ast.Call) -> bool:
-    return any(isinstance(arg, ast.Starred) for arg in call.args)

@@ -1,32 +1,30 @@
-"""What is wrong with a model folder that brings its own code.
+"""`hf_tformer.check`: find what is wrong with a model folder that brings its own code.
 
     folder or repository (folder.py) → read without running anything (reading.py)
-        → compare with this package's own code, where it is one of its families
+        → compare with this package's own code, if it is one of its families
         → run in a fresh process (fresh_process.py, probe.py) → findings
 
-`run=False` only reads it. Nor does a folder run in which reading found something dangerous.
+With `run=False` the code is only read. Nor is it run if reading found something dangerous.
 """
 
 import os
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
 from .. import __version__
 from ..path_safety import printable
 from .files import few
-from .folder import CheckError, Folder, located, opened
+from .folder import CheckError, Folder, digest, located, opened
 from .fresh_process import TIMEOUT, run_probe
 from .package_code import code_under, is_of_package
 from .reading import dangers, static_findings
 from .same_answers import compare_with_package
-from .source_code import Source
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found; the verdict is "ok", "fail", "warn" or "skip"."""
+    """The result of one check; the verdict is "ok", "fail", "warn" or "skip"."""
 
     name: str
     verdict: str
@@ -43,11 +41,11 @@ def check(
     memory: int | None = None,
     run_anyway: bool = False,
 ) -> list[Finding]:
-    """Every finding about a folder or a repository on the Hub.
+    """Check a folder or a repository on the Hub; return the findings.
 
     A repository is downloaded into `cache`, or into a temporary folder that is removed again.
-    Without `run` its code is read but not executed; code that looks dangerous is not executed
-    either, but with `run_anyway`. `timeout` (seconds) and `memory` (bytes) limit the fresh process.
+    Without `run` its code is read but not executed; code that looks dangerous is only executed with
+    `run_anyway`. `timeout` (seconds) and `memory` (bytes) limit the fresh process.
     """
     with located(source, revision, cache) as path:
         folder = opened(path)
@@ -71,8 +69,10 @@ def check(
 
 
 def compare_code(folder: Folder, run: bool, timeout: float) -> Finding:
-    """Whether the folder's files of code are those of the installed package, byte by byte; where
-    they are not, whether that matters."""
+    """Compare the folder's files of code with those of the installed package, byte by byte.
+
+    If they differ and may `run`, compare their answers, too.
+    """
     ours, theirs = digests_of(folder)
     faults = {
         "differs": [
@@ -83,18 +83,18 @@ def compare_code(folder: Folder, run: bool, timeout: float) -> Finding:
         "missing": sorted(ours.keys() - theirs.keys()),
         "extra": sorted(theirs.keys() - ours.keys()),
     }
-    told = "; ".join(f"{kind}: {few(names, 20)}" for kind, names in faults.items() if names)
+    listed = "; ".join(f"{kind}: {few(names, 20)}" for kind, names in faults.items() if names)
     installed = f"the installed hf_tformer {__version__}"
-    if not told:
+    if not listed:
         return Finding("code", "ok", f"equal to {installed}, {len(ours)} files")
     verdict, matters = "warn", ""
     if run and theirs and (faults["differs"] or faults["missing"]):
         verdict, matters = compare_answers(folder, timeout)
-    return Finding("code", verdict, f"not equal to {installed}: {told}{matters}")
+    return Finding("code", verdict, f"not equal to {installed}: {listed}{matters}")
 
 
 def compare_foundation(folder: Folder) -> Finding:
-    """Whether a model of somebody's own is built on files that the installed package has."""
+    """Compare the files of ours that a user's own model is built on with the installed ones."""
     ours, theirs = digests_of(folder)
     others = sorted(name for name in ours if theirs.get(name) != ours[name])
     built = f"a model of its own, built on hf_tformer {__version__}"
@@ -105,14 +105,22 @@ def compare_foundation(folder: Folder) -> Finding:
 
 
 def digests_of(folder: Folder) -> tuple[dict[str, str], dict[str, str]]:
-    """file → SHA-256 of the installed package's code for a folder, and of all that lies there."""
+    """Return the SHA-256 by file of the package's code for a folder, and of the folder's own.
+
+    It is "unread" for a file that cannot be read, which another check reports.
+    """
     code = code_under(folder)
-    ours = {name: sha256(path.read_bytes()).hexdigest() for name, path in code.items()}
-    return ours, digests(source for source in folder.all_sources.values() if not source.folder)
+    ours = {name: digest(path) for name, path in code.items()}
+    theirs = {
+        source.name: "unread" if source.fault else sha256(source.content).hexdigest()
+        for source in folder.all_sources.values()
+        if not source.folder
+    }
+    return ours, theirs
 
 
 def compare_answers(folder: Folder, timeout: float) -> tuple[str, str]:
-    """What it means that the installed package has other code: a verdict, and a clause."""
+    """Return a verdict on other code than the package's, and a clause that gives the reason."""
     if not isinstance(folder.config.get("auto_map"), dict):
         return "warn", ""
     try:
@@ -122,8 +130,3 @@ def compare_answers(folder: Folder, timeout: float) -> tuple[str, str]:
     if difference:
         return "fail", f"; where the package is installed its code runs, and {difference}"
     return "warn", "; the answers are equal: `tformer refresh` renews the code"
-
-
-def digests(sources: Iterable[Source]) -> dict[str, str]:
-    """file → SHA-256; "unread" where it cannot be read, which another check reports."""
-    return {s.name: "unread" if s.fault else sha256(s.content).hexdigest() for s in sources}

@@ -1,9 +1,9 @@
-"""Whether a folder would answer the same with the code of the installed package.
+"""Compare the answers of a folder with those that it gives with the installed package's code.
 
     copy of the folder         → a fresh process behind walls (probe_heads.py) → answers ┐
     the same with today's code → another one                                   → answers ┴→ compared
 
-The answers of each are judged in this process, so code that wants to pass has to answer right.
+The answers are compared in this process, so code can only pass by answering correctly.
 """
 
 import tempfile
@@ -27,7 +27,7 @@ TOLERANCE = 1e-5  # of the scale of an answer
 
 @dataclass
 class Answers:
-    """What the heads of one folder said, by "head/question: name"; `errors` by "head/question"."""
+    """The answers of one folder, by "head/question: name"; `errors` are by "head/question"."""
 
     heads: list[str] = field(default_factory=list)
     tensors: dict[str, np.ndarray] = field(default_factory=dict)
@@ -36,21 +36,21 @@ class Answers:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The heads that were compared, and how the first of them differs, None where all agree."""
+    """The heads that were compared, and the first difference, or None if all agree."""
 
     heads: list[str]
     difference: str | None
 
 
 class UnprotectedError(Exception):
-    """Nothing keeps the code from writing through links."""
+    """Raised where no wall keeps the code from writing through links."""
 
 
 def compare_with_package(folder: Folder, timeout: float) -> Comparison:
-    """Runs both codes, each for `timeout` seconds at most.
+    """Run the folder's code and the package's, each for at most `timeout` seconds, and compare.
 
-    A CheckError says why there is nothing to compare. Large files are linked and not copied, where
-    walls keep them as they are.
+    A CheckError says why there is nothing to compare. Large files are linked instead of copied if
+    walls protect them.
     """
     try:
         return compare_copies(folder, timeout, link_large=True)
@@ -77,9 +77,9 @@ def compare_copies(folder: Folder, timeout: float, link_large: bool) -> Comparis
 
 
 def ask(folder: Path, others: list[Path], linked: list[Path], timeout: float) -> Answers:
-    """Runs the heads of a folder in a fresh process.
+    """Run the heads of a folder in a fresh process, which may also read `others`.
 
-    It may read `others`, too, and files of the user's own that are `linked`: only behind walls.
+    It reads files of the user that are `linked` only behind walls.
     """
     with tempfile.TemporaryDirectory() as work:
         file = Path(work, "answers.safetensors")
@@ -101,8 +101,8 @@ def ask(folder: Path, others: list[Path], linked: list[Path], timeout: float) ->
             match line:
                 case ["head", str(head)]:
                     answers.heads.append(printable(head))
-                case ["error", str(head), str(question), str(told)]:
-                    answers.errors[printable(f"{head}/{question}")] = printable(told)
+                case ["error", str(head), str(question), str(message)]:
+                    answers.errors[printable(f"{head}/{question}")] = printable(message)
                 case _:
                     raise CheckError(INTERFERED)
         if outcome.reason:
@@ -117,7 +117,7 @@ def ask(folder: Path, others: list[Path], linked: list[Path], timeout: float) ->
 
 
 def differences(before: Answers, after: Answers) -> Iterator[str]:
-    """A sentence on each answer that is another one."""
+    """Yield a sentence on each answer that differs."""
     for head in before.heads:
         if f"{head}/loading" in after.errors:
             yield f"{head} does not open ({after.errors[f'{head}/loading']})"
@@ -128,8 +128,8 @@ def differences(before: Answers, after: Answers) -> Iterator[str]:
             if was != is_now:
                 yield f"{head}, asked for {name.partition('/')[2]}: {was} became {is_now}"
         for name in {**before.tensors, **after.tensors}:
-            if name.startswith(f"{head}/") and (told := difference(name, before, after)):
-                yield f"{head}, asked for {name.partition('/')[2]}: {told}"
+            if name.startswith(f"{head}/") and (change := difference(name, before, after)):
+                yield f"{head}, asked for {name.partition('/')[2]}: {change}"
 
 
 def difference(name: str, before: Answers, after: Answers) -> str | None:

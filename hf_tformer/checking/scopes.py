@@ -1,27 +1,29 @@
-"""Which names a file of code binds in which of its scopes, and to what.
+"""Find which names a file of code binds, in which of its scopes, and to what.
 
     def f(x):              module: f → ?, o → os
         s = o.system       f:      x → ?, s → the expression o.system
     import os as o
 
-The order of statements is left aside: a name may be whatever it is bound to anywhere in its scope.
+The order of statements is ignored: a name may be whatever it is bound to anywhere in its scope.
 """
 
 import ast
 import builtins
 from dataclasses import dataclass, field
 
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-# Names of every module that are no builtins.
+# Names of every module besides the builtins.
 OF_MODULES = {"__builtins__", "__file__", "__loader__", "__name__", "__spec__", "__doc__"}
 
-# A dotted name, an expression, or None: something of which no more is known.
+# A dotted name, an expression, or None for a value that is not known.
 Value = str | ast.expr | None
 
 
 @dataclass(eq=False)
 class Scope:
+    """One scope of a file, with everything that each of its names may be bound to."""
+
     kind: str  # "module", "class", "function" or "comprehension"
     parent: "Scope | None" = None
     name: str = ""
@@ -38,12 +40,12 @@ class Scope:
         return [self, *self.parent.chain()] if self.parent else [self]
 
     def is_saving(self) -> bool:
-        """Whether this is the code of a method that saves."""
+        """Return whether this is the code of a method that saves."""
         return any(s.kind == "function" and s.name.lstrip("_")[:4] == "save" for s in self.chain())
 
     def find(self, name: str) -> "list[tuple[Scope, Value]]":
-        """(scope, value) of everything that a name may be bound to here; [] where it is free."""
-        found = []
+        """Return (scope, value) of everything that a name may be bound to; [] if it is free."""
+        found: list[tuple[Scope, Value]] = []
         for scope in self.chain():
             if scope.elsewhere.get(name) == "global":
                 return [*found, *((s, v) for s in self.chain()[-1:] for v in s.of(name))]
@@ -60,7 +62,7 @@ class Scope:
 class Scopes:
     """The scope and the parent of each node of a tree."""
 
-    def __init__(self, tree: ast.Module, folder: str = ""):
+    def __init__(self, tree: ast.Module, folder: str = "") -> None:
         self.folder = folder  # of the file, "" or "name/"
         self.module = Scope("module")
         self.scope: dict[ast.AST, Scope] = {}
@@ -73,7 +75,7 @@ class Scopes:
 
     def visit(self, node: ast.AST, scope: Scope, parent: ast.AST) -> None:
         self.scope[node], self.parent[node] = scope, parent
-        if isinstance(node, FUNCTIONS):
+        if isinstance(node, Function):
             return self.visit_function(node, scope)
         if isinstance(node, ast.ClassDef):
             scope.bind(node.name)
@@ -104,7 +106,7 @@ class Scopes:
             inner["target"] = next(s for s in scope.chain() if s.kind != "comprehension")
         self.visit_fields(node, inner, scope)
 
-    def visit_function(self, node: ast.AST, scope: Scope) -> None:
+    def visit_function(self, node: Function, scope: Scope) -> None:
         name = getattr(node, "name", "")
         if name:
             self.bind(scope, name)
@@ -129,9 +131,9 @@ class Scopes:
                 self.bind(scope, alias.asname or alias.name, self.origin(node, alias.name))
 
     def origin(self, node: ast.ImportFrom, name: str = "") -> str:
-        """The dotted name of what is imported: `torch.nn`; `.file.Class` from a sibling."""
+        """Return the dotted name of an import: `torch.nn`, or `.file.Class` from a sibling."""
         if not node.level:
-            return f"{node.module}.{name}" if name else node.module
+            return f"{node.module}.{name}" if name else node.module or ""
         folders = self.folder.split("/")[: -node.level]
         file = "/".join([*folders, *(node.module or "").split(".")]).strip("/")
         if not node.module:  # from . import file
@@ -152,7 +154,7 @@ class Scopes:
         scope.bind(name, value)
 
     def bind_elsewhere(self) -> None:
-        """What is nonlocal is bound in the scopes around as well."""
+        """Bind nonlocal names in the scopes around, too."""
         for scope in {id(s): s for s in self.scope.values()}.values():
             for name, kind in scope.elsewhere.items():
                 for around in scope.chain()[1:] if kind == "nonlocal" else ():
@@ -161,7 +163,7 @@ class Scopes:
 
 
 def unfold_annotations(tree: ast.AST) -> None:
-    """Makes code of the text in annotations, which dataclasses and configurations evaluate."""
+    """Parse strings in annotations as code: dataclasses and configurations evaluate them."""
     for node in ast.walk(tree):
         for name in ("annotation", "returns"):
             if getattr(node, name, None):
@@ -174,15 +176,15 @@ def unfolded(node: ast.AST) -> ast.AST:
             code = ast.parse(node.value.strip(), mode="eval").body
         except (SyntaxError, ValueError):
             return node
-        for inner in ast.walk(code):
+        for inner in (n for n in ast.walk(code) if isinstance(n, ast.expr)):
             inner.lineno = node.lineno
         return unfolded(code)
     if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.BitOr):
-        return node  # text that is put together
+        return node  # a string of several parts
     if isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("Literal"):
         texts = (getattr(inner, "value", "") for inner in ast.walk(node.slice))
         if not any("(" in text for text in texts if isinstance(text, str)):
-            return node  # its text is no code
+            return node  # its strings are no code
     for name, content in ast.iter_fields(node):
         if isinstance(content, list):
             content[:] = [unfolded(c) if isinstance(c, ast.AST) else c for c in content]
@@ -192,7 +194,7 @@ def unfolded(node: ast.AST) -> ast.AST:
 
 
 def bound_by_name(node: ast.AST) -> list[str]:
-    """The names that a node binds without a node of their own."""
+    """Return the names that a node binds without a node of their own."""
     if isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
         return [node.name] if node.name else []
     if isinstance(node, ast.MatchMapping):

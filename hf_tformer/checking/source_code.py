@@ -1,6 +1,6 @@
-"""The files of code of a model folder: read as Python reads them, and not run.
+"""Read the files of code of a model folder as Python reads them, without running them.
 
-auto_map → entry files → the files they import → one tree each
+auto_map → entry files → the files that they import → one tree each
 """
 
 import ast
@@ -21,13 +21,13 @@ COME_ALONG = {
 WELCOME = {"torch", "transformers"}
 DEPTH = 180  # levels of a tree; honest code has thirty
 COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
-# What turns text around in an editor, or moves the cursor of a terminal.
+# Characters that reverse text in an editor, or move the cursor of a terminal.
 HIDDEN = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2069]|\r")
 
 
 @dataclass
 class Source:
-    """One file of code: its bytes, its text and its tree."""
+    """One file of code: its bytes, its text and its syntax tree."""
 
     name: str  # from the folder, as "custom_generate/generate.py"
     files: Files
@@ -48,7 +48,7 @@ class Source:
 
     @cached_property
     def fault(self) -> str | None:
-        """Why the file cannot be read, and where."""
+        """The reason why the file cannot be read, and where; None if it can."""
         try:
             if cookie := foreign_encoding(self.content):
                 return f"{self.name}: is written in {cookie}, so it is not what it looks like"
@@ -68,17 +68,20 @@ class Source:
 
     @property
     def folder(self) -> str:
-        """ "" or "custom_generate/"."""
+        """The folder of the file, as "" or "custom_generate/"."""
         return self.name[: self.name.rfind("/") + 1]
 
     def hidden_lines(self) -> list[int]:
-        """The lines with characters that make them look like something else."""
+        """Return the lines with characters that make them look like something else."""
         lines = enumerate(self.text.split("\n"), 1)
         return [number for number, line in lines if HIDDEN.search(line.removesuffix("\r"))]
 
     def relative_imports(self) -> list[tuple[int, str]]:
-        """(line, module as written after `from`) of each, as Python sees them and as transformers'
-        line scanner does, which also reads docstrings."""
+        """Return (line, module as written after `from`) of each relative import.
+
+        These are the ones that Python finds, and those of transformers' line scanner, which also
+        reads docstrings.
+        """
         found = set()
         for node in ast.walk(self.tree):
             if isinstance(node, ast.ImportFrom) and node.level:
@@ -92,22 +95,23 @@ class Source:
     def absolute_imports(
         self, node: ast.AST | None = None, guarded: bool = False
     ) -> Iterator[tuple[int, str, bool]]:
-        """(line, top module, guarded) of each; transformers demands those that are not guarded by
-        `try:` or by one of its own is_..._available()."""
+        """Yield (line, top module, guarded) of each absolute import.
+
+        transformers requires those that are not guarded by `try:` or by its is_..._available().
+        """
         node = node or self.tree
         if isinstance(node, ast.Try) or (isinstance(node, ast.If) and asks_available(node.test)):
             guarded = True
-        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and not node.level:
-            modules = [node.module]
-        for module in modules:
-            yield node.lineno, module.split(".")[0], guarded
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name.split(".")[0], guarded) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.lineno, (node.module or "").split(".")[0], guarded
         for child in ast.iter_child_nodes(node):
             yield from self.absolute_imports(child, guarded)
 
 
 def foreign_encoding(content: bytes) -> str | None:
-    """The encoding that one of the first lines asks Python for, where it is not UTF-8."""
+    """Return the encoding that one of the first lines declares, if it is not UTF-8."""
     for line in re.split(rb"\r\n|\r|\n", content[:10_000], maxsplit=2)[:2]:
         if cookie := COOKIE.match(line.removeprefix(b"\xef\xbb\xbf")):
             name = cookie[1].decode("ascii", "replace")
@@ -129,7 +133,7 @@ def asks_available(test: ast.expr) -> bool:
 
 
 def reached(sources: dict[str, Source], entries: Iterable[str]) -> list[Source]:
-    """The files that loading would run: the entries, and the siblings that they import."""
+    """Return the files that loading would run: the entries and the siblings that they import."""
     waiting, found = sorted(entries), {}
     while waiting:
         name = waiting.pop(0)
@@ -137,7 +141,7 @@ def reached(sources: dict[str, Source], entries: Iterable[str]) -> list[Source]:
         if source is None or name in found:
             continue
         found[name] = source
-        if not source.fault:  # which a check of its own reports
+        if not source.fault:  # check_syntax reports it
             waiting += [
                 f"{folder}{module.lstrip('.').replace('.', '/')}.py"
                 for _, module in source.relative_imports()
@@ -147,7 +151,7 @@ def reached(sources: dict[str, Source], entries: Iterable[str]) -> list[Source]:
 
 
 def import_fault(source: Source, module: str) -> str | None:
-    """What is wrong with a relative import, None where nothing is."""
+    """Return what is wrong with a relative import, or None."""
     if module == ".":
         return "transformers does not copy what `from . import` names: use `from .module import`"
     name = module[1:]

@@ -1,4 +1,4 @@
-"""Starts a program behind walls, and ends it with everything that it started.
+"""Start a program behind walls, and end it with everything that it started.
 
     python -I walls.py < JOB
 
@@ -7,15 +7,16 @@
 
 The job is one line of JSON on standard input (behind_walls.py writes it). Walls are raised one by
 one in the process that then imports the program: it is behind them from its first line. Each is
-tried once it stands. What this kernel does not offer is reported, and the others stand without it.
+tested once it stands. A wall that this kernel does not offer is reported, and the others stand
+without it.
 
-What stays open: code can see the names of files outside (not what is in them) and use a processor
-until its time is over.
+Two things stay possible: code can see the names of files outside (not their contents) and use a
+processor until its time is over.
 
 The program is a file with a function `main(say, *arguments)`. `say` sends one JSON value to the
-caller through what was standard output, with a number and a signature; the key is read before
-anything of the program is imported. This stops code that writes into open files. It does not stop
-code that looks through the memory of the interpreter that it runs in.
+caller through the former standard output, with a number and a signature; the key is read before any
+part of the program is imported. This stops code that writes into open files. It does not stop code
+that searches the memory of its own interpreter.
 """
 
 import hmac
@@ -71,7 +72,7 @@ def main() -> None:
 
 
 def read_line(file: int) -> bytes:
-    """Up to the end of the line, so that later input can still be waited for."""
+    """Read up to the end of the line and no further: later input still has a meaning."""
     line = b""
     while not line.endswith(b"\n"):
         part = os.read(file, 1 << 16)
@@ -88,14 +89,14 @@ def end_with_caller() -> None:
 
 
 def be_quiet() -> None:
-    """Leaves the pipes to the program: they end when it does."""
+    """Leave the pipes to the program, so that they end with it."""
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 1)
     os.dup2(nothing, 2)
 
 
 def wait_for(program: int) -> int:
-    """Buries every orphan, until the program itself ends."""
+    """Reap every orphan until the program itself ends; return its exit status."""
     while True:
         ended, status = os.wait()
         if ended == program:
@@ -103,13 +104,13 @@ def wait_for(program: int) -> int:
 
 
 def exit_status(status: int) -> int:
-    """As a shell tells it: 128 and the number of the signal."""
+    """Return the exit status as a shell does: for a signal, 128 plus its number."""
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if code < 0 else code
 
 
 def keep(child: int) -> None:
-    """Until the child ends or the caller does; then nothing is left of either."""
+    """Wait until the child or the caller ends, then kill every process that is left."""
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended or select.select([0], [], [], 0.02)[0]:
@@ -119,7 +120,7 @@ def keep(child: int) -> None:
 
 
 def kill_descendants() -> None:
-    """With a namespace of processes the first round kills all; orphans come to this process."""
+    """Kill all processes below this one, which adopts the orphans of those that it kills."""
     while children := [pid for pid, parent in processes() if parent == os.getpid()]:
         for pid in children:
             os.kill(pid, signal.SIGKILL)
@@ -128,7 +129,7 @@ def kill_descendants() -> None:
 
 
 def processes() -> list[tuple[int, int]]:
-    """(process, parent) of all that are visible."""
+    """Return (process, parent) of all visible processes."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -141,7 +142,7 @@ def processes() -> list[tuple[int, int]]:
 
 
 def run_program(job: dict, refused: dict[str, str]) -> None:
-    """In the program's own process; does not return."""
+    """Raise the walls and run the program in this process; do not return."""
     try:
         say = open_report(bytes.fromhex(job.pop("key")))
         stood = raise_walls(job, refused) if LINUX else refused
@@ -158,7 +159,7 @@ def run_program(job: dict, refused: dict[str, str]) -> None:
 
 
 def open_report(key: bytes) -> Callable[[str, object], None]:
-    """Takes the caller's pipe away from the standard output, and closes every other file."""
+    """Close all files except the caller's pipe, and return a function that reports to it."""
     report, write, digest, number = os.dup(1), os.write, hmac.digest, 0
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1) if LINUX else (1,):
@@ -181,6 +182,8 @@ def open_report(key: bytes) -> Callable[[str, object], None]:
 def run(job: dict, say: Callable[[object], None]) -> None:
     path = Path(job["program"])
     spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None  # as the program is a file of Python
+    assert spec.loader is not None
     program = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = program
     spec.loader.exec_module(program)
@@ -188,7 +191,7 @@ def run(job: dict, say: Callable[[object], None]) -> None:
 
 
 def raise_walls(job: dict, refused: dict[str, str]) -> dict[str, str]:
-    """{wall: why it does not stand, or nothing}. A wall that can be climbed does not stand."""
+    """Return {wall: why it does not stand, or ""}: a wall that can be climbed does not stand."""
     os.setsid()
     walls_kernel.gain_no_privileges()
     readable = [*SYSTEM, *python_paths(job["home"]), *job["readable"]]
@@ -231,7 +234,7 @@ def names_of(refused: dict[str, str]) -> str:
 
 
 def reach_out(caller: int) -> None:
-    """Raises OSError where neither the caller nor the network can be seen."""
+    """Raise OSError if neither the caller nor the network can be seen."""
     try:
         os.kill(caller, 0)
     except ProcessLookupError:
@@ -240,7 +243,7 @@ def reach_out(caller: int) -> None:
 
 
 def python_paths(home: str) -> list[str]:
-    """Where this interpreter and all that it can import lie, but no folder that holds the home."""
+    """Return the folders of this interpreter and its modules, but none that holds the home."""
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
     real = {os.path.realpath(path) for path in (*prefixes, *sys.path, *libraries) if path}

@@ -1,7 +1,7 @@
-"""The system calls that a program behind the walls may not make (walls.py): a seccomp filter.
+"""Refuse system calls to a program behind the walls (walls.py), with a seccomp filter.
 
-It refuses what reaches other processes, the network, devices or rarely used parts of the kernel,
-and lets the rest pass: what may be opened is Landlock's business (walls_kernel.py).
+It refuses calls that reach other processes, the network, devices or rarely used parts of the
+kernel, and lets the others pass: Landlock decides which files may be opened (walls_kernel.py).
 """
 
 import ctypes
@@ -12,8 +12,8 @@ import struct
 
 from walls_kernel import call
 
-# The name that the kernel knows the architecture by, the number after its last system call that
-# was looked at here, and which column of the table below is its own.
+# architecture → its number in the kernel, the number after the last system call that was considered
+# here, and its column in the table below
 ARCHITECTURES = {"x86_64": (0xC000003E, 470, 0), "aarch64": (0xC00000B7, 470, 1)}
 
 # name: (x86_64, aarch64); None where the architecture has no such call.
@@ -142,7 +142,7 @@ def instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> b
 
 
 def build() -> bytes:
-    """The filter of this process, for the architecture that it runs on."""
+    """Return the filter for this process and its architecture."""
     name = platform.machine()
     if name not in ARCHITECTURES or struct.calcsize("P") != 8:
         raise OSError(errno.ENOSYS, f"no table of system calls for {name}")
@@ -189,7 +189,7 @@ def build() -> bytes:
 
 
 def refuse_calls() -> str:
-    """Raises the wall for this thread and all that it starts."""
+    """Raise the wall for this thread and all that it starts."""
     code = build()
     block = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(block))

@@ -1,7 +1,7 @@
-"""What the Linux kernel offers to a program without rights that wants to have fewer: namespaces,
-Landlock, limits and the loss of capabilities. walls.py raises them in order.
+"""Restrict this process by what Linux offers without root: namespaces, Landlock, limits and fewer
+capabilities. walls.py raises them in order.
 
-Every function raises OSError where the kernel refuses.
+Every function raises OSError if the kernel refuses.
 """
 
 import ctypes
@@ -12,6 +12,7 @@ import signal
 import struct
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -42,8 +43,8 @@ TCP = 0b11  # bind, connect
 SCOPES = 0b11  # abstract unix sockets, signals
 
 
-def call(name: str, *arguments) -> int:
-    """A function of the C library, with OSError where it returns -1."""
+def call(name: str, *arguments: Any) -> int:
+    """Call a function of the C library; raise OSError if it returns -1."""
     function = getattr(libc, name)
     numbers = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
     result = function(*numbers, *[ctypes.c_long(0)] * (5 - len(numbers)))
@@ -62,9 +63,9 @@ def adopt_orphans() -> None:
 
 
 def leave_namespaces() -> dict[str, str]:
-    """Namespaces of this process's own; the one of processes begins with the next fork.
+    """Enter new namespaces; return those that the kernel refused, and why.
 
-    Returns why, for those that could not be had. Without the one of users an ordinary user gets
+    The one of processes begins with the next fork. Without the one of users, an ordinary user gets
     none of the others.
     """
     user, group, refused = os.getuid(), os.getgid(), {}
@@ -74,26 +75,25 @@ def leave_namespaces() -> dict[str, str]:
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
     except OSError as error:
-        refused["users"] = error.strerror
+        refused["users"] = error.strerror or str(error)
     for name, flag in NAMESPACES.items():
         try:
             call("unshare", flag)
             if name == "mounts":
                 own_shared_memory()
         except OSError as error:
-            refused[name] = error.strerror
+            refused[name] = error.strerror or str(error)
     return refused
 
 
 def own_shared_memory() -> None:
-    """An empty and small one: the locks of `multiprocessing`, and so its pools of threads, are
-    files there."""
+    """Mount a small and empty one, as `multiprocessing` has its locks there, as files."""
     call("mount", None, b"/", None, PRIVATE_MOUNTS, None)
     call("mount", b"walls", SHARED_MEMORY.encode(), b"tmpfs", NO_DEVICES, b"size=16m,nr_inodes=1k")
 
 
 def gain_no_privileges() -> None:
-    """By starting a program of another user; without this an ordinary user may raise no walls."""
+    """Give up gaining privileges by executing files, which the other walls require."""
     call("prctl", SET_NO_NEW_PRIVS, 1)
 
 
@@ -111,8 +111,11 @@ def drop_privileges() -> None:
 
 
 def limit(memory: int, disk: int, own_users: bool) -> None:
-    """`memory` counts what a process may write to, not files that it maps to read: torch reserves
-    far more addresses than it uses. Shared memory is refused by walls_filter.py."""
+    """Limit the resources of each process.
+
+    `memory` counts what a process may write to, not files that it maps to read: torch reserves far
+    more addresses than it uses. Shared memory is refused by walls_filter.py.
+    """
     limits = {
         resource.RLIMIT_DATA: memory,
         resource.RLIMIT_FSIZE: disk,
@@ -120,7 +123,7 @@ def limit(memory: int, disk: int, own_users: bool) -> None:
         resource.RLIMIT_NOFILE: 1024,
         resource.RLIMIT_MEMLOCK: 1 << 26,
     }
-    if own_users:  # elsewhere it counts everything else that the user runs
+    if own_users:  # otherwise it counts all processes of the user
         limits[resource.RLIMIT_NPROC] = 4096
     for kind, value in limits.items():
         hard = resource.getrlimit(kind)[1]
@@ -129,14 +132,14 @@ def limit(memory: int, disk: int, own_users: bool) -> None:
 
 
 def landlock_version() -> int:
-    """0 where there is none."""
+    """Return the version of Landlock, or 0 if there is none."""
     return max(libc.syscall(CREATE_RULESET, None, ctypes.c_long(0), ctypes.c_long(1)), 0)
 
 
 def close_files(readable: Iterable[str], writable: Iterable[str]) -> str:
-    """Leaves this thread, and all that it starts, only these files and what lies in these folders.
+    """Restrict this thread, and all that it starts, to these files and folders.
 
-    Returns what this kernel does not close yet.
+    Return what this kernel cannot close yet.
     """
     version = landlock_version()
     if not version:

@@ -7,11 +7,11 @@ sub-layer, a gated SiLU MLP. Other values give GPT-2, Mistral, Qwen2, Qwen3 and 
 
 from transformers.configuration_utils import strict
 
-from .configuration_base import wrong
+from .configuration_base import PP_PLAN, TP_PLAN, wrong
 from .layer_types import LayerTypesConfig
 
 if False:  # read, not run: transformers' digest of this file then covers the models' code, too
-    from .modeling_decoder import TformerDecoderModel
+    pass
 
 AUTO_MAP = {
     "AutoConfig": "configuration_decoder.TformerDecoderConfig",
@@ -31,22 +31,8 @@ class TformerDecoderConfig(LayerTypesConfig):
 
     model_type = "tformer_decoder"
     own_choices = {"score_bias": ("alibi",)}
-    base_model_tp_plan = {
-        "layers.*.self_attn.q_proj": "colwise",
-        "layers.*.self_attn.k_proj": "colwise",
-        "layers.*.self_attn.v_proj": "colwise",
-        "layers.*.self_attn.q_norm": "replicated_with_grad_allreduce",
-        "layers.*.self_attn.k_norm": "replicated_with_grad_allreduce",
-        "layers.*.self_attn.o_proj": "rowwise",
-        "layers.*.mlp.gate_proj": "colwise",
-        "layers.*.mlp.up_proj": "colwise",
-        "layers.*.mlp.down_proj": "rowwise",
-    }
-    base_model_pp_plan = {
-        "embed_tokens": (["input_ids"], ["inputs_embeds"]),
-        "layers": (["hidden_states", "attention_mask"], ["hidden_states"]),
-        "norm": (["hidden_states"], ["hidden_states"]),
-    }
+    base_model_tp_plan = TP_PLAN
+    base_model_pp_plan = PP_PLAN
 
     vocab_size: int = 32000
     hidden_size: int = 512
@@ -59,7 +45,7 @@ class TformerDecoderConfig(LayerTypesConfig):
     position_embedding_type: str = "rotary"  # learned (GPT-2), sinusoidal, none
     max_position_embeddings: int = 2048  # binding for learned positions only
     sinusoidal_layout: str = "interleaved"  # halves: sines first (Marian), fairseq (XGLM)
-    no_rope_layers: list[int] | None = None  # 0 for each layer that does not turn (SmolLM3)
+    no_rope_layers: list[int] | None = None  # 0 for each layer that does not rotate (SmolLM3)
     score_bias: str | None = None  # alibi (BLOOM): distances lower the scores
 
     norm_type: str = (
@@ -102,37 +88,37 @@ class TformerDecoderConfig(LayerTypesConfig):
     bos_token_id: int | None = 1
     eos_token_id: int | list[int] | None = 2
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, **kwargs: object) -> None:
         if self.logit_scale is None:
             self.logit_scale = 1.0  # never None: vLLM multiplies by it
         super().__post_init__(**{**kwargs, "auto_map": dict(AUTO_MAP)})
         self.validate_architecture()
 
-    def take_layer_types(self, layer_types):
+    def take_layer_types(self, layer_types: list[str] | None) -> None:
         if layer_types is None and self.sliding_window is not None:
             layer_types = ["sliding_attention"] * self.num_hidden_layers
         super().take_layer_types(layer_types)
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
         super().validate_architecture()
         if self.sliding_window == 1:  # transformers' cache keeps one less, and for none: all
-            raise ValueError("sliding_window is 1, so tokens see nothing: choose at least 2")
-        turns = self.no_rope_layers
-        if turns is not None and (
-            len(turns) != self.num_hidden_layers
-            or any(type(turn) is not int or turn not in (0, 1) for turn in turns)
+            raise wrong("sliding_window", 1, "choose at least 2, or tokens attend to nothing")
+        rotates = self.no_rope_layers
+        if rotates is not None and (
+            len(rotates) != self.num_hidden_layers
+            or any(type(flag) is not int or flag not in (0, 1) for flag in rotates)
         ):
             remedy = f"give 0 or 1 for each of {self.num_hidden_layers} layers"
-            raise wrong("no_rope_layers", turns, remedy)
+            raise wrong("no_rope_layers", rotates, remedy)
         if self.score_bias and self.sliding_window is not None:
             raise ValueError(
                 f"score_bias is {self.score_bias!r} beside sliding_window "
-                f"({self.sliding_window}), whose cache forgets places: set one of them to None"
+                f"({self.sliding_window}), whose cache forgets positions: set one of them to None"
             )
         if self.parallel_residual and self.norm_position != "pre":
             raise ValueError(
                 f"parallel_residual is {self.parallel_residual!r} beside norm_position "
-                f"{self.norm_position!r}: side by side, norms come first: choose 'pre'"
+                f"{self.norm_position!r}: parallel sub-layers have their norms first: choose 'pre'"
             )
         if self.residual_multiplier != 1 and self.norm_position in ("inside", "both"):
             raise ValueError(
@@ -145,14 +131,5 @@ class TformerDecoderConfig(LayerTypesConfig):
                 f"({self.logit_scale}), and engines differ in which comes first: choose one"
             )
 
-    def approximate_parameter_count(self):
-        layer = self.attention_parameters() + self.mlp_parameters()
-        tables = self.vocab_size * (1 if self.tie_word_embeddings else 2) + (self.num_labels or 0)
-        if self.position_embedding_type == "learned":
-            tables += self.max_position_embeddings
-        return self.num_hidden_layers * layer + tables * self.hidden_size
-
 
 TformerDecoderConfig.register_for_auto_class()
-
-__all__ = ["TformerDecoderConfig"]

@@ -2,18 +2,18 @@
 """Configuration of the encoder-only family.
 
 The defaults give the modern encoder: rotary positions, RMSNorm before each sub-layer, a gated GELU
-MLP, and two layers with a narrow window after each that sees the whole text. Other values give
+MLP, and two sliding-window layers after each full-attention layer. Other values give
 BERT, RoBERTa, DistilBERT, ELECTRA, ModernBERT and EuroBERT.
 """
 
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import strict
 
-from .configuration_base import wrong
+from .configuration_base import PP_PLAN, TP_PLAN, wrong
 from .layer_types import LAYER_TYPES, LayerTypesConfig
 
 if False:  # read, not run: transformers' digest of this file then covers the models' code, too
-    from .modeling_encoder import TformerEncoderModel
+    pass
 
 AUTO_MAP = {
     "AutoConfig": "configuration_encoder.TformerEncoderConfig",
@@ -41,25 +41,11 @@ class TformerEncoderConfig(LayerTypesConfig):
 
     model_type = "tformer_encoder"
     own_choices = CHOICES
-    base_model_tp_plan = {
-        "layers.*.self_attn.q_proj": "colwise",
-        "layers.*.self_attn.k_proj": "colwise",
-        "layers.*.self_attn.v_proj": "colwise",
-        "layers.*.self_attn.q_norm": "replicated_with_grad_allreduce",
-        "layers.*.self_attn.k_norm": "replicated_with_grad_allreduce",
-        "layers.*.self_attn.o_proj": "rowwise",
-        "layers.*.mlp.gate_proj": "colwise",
-        "layers.*.mlp.up_proj": "colwise",
-        "layers.*.mlp.down_proj": "rowwise",
-    }
-    base_model_pp_plan = {
-        "embed_tokens": (["input_ids"], ["inputs_embeds"]),
-        "layers": (["hidden_states", "attention_mask"], ["hidden_states"]),
-        "norm": (["hidden_states"], ["hidden_states"]),
-    }
+    base_model_tp_plan = TP_PLAN
+    base_model_pp_plan = PP_PLAN
 
     vocab_size: int = 32000
-    type_vocab_size: int = 0  # kinds of segments: 2 in BERT, 0 where there are none
+    type_vocab_size: int = 0  # number of segment types: 2 in BERT, 0: none
     hidden_size: int = 512
     intermediate_size: int = 1376
     num_hidden_layers: int = 6
@@ -71,7 +57,7 @@ class TformerEncoderConfig(LayerTypesConfig):
     max_position_embeddings: int = 8192  # binding for learned positions only
     sinusoidal_layout: str = "interleaved"  # halves, fairseq
     score_bias: str | None = None  # relative (MPNet): each distance adds to the scores
-    sliding_window: int | None = 64  # on both sides, tokens nearer than this; None: all see all
+    sliding_window: int | None = 64  # on both sides, tokens nearer than this; None: all
 
     norm_type: str = "rmsnorm"  # layernorm (BERT), layernorm_unbiased (ModernBERT)
     rms_norm_eps: float = 1e-6
@@ -91,7 +77,7 @@ class TformerEncoderConfig(LayerTypesConfig):
 
     head_act: str | None = "gelu"  # dense → activation → norm before lm_head; None: lm_head alone
     lm_head_bias: bool = True
-    classifier_pooling: str = "cls"  # the vector of a text: its first token, or the mean of all
+    classifier_pooling: str = "cls"  # the first token's vector, or the mean of all
     classifier_act: str | None = "gelu"  # tanh (BERT): dense → activation before its classes
     classifier_norm: bool = True  # a norm behind it, and both for tokens too (ModernBERT); not BERT
     head_bias: bool = False  # of the dense layers in all of these heads
@@ -113,19 +99,19 @@ class TformerEncoderConfig(LayerTypesConfig):
     sep_token_id: int | None = None
     mask_token_id: int | None = None
 
-    def __post_init__(self, rope_parameters=None, **kwargs):
+    def __post_init__(self, rope_parameters: dict | None = None, **kwargs: object) -> None:
         if rope_parameters is None and not {"rope_theta", "rope_scaling"} & kwargs.keys():
-            rope_parameters = {kind: {"rope_theta": theta} for kind, theta in THETAS.items()}
+            rope_parameters = {name: {"rope_theta": theta} for name, theta in THETAS.items()}
         kwargs |= {"rope_parameters": rope_parameters, "auto_map": dict(AUTO_MAP)}
         super().__post_init__(**kwargs)
         self.validate_architecture()
 
-    def take_layer_types(self, layer_types):
+    def take_layer_types(self, layer_types: list[str] | None) -> None:
         if layer_types is None and self.sliding_window is not None:
             layer_types = [LAYER_TYPES[index % 3 > 0] for index in range(self.num_hidden_layers)]
         super().take_layer_types(layer_types)
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
         if not 0 <= self.type_vocab_size <= 10**6:  # before all sizes are counted together
             raise wrong("type_vocab_size", self.type_vocab_size, "choose 0 or their number")
         super().validate_architecture()
@@ -140,15 +126,5 @@ class TformerEncoderConfig(LayerTypesConfig):
                 "classifier_norm=False or an activation"
             )
 
-    def approximate_parameter_count(self):
-        layer = self.attention_parameters() + self.mlp_parameters()
-        tables = self.vocab_size * (1 if self.tie_word_embeddings else 2) + (self.num_labels or 0)
-        tables += self.type_vocab_size + self.hidden_size
-        if self.position_embedding_type == "learned":
-            tables += self.max_position_embeddings
-        return self.num_hidden_layers * layer + tables * self.hidden_size
-
 
 TformerEncoderConfig.register_for_auto_class()
-
-__all__ = ["TformerEncoderConfig"]

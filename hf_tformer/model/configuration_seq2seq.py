@@ -10,7 +10,7 @@ from transformers.configuration_utils import strict
 from .configuration_base import TformerConfig
 
 if False:  # read, not run: transformers' digest of this file then covers the models' code, too
-    from .modeling_seq2seq import TformerSeq2SeqModel
+    pass
 
 AUTO_MAP = {
     "AutoConfig": "configuration_seq2seq.TformerSeq2SeqConfig",
@@ -24,7 +24,7 @@ AUTO_MAP = {
 class TformerSeq2SeqConfig(TformerConfig):
     """Fields of the encoder-decoder family; sizes hold for both stacks, depths for each.
 
-    One more is an attribute only with rotary positions: `rope_parameters`, in transformers' words.
+    One more is an attribute only with rotary positions: `rope_parameters`, in transformers' format.
     """
 
     model_type = "tformer_seq2seq"
@@ -85,13 +85,11 @@ class TformerSeq2SeqConfig(TformerConfig):
     eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 1
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, **kwargs: object) -> None:
         if self.logit_scale is None:
             self.logit_scale = 1.0
-        auto_map = dict(AUTO_MAP)
         self.architectures = self.architectures or []  # transformers looks for a class in it
-        if self.architectures == ["TformerSeq2SeqEncoderModel"]:
-            auto_map["AutoModel"] = auto_map["AutoModelForTextEncoding"]
+        auto_map = {**AUTO_MAP, "AutoModel": self.class_of_auto_model()}
         super().__post_init__(**{**kwargs, "auto_map": auto_map})
         if self.share_encoder_decoder_embeddings and self.source_vocab_size == self.vocab_size:
             self.source_vocab_size = None  # one table is resized as one
@@ -99,7 +97,19 @@ class TformerSeq2SeqConfig(TformerConfig):
             self.value_head_dim = self.head_dim
         self.validate_architecture()
 
-    def validate_architecture(self):
+    def class_of_auto_model(self) -> str:
+        """Name the class that AutoModel opens: the encoder, in a folder saved from it alone."""
+        is_alone = self.architectures == ["TformerSeq2SeqEncoderModel"]
+        return AUTO_MAP["AutoModelForTextEncoding" if is_alone else "AutoModel"]
+
+    def to_dict(self) -> dict:
+        values = super().to_dict()
+        auto_map = values.get("auto_map") or {}
+        if auto_map.get("AutoModel") in AUTO_MAP.values():  # a model of one's own has its own names
+            auto_map["AutoModel"] = self.class_of_auto_model()
+        return values
+
+    def validate_architecture(self) -> None:
         super().validate_architecture()
         source = self.source_vocab_size or self.vocab_size
         if self.share_encoder_decoder_embeddings and source != self.vocab_size:
@@ -113,18 +123,5 @@ class TformerSeq2SeqConfig(TformerConfig):
                 "source and target are padded with one id, choose it inside both"
             )
 
-    def approximate_parameter_count(self):
-        encoder_layer = self.attention_parameters() + self.mlp_parameters()
-        decoder_layer = 2 * self.attention_parameters() + self.mlp_parameters()
-        tables = self.vocab_size * (1 if self.tie_word_embeddings else 2)
-        if not self.share_encoder_decoder_embeddings:
-            tables += self.source_vocab_size or self.vocab_size
-        if self.position_embedding_type == "learned":
-            tables += 2 * self.max_position_embeddings
-        layers = self.encoder_layers * encoder_layer + self.decoder_layers * decoder_layer
-        return layers + tables * self.hidden_size
-
 
 TformerSeq2SeqConfig.register_for_auto_class()
-
-__all__ = ["TformerSeq2SeqConfig"]

@@ -1,11 +1,9 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
-"""Attention of a decoder to what its encoder has read.
-
-The shapes are those of attention.py; keys and values are as many as the source has tokens.
-"""
+"""Attention of a decoder to its encoder's hidden states, in the shapes of attention.py."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from transformers import EncoderDecoderCache, PreTrainedConfig
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .attention import Attention, eager_attention
@@ -16,23 +14,23 @@ SELF_ATTENTION_ONLY += ("max_length_q", "max_length_k", "position_bias")
 
 
 class PackedKeys:
-    """A padding mask [batch, source] as indices and lengths, in flash attention's form."""
+    """A padding mask [batch, source] as indices and lengths, in flash attention's packed format."""
 
-    def __init__(self, mask):
+    def __init__(self, mask: Tensor):
         mask = mask.bool()
         self.indices = mask.flatten().nonzero().flatten()  # [total], into batch · source
         self.cu_seq_lens = nn.functional.pad(mask.sum(-1).cumsum(0), (1, 0)).to(torch.int32)
         self.max_length = mask.shape[-1]  # an upper bound: the exact one would stall the device
 
-    def to(self, device, non_blocking=False):
-        """A copy on another device: by this name accelerate moves what a layer is given."""
+    def to(self, device: torch.device, non_blocking: bool = False) -> "PackedKeys":
+        """Copy to another device; accelerate moves the arguments of a layer by this method."""
         moved = object.__new__(PackedKeys)
         moved.max_length = self.max_length
         moved.indices = self.indices.to(device, non_blocking=non_blocking)
         moved.cu_seq_lens = self.cu_seq_lens.to(device, non_blocking=non_blocking)
         return moved
 
-    def gather(self, states):
+    def gather(self, states: Tensor) -> Tensor:
         """[batch, kv_heads, source, dim] → [1, kv_heads, total, dim]"""
         tokens = states[:, :, : self.max_length]  # a static cache may have room for more
         tokens = tokens.transpose(1, 2).flatten(0, 1).index_select(0, self.indices)
@@ -42,17 +40,17 @@ class PackedKeys:
 class CrossAttention(Attention):
     """Attention to the encoder, whose keys and values are computed once and cached."""
 
-    def __init__(self, config, layer_idx: int):
+    def __init__(self, config: PreTrainedConfig, layer_idx: int):
         super().__init__(config, layer_idx, is_causal=False)
 
     def forward(
         self,
-        hidden_states,
-        encoder_hidden_states,
-        attention_mask=None,
-        past_key_values=None,
-        **kwargs,
-    ):
+        hidden_states: Tensor,
+        encoder_hidden_states: Tensor,
+        attention_mask: Tensor | PackedKeys | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        **kwargs: object,
+    ) -> tuple[Tensor, Tensor | None]:
         kwargs = {name: value for name, value in kwargs.items() if name not in SELF_ATTENTION_ONLY}
         query = self.project_query(hidden_states)
         key, value = self.encoder_key_value(encoder_hidden_states, past_key_values)
@@ -60,7 +58,9 @@ class CrossAttention(Attention):
         output, weights = attend(query, key, value, attention_mask, **kwargs)
         return self.project_output(output, hidden_states.shape[:-1]), weights
 
-    def encoder_key_value(self, encoder_hidden_states, past_key_values):
+    def encoder_key_value(
+        self, encoder_hidden_states: Tensor, past_key_values: EncoderDecoderCache | None
+    ) -> tuple[Tensor, Tensor]:
         if past_key_values is None:
             return self.project_key_value(encoder_hidden_states)
         cache = past_key_values.cross_attention_cache
@@ -69,27 +69,29 @@ class CrossAttention(Attention):
         past_key_values.is_updated[self.layer_idx] = True
         return cache.update(*self.project_key_value(encoder_hidden_states), self.layer_idx)
 
-    def attend(self, query, key, value, attention_mask, **kwargs):
-        """Calls the backend: the output, and the weights where the backend has them."""
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **kwargs: object,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Call the backend: the output, and the weights where the backend returns them."""
         attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention
         )
+        kwargs = {**self.options(), **kwargs}
         return attention_interface(
-            self,
-            query,
-            key,
-            value,
-            attention_mask,
-            scaling=self.scaling,
-            **self.options(),
-            **kwargs,
+            self, query, key, value, attention_mask, scaling=self.scaling, **kwargs
         )
 
-    def attend_packed(self, query, key, value, packed, **kwargs):
-        """Flash attention to padded sources.
+    def attend_packed(
+        self, query: Tensor, key: Tensor, value: Tensor, packed: PackedKeys, **kwargs: object
+    ) -> tuple[Tensor, Tensor | None]:
+        """Call flash attention for padded sources, of which only the keys are packed.
 
-        The stock path unpads the queries with the mask of the keys, which is wrong wherever decoder
-        and encoder differ. Here the keys alone are packed, and every query keeps its place.
+        The stock path unpads the queries with the mask of the keys, and so the wrong ones.
         """
         batch, heads, length, head_dim = query.shape
         return self.attend(

@@ -8,17 +8,12 @@ The model prepares embeddings, positions, masks and the cache; a layer adds the 
 attends; a head projects.
 """
 
-from torch import nn
-from transformers.cache_utils import Cache, DynamicCache
-from transformers.generation import GenerationMixin
+from functools import partial
+
+from torch import Tensor, nn
+from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedConfig, modeling_layers
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
-from transformers.modeling_layers import (
-    GenericForQuestionAnswering,
-    GenericForSequenceClassification,
-    GenericForTokenClassification,
-)
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
-from transformers.modeling_utils import PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
@@ -26,23 +21,13 @@ from transformers.utils.generic import is_flash_attention_requested, merge_with_
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import SelfAttention
+from .attention_bias import build_attention_bias
 from .configuration_decoder import TformerDecoderConfig
-from .layer_types import layer_type, window_of
-from .layers import (
-    Layer,
-    TiesBeforeSharding,
-    build_dropout,
-    embedding_scale,
-    initialise,
-    keep_positions,
-    plan_for,
-)
-from .linear_bias import build_linear_bias
-from .losses import Unprojected, causal_language_model_loss, loss_arguments, needs_logits
-from .masks import ignore_padding, mask_unwritten_keys, refuse_packed_batch, unless_packed
+from .layer_types import layer_rotation, layer_type, layer_window
+from .layers import Layer, TformerPreTrainedModel, build_dropout, embedding_scale, keep_positions
+from .losses import causal_language_model_loss, compute_loss, ignore_padding, needs_logits
 from .norms import optional_norm, unchanged
-from .positions import build_positions, count_positions
-from .rotations import build_rotations, own_rotation
+from .positions import build_positions, build_rotary, count_positions, settle_padding
 
 MASK_MAKERS = {
     "full_attention": create_causal_mask,
@@ -50,44 +35,60 @@ MASK_MAKERS = {
 }
 
 
-class TformerDecoderLayer(Layer):
-    """A layer that sees the tokens before it: all of them, or those within a window.
+def parallel(layer: Layer, hidden_states: Tensor, **inputs: object) -> Tensor:
+    """Attention and MLP read the same hidden states, each through its own norm."""
+    attended, _ = layer.self_attn(layer.self_attn_norm(hidden_states), **inputs)
+    changed = layer.mlp(layer.mlp_norm(hidden_states))
+    hidden_states = hidden_states + layer.dropout(layer.self_attn_output(attended))
+    return hidden_states + layer.dropout(layer.mlp_output(changed))
 
-    Reads from config: layer_types, sliding_window (+ the fields of its rotation and the layer's).
+
+def parallel_shared(layer: Layer, hidden_states: Tensor, **inputs: object) -> Tensor:
+    """Attention and MLP read the same hidden states through one norm."""
+    normalised = layer.self_attn_norm(hidden_states)
+    attended, _ = layer.self_attn(normalised, **inputs)
+    changed = layer.mlp(normalised)
+    hidden_states = hidden_states + layer.dropout(layer.self_attn_output(attended))
+    return hidden_states + layer.dropout(layer.mlp_output(changed))
+
+
+# CODEPATH: own in NeoX and Falcon-40B; shared in Phi-2, GPT-J, Cohere and Falcon-7B
+PARALLEL = {"own": parallel, "shared": parallel_shared}
+
+
+class TformerDecoderLayer(Layer):
+    """A layer that attends to the tokens before it: all of them, or those within a window.
+
+    Reads from config: parallel_residual, layer_types, sliding_window (+ the fields of its rotation
+    and the layer's).
     """
 
-    def __init__(self, config, layer_idx: int):
-        kind = layer_type(config, layer_idx)
-        super().__init__(config, layer_idx, True, window_of(config, kind))
-        self.attention_type = kind
-        self.own_rotation = own_rotation(config, kind, layer_idx)
+    def __init__(self, config: PreTrainedConfig, layer_idx: int):
+        super().__init__(config, layer_idx, True, layer_window(config, layer_idx))
+        self.attention_type = layer_type(config, layer_idx)
+        self.own_rotation = layer_rotation(config, layer_idx)
+        # CODEPATH: as in PARALLEL; else one after the other
+        if config.parallel_residual:
+            self.arrange = PARALLEL[config.parallel_residual]
+        # CODEPATH: as in PARALLEL
+        if config.parallel_residual == "shared":
+            self.mlp_norm = nn.Identity()
 
 
-class TformerDecoderPreTrainedModel(TiesBeforeSharding, PreTrainedModel):
-    """What transformers needs to know to load, shard, initialise and observe the family."""
+class TformerDecoderPreTrainedModel(TformerPreTrainedModel):
+    """Declares what is the family's own of what transformers asks."""
 
     config: TformerDecoderConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
     _no_split_modules = ["TformerDecoderLayer"]
-    _skip_keys_device_placement = ["past_key_values"]
-    _supports_flash_attn = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
-    _can_compile_fullgraph = True
     _can_record_outputs = {
         "hidden_states": TformerDecoderLayer,
         "attentions": OutputRecorder(SelfAttention, index=1),
     }
 
     @property
-    def _supports_sdpa(self):
-        """sdpa cannot bound scores; then eager is what transformers chooses."""
+    def _supports_sdpa(self) -> bool:
+        """Deny sdpa to models that bound their scores; transformers then chooses eager."""
         return self.config.attn_logit_softcapping is None
-
-    def _init_weights(self, module):
-        super()._init_weights(module)
-        initialise(self.config, module)
 
 
 class TformerDecoderModel(TformerDecoderPreTrainedModel):
@@ -102,8 +103,8 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.embedding_scale = embedding_scale(config)
         self.positions = build_positions(config)
-        self.rotary_emb = build_rotations(config)
-        self.score_bias = build_linear_bias(config)
+        self.rotary_emb = build_rotary(config)
+        self.score_bias = build_attention_bias(config, config.num_hidden_layers, is_causal=True)
         self.embed_norm = optional_norm(config, config.embedding_norm)
         self.dropout = build_dropout(config)
         self.layers = nn.ModuleList(
@@ -113,19 +114,15 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
-    def post_init(self):
-        super().post_init()
-        self._tp_plan = plan_for(self, self._tp_plan)
-
     @merge_with_config_defaults
     @capture_outputs
     def forward(
         self,
-        input_ids=None,
-        attention_mask=None,
-        position_ids=None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | dict | None = None,
+        position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds=None,
+        inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPast:
@@ -133,86 +130,65 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        attention_mask = mask_unwritten_keys(
-            self.config, attention_mask, inputs_embeds, past_key_values
+        attention_mask = settle_padding(
+            self.config, inputs_embeds, attention_mask, position_ids, past_key_values, kwargs
         )
-        attention_mask = unless_packed(attention_mask, position_ids, past_key_values)
-        boundaries = kwargs.get("cu_seq_lens_q")
-        refuse_packed_batch(self.config, attention_mask, position_ids, boundaries)
-        masks = self.prepare_masks(attention_mask, inputs_embeds, position_ids, past_key_values)
+        # As given: positions that restart mark packed sequences, which no cache can hold.
+        packed_position_ids = position_ids if past_key_values is None else None
         if position_ids is None:
             past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
-            position_ids = count_positions(
-                attention_mask, inputs_embeds.shape[1], past_length, inputs_embeds.device
-            )
-        # Made after the masks: given a cache, transformers does not look for packed texts.
+            length, device = inputs_embeds.shape[1], inputs_embeds.device
+            position_ids = count_positions(attention_mask, length, past_length, device)
         if use_cache and past_key_values is None and not self.training:
             past_key_values = DynamicCache(config=self.config)
 
         hidden_states = self.positions(inputs_embeds * self.embedding_scale, position_ids)
         hidden_states = self.dropout(self.embed_norm(hidden_states))
         position_embeddings = self.rotary_emb(hidden_states, position_ids)
-        hidden_states = self.run_layers(
-            hidden_states,
-            masks,
-            position_embeddings,
-            past_key_values,
-            position_ids=position_ids,
-            **kwargs,
-        )
+        inputs = attention_mask, packed_position_ids, position_embeddings, past_key_values
+        hidden_states = self.run_layers(hidden_states, *inputs, position_ids=position_ids, **kwargs)
         return BaseModelOutputWithPast(
             last_hidden_state=hidden_states, past_key_values=past_key_values
         )
 
-    def prepare_masks(self, attention_mask, inputs_embeds, position_ids, past_key_values):
-        """One finished mask per kind of layer; generate may have made this dict already."""
-        if isinstance(attention_mask, dict):
-            return attention_mask
-        return {
-            kind: MASK_MAKERS[kind](
-                config=self.config,
-                inputs_embeds=inputs_embeds,
-                attention_mask=attention_mask,
-                past_key_values=past_key_values,
-                position_ids=position_ids,
-            )
-            for kind in {layer.attention_type for layer in self.layers}
-        }
-
-    def run_layers(self, hidden_states, masks, position_embeddings, past_key_values, **kwargs):
-        """All layers and the final norm, [batch, seq, hidden] → the same shape."""
+    def run_layers(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | dict | None,
+        packed_position_ids: Tensor | None,
+        position_embeddings: object,
+        past_key_values: Cache | None,
+        **kwargs: object,
+    ) -> Tensor:
+        """Apply all layers and the final norm, [batch, seq, hidden] → the same shape."""
+        masks = attention_mask  # generate may have finished one for each layer type already
+        if not isinstance(masks, dict):
+            past = past_key_values if packed_position_ids is None else None
+            masks = {
+                name: MASK_MAKERS[name](
+                    config=self.config,
+                    inputs_embeds=hidden_states,
+                    attention_mask=attention_mask,
+                    past_key_values=past,
+                    position_ids=packed_position_ids,
+                )
+                for name in {layer.attention_type for layer in self.layers}
+            }
         biases = self.score_bias(hidden_states, past_key_values)
         for layer, position_bias in zip(self.layers_in_use(), biases, strict=False):
-            hidden_states = layer(
-                hidden_states,
-                position_bias,
-                attention_mask=masks[layer.attention_type],
-                position_embeddings=layer.own_rotation(position_embeddings),
-                past_key_values=past_key_values,
-                **kwargs,
-            )
+            inputs = {"attention_mask": masks[layer.attention_type]}
+            inputs["position_embeddings"] = layer.own_rotation(position_embeddings)
+            inputs["past_key_values"] = past_key_values
+            hidden_states = layer(hidden_states, position_bias, **inputs, **kwargs)
         return self.norm(hidden_states)
 
-    def layers_in_use(self):
+    def layers_in_use(self) -> nn.ModuleList:
         return self.layers[: self.config.num_hidden_layers]  # assistant_early_exit lowers it
 
 
-class Cap(nn.Module):
-    """Bounds logits smoothly."""
-
-    def __init__(self, most: float):
-        super().__init__()
-        self.most = most
-
-    def forward(self, logits):
-        return (logits / self.most).tanh() * self.most
-
-
-def build_cap(config):
-    """Reads from config: final_logit_softcapping."""
-    # CODEPATH: Gemma 2 bounds its logits; the others do not
-    most = config.final_logit_softcapping
-    return unchanged if most is None else Cap(most)
+def bound(most: float, logits: Tensor) -> Tensor:
+    """Bound logits smoothly to ± most."""
+    return (logits / most).tanh() * most
 
 
 class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
@@ -228,66 +204,52 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
         self.model = TformerDecoderModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
         self.logit_scale = config.logit_scale
-        self.cap = build_cap(config)
+        # CODEPATH: Gemma 2 bounds its logits; the others do not
+        most = config.final_logit_softcapping
+        self.cap = unchanged if most is None else partial(bound, most)
         self.loss_function = causal_language_model_loss
         self.post_init()
 
-    def init_continuous_batching(self, *args, **kwargs):
-        """Refused where paged attention would leave something out without a word."""
+    def init_continuous_batching(self, *args: object, **kwargs: object) -> object:
+        """Refuse models of which paged attention would silently omit a part."""
         is_flash = is_flash_attention_requested(self.config)
         for name in ("score_bias", "attn_logit_softcapping"):
             value = getattr(self.config, name)
             if value is not None and not is_flash:
                 raise ValueError(
-                    f"{name} is {value!r}, which continuous batching leaves out: use generate()"
+                    f"{name} is {value!r}, which continuous batching omits: use generate()"
                 )
         return super().init_continuous_batching(*args, **kwargs)
 
     @can_return_tuple
     def forward(
         self,
-        input_ids=None,
-        attention_mask=None,
-        position_ids=None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | dict | None = None,
+        position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds=None,
-        labels=None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
         use_cache: bool | None = None,
-        logits_to_keep=0,
+        logits_to_keep: int | Tensor = 0,
         return_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> CausalLMOutputWithPast:
         """Labels are the input ids, -100 where they do not count; the loss function shifts them."""
         if labels is not None and use_cache is None:
             use_cache = False  # a loss needs none
-        outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            use_cache=use_cache,
-            return_dict=True,
-            **kwargs,
-        )
+        inputs = input_ids, attention_mask, position_ids, past_key_values, inputs_embeds
+        outputs = self.model(*inputs, use_cache=use_cache, return_dict=True, **kwargs)
         # There are fewer hidden values than logits. A bias of lm_head is not scaled.
         hidden_states = keep_positions(outputs.last_hidden_state, logits_to_keep) * self.logit_scale
         logits = loss = None
         if needs_logits(self, labels, return_logits):
             logits = self.cap(self.lm_head(hidden_states))
         if labels is not None:
-            ignore_index = kwargs.get("ignore_index", -100)
-            loss = self.loss_function(
-                logits=Unprojected(hidden_states, self.lm_head) if logits is None else logits,
-                labels=ignore_padding(labels, attention_mask, ignore_index, shift=1),
-                **loss_arguments(self.config, kwargs),
-            )
+            labels = ignore_padding(labels, attention_mask, kwargs, shift=1)
+            loss = compute_loss(self, hidden_states, logits, labels, kwargs)
         return CausalLMOutputWithPast(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
+            loss, logits, outputs.past_key_values, outputs.hidden_states, outputs.attentions
         )
 
 
@@ -296,47 +258,47 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
 # num_items_in_batch to the loss: accepts_loss_kwargs = False lets Trainer divide by the steps.
 
 
-class TformerDecoderForSequenceClassification(
-    GenericForSequenceClassification, TformerDecoderPreTrainedModel
-):
-    """The last token of each text that is not pad_token_id, to one score for each class."""
-
-    accepts_loss_kwargs = False
+class TaskHead:
+    """A body under a projection, which a subclass builds."""
 
     def __init__(self, config: TformerDecoderConfig):
         TformerDecoderPreTrainedModel.__init__(self, config)
         self.num_labels = config.num_labels
         self.model = TformerDecoderModel(config)
-        self.score = nn.Linear(config.hidden_size, config.num_labels, bias=False)
+        self.build_head(config)
         self.post_init()
 
 
+class TformerDecoderForSequenceClassification(
+    TaskHead, modeling_layers.GenericForSequenceClassification, TformerDecoderPreTrainedModel
+):
+    """The last token of each sequence that is not pad_token_id, to one score for each class."""
+
+    accepts_loss_kwargs = False
+
+    def build_head(self, config: TformerDecoderConfig) -> None:
+        self.score = nn.Linear(config.hidden_size, config.num_labels, bias=False)
+
+
 class TformerDecoderForTokenClassification(
-    GenericForTokenClassification, TformerDecoderPreTrainedModel
+    TaskHead, modeling_layers.GenericForTokenClassification, TformerDecoderPreTrainedModel
 ):
     """Each token to one score for each class."""
 
     accepts_loss_kwargs = False
 
-    def __init__(self, config: TformerDecoderConfig):
-        TformerDecoderPreTrainedModel.__init__(self, config)
-        self.num_labels = config.num_labels
-        self.model = TformerDecoderModel(config)
+    def build_head(self, config: TformerDecoderConfig) -> None:
         self.dropout = nn.Dropout(config.dropout)
         self.score = nn.Linear(config.hidden_size, config.num_labels)
-        self.post_init()
 
 
 class TformerDecoderForQuestionAnswering(
-    GenericForQuestionAnswering, TformerDecoderPreTrainedModel
+    TaskHead, modeling_layers.GenericForQuestionAnswering, TformerDecoderPreTrainedModel
 ):
     """Each token to its scores as the start and as the end of the answer."""
 
-    def __init__(self, config: TformerDecoderConfig):
-        TformerDecoderPreTrainedModel.__init__(self, config)
-        self.model = TformerDecoderModel(config)
+    def build_head(self, config: TformerDecoderConfig) -> None:
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
-        self.post_init()
 
 
 # Trainer's label smoothing shifts the labels of a class only if its name stands in this table.
@@ -349,12 +311,3 @@ TformerDecoderForSequenceClassification.register_for_auto_class(
 )
 TformerDecoderForTokenClassification.register_for_auto_class("AutoModelForTokenClassification")
 TformerDecoderForQuestionAnswering.register_for_auto_class("AutoModelForQuestionAnswering")
-
-__all__ = [
-    "TformerDecoderForCausalLM",
-    "TformerDecoderForQuestionAnswering",
-    "TformerDecoderForSequenceClassification",
-    "TformerDecoderForTokenClassification",
-    "TformerDecoderModel",
-    "TformerDecoderPreTrainedModel",
-]

@@ -1,16 +1,14 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
 """The encoder-only family.
 
-    input_ids [batch, seq] → embed_tokens (+ types, positions) → n × layer(mask, (cos, sin)) → norm
-                           → transform → lm_head → logits [batch, seq, vocab]
-                           → classifier → logits [batch, labels] or [batch, seq, labels]
-
-The model prepares embeddings, positions and masks; a layer adds the residuals; attention attends to
-both sides; a head projects.
+input_ids [batch, seq] → embed_tokens (+ types, positions) → n × layer(mask, (cos, sin)) → norm
+                       → transform → lm_head → logits [batch, seq, vocab]
+                       → classifier → logits [batch, labels] or [batch, seq, labels]
 """
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
 from transformers.masking_utils import (
     create_bidirectional_mask,
     create_bidirectional_sliding_window_mask,
@@ -24,125 +22,74 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
-from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import SelfAttention
+from .attention_bias import build_attention_bias
+from .classifiers import TextClassifier, build_token_classifier, build_transform
 from .configuration_encoder import TformerEncoderConfig
-from .layer_types import layer_type, window_of
-from .layers import (
-    Layer,
-    TiesBeforeSharding,
-    build_activation,
-    build_dropout,
-    embedding_scale,
-    initialise,
-    plan_for,
-)
-from .losses import Unprojected, language_model_loss, loss_arguments, needs_logits
-from .masks import is_padding_mask, refuse_packed_batch, unless_packed
-from .norms import build_norm, optional_norm, unchanged
-from .positions import build_positions, count_positions
-from .relative_bias import build_relative_bias
-from .rotations import RotationByKind
+from .layer_types import layer_rotation, layer_type, layer_window
+from .layers import Layer, TformerPreTrainedModel, build_dropout, embedding_scale
+from .losses import compute_loss, language_model_loss, needs_logits
+from .norms import optional_norm
+from .positions import build_positions, build_rotary, count_positions, settle_padding
 
 
 class TformerEncoderLayer(Layer):
-    """A layer that sees the tokens on both sides: all of them, or those within a window.
+    """A layer that attends to the tokens on both sides: all of them, or those within a window.
 
     Reads from config: layer_types, sliding_window, first_attention_norm (+ the layer's fields).
     """
 
-    def __init__(self, config, layer_idx: int):
-        kind = layer_type(config, layer_idx)
-        super().__init__(config, layer_idx, False, window_of(config, kind))
-        self.attention_type = kind
+    def __init__(self, config: PreTrainedConfig, layer_idx: int):
+        super().__init__(config, layer_idx, False, layer_window(config, layer_idx))
+        self.attention_type = layer_type(config, layer_idx)
+        self.own_rotation = layer_rotation(config, layer_idx)
         # CODEPATH: ModernBERT's first layer finds its input normalised; BERT and EuroBERT have all
         if layer_idx == 0 and not config.first_attention_norm:
             self.self_attn_norm = nn.Identity()
 
 
 class WindowMask:
-    """What transformers' function for windows reads; there the farthest token is seen, too."""
+    """The fields that transformers' window mask reads; it includes one token more on each side."""
 
-    def __init__(self, config):
+    def __init__(self, config: PreTrainedConfig):
         self._attn_implementation = config._attn_implementation
         self.sliding_window = config.sliding_window - 1
 
 
-def prepare_mask(config, kind, attention_mask, inputs_embeds, documents):
-    """What a layer of this kind may see, finished for the backend; None where it sees everything.
-
-    `documents` [batch, seq] numbers the packed texts. In flash attention the backend itself knows
-    them, and the window.
-    """
-    slides = window_of(config, kind) is not None
-    make = create_bidirectional_sliding_window_mask if slides else create_bidirectional_mask
-    return make(
-        config=WindowMask(config) if slides else config,
-        inputs_embeds=inputs_embeds,
-        attention_mask=attention_mask,
-        # Functions of our own take milliseconds to become a mask.
-        and_mask_function=None if documents is None else packed_sequence_mask_function(documents),
-    )
-
-
-def find_documents(attention_mask, position_ids):
-    """The number of the packed text of each token [batch, seq], or None where nothing is packed."""
-    if position_ids is None or attention_mask is not None:
-        return None
-    return find_packed_sequence_indices(position_ids)
-
-
-def build_types(config):
-    """Reads from config: type_vocab_size, hidden_size."""
-    # CODEPATH: BERT and RoBERTa have segments; DistilBERT, ModernBERT and EuroBERT have none
-    if config.type_vocab_size:
-        return nn.Embedding(config.type_vocab_size, config.hidden_size)
-    return None
-
-
-class TformerEncoderPreTrainedModel(TiesBeforeSharding, PreTrainedModel):
-    """What transformers needs to know to load, shard, initialise and observe the family."""
+class TformerEncoderPreTrainedModel(TformerPreTrainedModel):
+    """Declares what is the family's own of what transformers asks."""
 
     config: TformerEncoderConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
     _no_split_modules = ["TformerEncoderLayer"]
-    _supports_flash_attn = True
-    _supports_sdpa = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
-    _can_compile_fullgraph = True
     _can_record_outputs = {
         "hidden_states": TformerEncoderLayer,
         "attentions": OutputRecorder(SelfAttention, index=1),
     }
-
-    def _init_weights(self, module):
-        super()._init_weights(module)
-        initialise(self.config, module)
 
 
 class TformerEncoderModel(TformerEncoderPreTrainedModel):
     """Token ids to hidden states."""
 
     layer_class = TformerEncoderLayer
-    # Vectors are asked of folders of masked language models; vLLM stops at weights it cannot place.
+    # Opened without its head, for sentence vectors; vLLM stops at weights it cannot place.
     _keys_to_ignore_on_load_unexpected = [r"^transform\.", r"^lm_head\."]
 
     def __init__(self, config: TformerEncoderConfig):
         super().__init__(config)
-        # No padding_idx: a text may use that id for another purpose, and masks hide padding anyway.
+        # No padding_idx: that id may have another use, and masks hide padding anyway.
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.embedding_scale = embedding_scale(config)
-        self.embed_types = build_types(config)
+        # CODEPATH: BERT and RoBERTa have segments; DistilBERT, ModernBERT and EuroBERT have none
+        types = config.type_vocab_size
+        self.embed_types = nn.Embedding(types, config.hidden_size) if types else None
         self.positions = build_positions(config)
-        self.rotations = RotationByKind(config)
-        self.score_bias = build_relative_bias(config, config.num_hidden_layers, is_causal=False)
+        self.rotary_emb = build_rotary(config)
+        self.score_bias = build_attention_bias(config, config.num_hidden_layers, is_causal=False)
         self.embed_norm = optional_norm(config, config.embedding_norm)
         self.dropout = build_dropout(config)
         self.layers = nn.ModuleList(
@@ -152,29 +99,25 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
-    def post_init(self):
-        super().post_init()
-        self._tp_plan = plan_for(self, self._tp_plan)
-
     @merge_with_config_defaults
     @capture_outputs
     def forward(
         self,
-        input_ids=None,
-        attention_mask=None,
-        position_ids=None,
-        token_type_ids=None,
-        inputs_embeds=None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        attention_mask = unless_packed(attention_mask, position_ids, None)
-        boundaries = kwargs.get("cu_seq_lens_q")
-        refuse_packed_batch(self.config, attention_mask, position_ids, boundaries)
-        documents = find_documents(attention_mask, position_ids)
+        attention_mask = settle_padding(
+            self.config, inputs_embeds, attention_mask, position_ids, kwargs=kwargs
+        )
+        packed_position_ids = position_ids  # as given: positions that restart mark packed sequences
         if position_ids is None:
             length, device = inputs_embeds.shape[1], inputs_embeds.device
             position_ids = count_positions(attention_mask, length, 0, device)
@@ -182,85 +125,90 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
         hidden_states = self.add_types(inputs_embeds * self.embedding_scale, token_type_ids)
         hidden_states = self.positions(hidden_states, position_ids)
         hidden_states = self.dropout(self.embed_norm(hidden_states))
-        rotations = self.rotations(hidden_states, position_ids)
-        hidden_states = self.run_layers(
-            hidden_states, attention_mask, documents, rotations, position_ids=position_ids, **kwargs
-        )
+        position_embeddings = self.rotary_emb(hidden_states, position_ids)
+        inputs = attention_mask, packed_position_ids, position_embeddings
+        hidden_states = self.run_layers(hidden_states, *inputs, position_ids=position_ids, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 
-    def add_types(self, inputs_embeds, token_type_ids):
-        """Adds the embedding of the segment that each token belongs to, the first if not said."""
+    def add_types(self, inputs_embeds: Tensor, token_type_ids: Tensor | None) -> Tensor:
+        """Add the embedding of each token's segment, the first segment where none is given."""
         if self.embed_types is None:
             return inputs_embeds
         if token_type_ids is None:
             return inputs_embeds + self.embed_types.weight[0]
         return inputs_embeds + self.embed_types(token_type_ids)
 
-    def run_layers(self, hidden_states, attention_mask, documents, position_embeddings, **kwargs):
-        """All layers and the final norm, [batch, seq, hidden] → the same shape."""
+    def run_layers(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None,
+        packed_position_ids: Tensor | None,
+        position_embeddings: object,
+        **kwargs: object,
+    ) -> Tensor:
+        """Apply all layers and the final norm, [batch, seq, hidden] → the same shape."""
+        visible = None  # a function is slow to become a mask: only where sequences are packed
+        if attention_mask is None and packed_position_ids is not None:
+            documents = find_packed_sequence_indices(packed_position_ids)
+            visible = None if documents is None else packed_sequence_mask_function(documents)
         masks = {
-            kind: prepare_mask(self.config, kind, attention_mask, hidden_states, documents)
-            for kind in self.rotations
+            name: self.build_mask(name, attention_mask, hidden_states, visible)
+            for name in {layer.attention_type for layer in self.layers}
         }
         biases = self.score_bias(hidden_states)
         for layer, position_bias in zip(self.layers, biases, strict=True):
-            hidden_states = layer(
-                hidden_states,
-                position_bias,
-                attention_mask=masks[layer.attention_type],
-                position_embeddings=position_embeddings[layer.attention_type],
-                **kwargs,
-            )
+            inputs = {"attention_mask": masks[layer.attention_type]}
+            inputs["position_embeddings"] = layer.own_rotation(position_embeddings)
+            hidden_states = layer(hidden_states, position_bias, **inputs, **kwargs)
         return self.norm(hidden_states)
 
+    def build_mask(
+        self, layer_type: str, attention_mask: Tensor | None, states: Tensor, visible: object
+    ) -> object:
+        """Finish the mask of one layer type for the backend; None where nothing is hidden.
 
-class Transform(nn.Module):
-    """dense → activation → norm, between the model and a projection.
-
-    Reads from config: hidden_size, head_bias (+ the norm's fields).
-    """
-
-    def __init__(self, config, activation: str, has_norm: bool):
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.head_bias)
-        self.act_fn = build_activation(activation)
-        # CODEPATH: every masked language model and ModernBERT's classes; BERT's classes have none
-        self.norm = build_norm(config, config.hidden_size) if has_norm else unchanged
-
-    def forward(self, hidden_states):
-        return self.norm(self.act_fn(self.dense(hidden_states)))
+        Flash attention finds documents and window by itself.
+        """
+        slides = layer_type == "sliding_attention"
+        make = create_bidirectional_sliding_window_mask if slides else create_bidirectional_mask
+        config = WindowMask(self.config) if slides else self.config
+        inputs = {"inputs_embeds": states, "attention_mask": attention_mask}
+        return make(config=config, **inputs, and_mask_function=visible)
 
 
-def build_transform(config, activation: str | None, has_norm: bool):
-    # CODEPATH: BERT and ModernBERT; EuroBERT has no dense layer before lm_head
-    return Transform(config, activation, has_norm) if activation else unchanged
+class Head(TformerEncoderPreTrainedModel):
+    """Base class of the heads: the model, and the layers that a subclass builds."""
+
+    def __init__(self, config: TformerEncoderConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.model = TformerEncoderModel(config)
+        self.build_head(config)
+        self.post_init()
 
 
-class TformerEncoderForMaskedLM(TformerEncoderPreTrainedModel):
-    """Token ids to the logits of what stands at each place."""
+class TformerEncoderForMaskedLM(Head):
+    """Token ids to the logits of the token at each position."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
     _tp_plan = {"lm_head": "colwise_gather_output"}
     _pp_plan = {"lm_head": (["hidden_states"], ["logits"])}
     _fsdp_plan = {"lm_head": "keep_full_weight"}
 
-    def __init__(self, config: TformerEncoderConfig):
-        super().__init__(config)
-        self.model = TformerEncoderModel(config)
+    def build_head(self, config: TformerEncoderConfig) -> None:
         self.transform = build_transform(config, config.head_act, has_norm=True)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
         self.loss_function = language_model_loss
-        self.post_init()
 
     @can_return_tuple
     def forward(
         self,
-        input_ids=None,
-        attention_mask=None,
-        position_ids=None,
-        token_type_ids=None,
-        inputs_embeds=None,
-        labels=None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
         return_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput:
@@ -271,24 +219,18 @@ class TformerEncoderForMaskedLM(TformerEncoderPreTrainedModel):
         if needs_logits(self, labels, return_logits):
             logits = self.lm_head(self.transform(hidden_states))
         if labels is not None:
-            projected = logits
             if logits is None:
                 ignore_index = kwargs.get("ignore_index", -100)
                 hidden_states, labels = keep_labelled(hidden_states, labels, ignore_index)
-                projected = Unprojected(self.transform(hidden_states), self.lm_head)
-            loss = self.loss_function(
-                logits=projected, labels=labels, **loss_arguments(self.config, kwargs)
-            )
-        return MaskedLMOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+                hidden_states = self.transform(hidden_states)
+            loss = compute_loss(self, hidden_states, logits, labels, kwargs)
+        return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
-def keep_labelled(hidden_states, labels, ignore_index):
-    """The tokens that have a label, a seventh of them in training; the others need no head."""
+def keep_labelled(
+    hidden_states: Tensor, labels: Tensor, ignore_index: int
+) -> tuple[Tensor, Tensor]:
+    """Keep the tokens that have a label, a seventh of them in training; only they need the head."""
     if torch.compiler.is_compiling():  # their number would break the graph
         return hidden_states, labels
     labels = labels.to(hidden_states.device)
@@ -296,176 +238,81 @@ def keep_labelled(hidden_states, labels, ignore_index):
     return hidden_states[counted], labels[counted]
 
 
-# The three task heads. transformers' loss for whole texts takes no num_items_in_batch:
-# accepts_loss_kwargs = False lets Trainer divide by the steps.
+class ClassificationHead(Head):
+    """Base class of the two heads that score classes."""
 
+    output_class = TokenClassifierOutput
 
-class Classifier(nn.Module):
-    """Hidden states [..., hidden] to one score for each class [..., labels].
-
-    Reads from config: dropout, hidden_size, classifier_norm (+ the transform's fields).
-    """
-
-    def __init__(self, config, activation: str | None, num_labels: int):
-        super().__init__()
-        self.transform = build_transform(config, activation, config.classifier_norm)
-        self.dropout = nn.Dropout(config.dropout)
-        self.out_proj = nn.Linear(config.hidden_size, num_labels)
-
-    def forward(self, hidden_states):
-        return self.out_proj(self.dropout(self.transform(hidden_states)))
-
-
-class TextClassifier(Classifier):
-    """All of a text [batch, seq, hidden] to its classes [batch, labels].
-
-    vLLM calls this module alone, with what it has pooled as a text of one token.
-
-    Reads from config: classifier_pooling, classifier_act, num_labels (+ the classifier's fields).
-    """
-
-    def __init__(self, config):
-        super().__init__(config, config.classifier_act, config.num_labels)
-        self.pool = POOLINGS[config.classifier_pooling]
-
-    def forward(self, hidden_states, attention_mask=None):
-        return super().forward(self.pool(hidden_states, attention_mask))
-
-
-def first_token(hidden_states, attention_mask):
-    """[batch, seq, hidden] → [batch, hidden]: of the first token that is no padding."""
-    if not is_padding_mask(attention_mask):
-        return hidden_states[:, 0]
-    first = attention_mask.to(hidden_states.device).int().argmax(-1)
-    return hidden_states[torch.arange(first.shape[0], device=first.device), first]
-
-
-def mean_token(hidden_states, attention_mask):
-    """[batch, seq, hidden] → [batch, hidden]: the mean over the tokens that are no padding."""
-    if not is_padding_mask(attention_mask):
-        return hidden_states.mean(1)
-    real = attention_mask.to(hidden_states)[..., None]
-    return (hidden_states * real).sum(1) / real.sum(1).clamp(min=1)
-
-
-POOLINGS = {"cls": first_token, "mean": mean_token}
-
-
-def build_token_classifier(config, num_labels: int):
-    # CODEPATH: ModernBERT; the classes of BERT's tokens are projected as they are
-    return Classifier(config, config.classifier_act if config.classifier_norm else None, num_labels)
-
-
-class TformerEncoderForSequenceClassification(TformerEncoderPreTrainedModel):
-    """Each text to one score for each class."""
-
-    accepts_loss_kwargs = False
-
-    def __init__(self, config: TformerEncoderConfig):
-        super().__init__(config)
-        self.num_labels = config.num_labels
-        self.model = TformerEncoderModel(config)
-        self.classifier = TextClassifier(config)
-        self.post_init()
+    def classify(self, hidden_states: Tensor, attention_mask: Tensor | None) -> Tensor:
+        return self.classifier(hidden_states)
 
     @can_return_tuple
     def forward(
         self,
-        input_ids=None,
-        attention_mask=None,
-        position_ids=None,
-        token_type_ids=None,
-        inputs_embeds=None,
-        labels=None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> SequenceClassifierOutput:
+    ) -> SequenceClassifierOutput | TokenClassifierOutput:
         inputs = input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         outputs = self.model(*inputs, return_dict=True, **kwargs)
-        logits = self.classifier(outputs.last_hidden_state, attention_mask)
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(
-                labels=labels, pooled_logits=logits, config=self.config, **kwargs
-            )
-        return SequenceClassifierOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+        logits, loss = self.classify(outputs.last_hidden_state, attention_mask), None
+        if labels is not None:  # transformers' two losses call the logits by two names
+            both = {"logits": logits, "pooled_logits": logits}
+            loss = self.loss_function(labels=labels, config=self.config, **both, **kwargs)
+        return self.output_class(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
-class TformerEncoderForTokenClassification(TformerEncoderPreTrainedModel):
+class TformerEncoderForSequenceClassification(ClassificationHead):
+    """Each sequence to one score for each class."""
+
+    # transformers' loss takes no num_items_in_batch: Trainer divides by the accumulation steps.
+    accepts_loss_kwargs = False
+    output_class = SequenceClassifierOutput
+
+    def build_head(self, config: TformerEncoderConfig) -> None:
+        self.classifier = TextClassifier(config)
+
+    def classify(self, hidden_states: Tensor, attention_mask: Tensor | None) -> Tensor:
+        return self.classifier(hidden_states, attention_mask)
+
+
+class TformerEncoderForTokenClassification(ClassificationHead):
     """Each token to one score for each class."""
 
-    def __init__(self, config: TformerEncoderConfig):
-        super().__init__(config)
-        self.num_labels = config.num_labels
-        self.model = TformerEncoderModel(config)
+    def build_head(self, config: TformerEncoderConfig) -> None:
         self.classifier = build_token_classifier(config, config.num_labels)
-        self.post_init()
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids=None,
-        attention_mask=None,
-        position_ids=None,
-        token_type_ids=None,
-        inputs_embeds=None,
-        labels=None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> TokenClassifierOutput:
-        inputs = input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
-        outputs = self.model(*inputs, return_dict=True, **kwargs)
-        logits = self.classifier(outputs.last_hidden_state)
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
-        return TokenClassifierOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
 
 
-class TformerEncoderForQuestionAnswering(TformerEncoderPreTrainedModel):
+class TformerEncoderForQuestionAnswering(Head):
     """Each token to its scores as the start and as the end of the answer."""
 
-    def __init__(self, config: TformerEncoderConfig):
-        super().__init__(config)
-        self.model = TformerEncoderModel(config)
+    def build_head(self, config: TformerEncoderConfig) -> None:
         self.qa_outputs = build_token_classifier(config, 2)
-        self.post_init()
 
     @can_return_tuple
     def forward(
         self,
-        input_ids=None,
-        attention_mask=None,
-        position_ids=None,
-        token_type_ids=None,
-        inputs_embeds=None,
-        start_positions=None,
-        end_positions=None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> QuestionAnsweringModelOutput:
         inputs = input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         outputs = self.model(*inputs, return_dict=True, **kwargs)
-        logits = self.qa_outputs(outputs.last_hidden_state)
-        start_logits, end_logits = logits.unbind(-1)
-        loss = None
+        logits, loss = self.qa_outputs(outputs.last_hidden_state), None
+        start, end = (scores.contiguous() for scores in logits.unbind(-1))
         if start_positions is not None and end_positions is not None:
-            loss = self.loss_function(
-                start_logits, end_logits, start_positions, end_positions, **kwargs
-            )
+            loss = self.loss_function(start, end, start_positions, end_positions, **kwargs)
         return QuestionAnsweringModelOutput(
-            loss=loss,
-            start_logits=start_logits.contiguous(),
-            end_logits=end_logits.contiguous(),
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
+            loss, start, end, outputs.hidden_states, outputs.attentions
         )
 
 
@@ -476,12 +323,3 @@ TformerEncoderForSequenceClassification.register_for_auto_class(
 )
 TformerEncoderForTokenClassification.register_for_auto_class("AutoModelForTokenClassification")
 TformerEncoderForQuestionAnswering.register_for_auto_class("AutoModelForQuestionAnswering")
-
-__all__ = [
-    "TformerEncoderForMaskedLM",
-    "TformerEncoderForQuestionAnswering",
-    "TformerEncoderForSequenceClassification",
-    "TformerEncoderForTokenClassification",
-    "TformerEncoderModel",
-    "TformerEncoderPreTrainedModel",
-]

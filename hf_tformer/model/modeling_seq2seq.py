@@ -1,87 +1,69 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
-"""The encoder-decoder family: both stacks joined, and the head that writes.
+"""The encoder-decoder family: both stacks joined, and the head that generates.
 
-    input_ids [batch, source] → encoder (stacks_seq2seq.py)         = encoder_hidden_states
-    decoder_input_ids [batch, target] → decoder (stacks_seq2seq.py) → hidden_states
-                                      → lm_head → logits [batch, target, vocab]
-
-The stacks prepare positions, masks and the cache; this file joins them.
+input_ids [batch, source] → encoder (stacks_seq2seq.py)         = encoder_hidden_states
+decoder_input_ids [batch, target] → decoder (stacks_seq2seq.py) → hidden_states
+                                  → lm_head → logits [batch, target, vocab]
 """
 
 import torch
-from torch import nn
-from transformers.cache_utils import Cache
-from transformers.generation import GenerationMixin
+from torch import Tensor, nn
+from transformers import Cache, GenerationMixin, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
-from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
+from .configuration_base import TP_PLAN
 from .configuration_seq2seq import TformerSeq2SeqConfig
-from .layers import keep_positions, plan_for
-from .losses import Unprojected, language_model_loss, loss_arguments, needs_logits
-from .masks import ignore_padding
+from .layers import keep_positions
+from .losses import compute_loss, ignore_padding, language_model_loss, needs_logits
 from .stacks_seq2seq import (
     TformerSeq2SeqDecoder,
     TformerSeq2SeqEncoder,
     TformerSeq2SeqPreTrainedModel,
 )
 
-PROJECTIONS = {
-    "q_proj": "colwise",
-    "k_proj": "colwise",
-    "v_proj": "colwise",
-    "q_norm": "replicated_with_grad_allreduce",
-    "k_norm": "replicated_with_grad_allreduce",
-    "o_proj": "rowwise",
-    "gate_proj": "colwise",
-    "up_proj": "colwise",
-    "down_proj": "rowwise",
-}
+# Self-attention's entries of the plan, and the same for cross-attention.
+STACK_PLAN = {**TP_PLAN, **{name.replace("self_", "cross_"): TP_PLAN[name] for name in TP_PLAN}}
 
 
 class TableOwner(TformerSeq2SeqPreTrainedModel):
-    """What has the encoder, and the table that it may share with the decoder."""
+    """Base class: has the encoder, and the table that it may share with the decoder."""
 
-    # The plans are here and not in the configuration, which the two stacks have in common: each
-    # would take them for its own. plan_for() leaves out what a model does not have.
+    # Not in the configuration, which each stack would take for its own.
     _tp_plan = {
-        f"{stack}.layers.*.{block}.{projection}": style
+        f"{stack}.{name}": style
         for stack in ("encoder", "decoder")
-        for block in ("self_attn", "cross_attn", "mlp")
-        for projection, style in PROJECTIONS.items()
+        for name, style in STACK_PLAN.items()
     }
 
-    def share_table(self, config):
+    def share_table(self, config: TformerSeq2SeqConfig) -> None:
         # CODEPATH: Marian and BART share; the teaching models have separate vocabularies
         if config.share_encoder_decoder_embeddings:
             self.shared = nn.Embedding(config.vocab_size, config.hidden_size)
         else:
             self._tied_weights_keys = {}
 
-    def post_init(self):
-        super().post_init()
-        self._tp_plan = plan_for(self, self._tp_plan)
-
-    def get_expanded_tied_weights_keys(self, all_submodels=False):
-        # transformers ties nothing unless tie_word_embeddings says so; that field is about the
-        # output projection, and source and target share a table independently of it.
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        # transformers ties nothing without tie_word_embeddings, which is about the head alone.
         if all_submodels:
             return super().get_expanded_tied_weights_keys(all_submodels=True)
         return dict(self._tied_weights_keys)
 
-    def get_input_embeddings(self):
+    def get_input_embeddings(self) -> nn.Embedding:
         return self.encoder.embed_tokens
 
-    def set_input_embeddings(self, value):
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
         self.encoder.embed_tokens = value
         # CODEPATH: as in share_table
         if self.config.share_encoder_decoder_embeddings:
             self.shared = value
+            if hasattr(self, "decoder"):
+                self.decoder.embed_tokens = value
 
 
 class TformerSeq2SeqEncoderModel(TableOwner):
-    """The encoder without its decoder: source ids to hidden states, for tools that embed texts."""
+    """The encoder without its decoder: source ids to hidden states, for tools that embed text."""
 
     _no_split_modules = ["TformerSeq2SeqEncoderLayer"]
     _fsdp_plan = {"encoder.layers.*": "free_full_weight"}
@@ -90,18 +72,23 @@ class TformerSeq2SeqEncoderModel(TableOwner):
 
     def __init__(self, config: TformerSeq2SeqConfig):
         super().__init__(config)
-        config.auto_map["AutoModel"] = config.auto_map["AutoModelForTextEncoding"]  # of its folder
         self.encoder = TformerSeq2SeqEncoder(config)
         self.share_table(config)
         self.post_init()
 
-    def resize_token_embeddings(self, *args, **kwargs):
-        """The source's vocabulary is the only one that is left, so it becomes vocab_size."""
+    def resize_token_embeddings(self, *args: object, **kwargs: object) -> nn.Embedding:
+        """Resize the only table that is left, which becomes the one of vocab_size."""
         table = PreTrainedModel.resize_token_embeddings(self, *args, **kwargs)
         self.config.vocab_size, self.config.source_vocab_size = table.num_embeddings, None
         return table
 
-    def forward(self, input_ids=None, attention_mask=None, inputs_embeds=None, **kwargs):
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
         kwargs["use_cache"] = False  # as in TformerSeq2SeqModel
         return self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
 
@@ -117,60 +104,36 @@ class TformerSeq2SeqModel(TableOwner):
 
     def __init__(self, config: TformerSeq2SeqConfig):
         super().__init__(config)
-        engine = config._attn_implementation
-        if engine in ("vllm", "sglang"):
-            raise ValueError(
-                f"model_type is {config.model_type!r}, and {engine} serves no "
-                "encoder-decoder of this kind: use generate(), or export the folder by "
-                "`tformer convert export FOLDER NEW_FOLDER --to ctranslate2`"
-            )
         self.encoder = TformerSeq2SeqEncoder(config)
         self.decoder = TformerSeq2SeqDecoder(config)
         self.share_table(config)
         self.post_init()
 
-    def set_input_embeddings(self, value):
-        super().set_input_embeddings(value)
-        # CODEPATH: as in share_table
-        if self.config.share_encoder_decoder_embeddings:
-            self.decoder.embed_tokens = value
-
     @can_return_tuple
     def forward(
         self,
-        input_ids=None,
-        attention_mask=None,
-        decoder_input_ids=None,
-        decoder_attention_mask=None,
-        encoder_outputs=None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds=None,
-        decoder_inputs_embeds=None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
+        kwargs["return_dict"] = True
         if encoder_outputs is None:
-            encoder_outputs = self.encoder(
-                input_ids=input_ids,
-                attention_mask=attention_mask,
-                inputs_embeds=inputs_embeds,
-                use_cache=False,  # there is none, and checkpointed activations would warn of it
-                return_dict=True,
-                **kwargs,
-            )
+            # It has no cache, and checkpointed activations would warn of one.
+            source = input_ids, attention_mask, inputs_embeds
+            encoder_outputs = self.encoder(*source, use_cache=False, **kwargs)
         elif isinstance(encoder_outputs, (tuple, list)):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
-        decoder_outputs = self.decoder(
-            input_ids=decoder_input_ids,
-            attention_mask=decoder_attention_mask,
-            encoder_hidden_states=encoder_outputs.last_hidden_state,
-            encoder_attention_mask=attention_mask,
-            past_key_values=past_key_values,
-            inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            return_dict=True,
-            **kwargs,
-        )
+        target = decoder_input_ids, decoder_attention_mask
+        source = encoder_outputs.last_hidden_state, attention_mask
+        rest = past_key_values, decoder_inputs_embeds
+        decoder_outputs = self.decoder(*target, *source, *rest, use_cache=use_cache, **kwargs)
         return Seq2SeqModelOutput(
             last_hidden_state=decoder_outputs.last_hidden_state,
             past_key_values=decoder_outputs.past_key_values,
@@ -202,71 +165,56 @@ class TformerSeq2SeqForConditionalGeneration(TformerSeq2SeqPreTrainedModel, Gene
         self.loss_function = language_model_loss
         self.post_init()
 
-    def post_init(self):
+    def post_init(self) -> None:
         super().post_init()
-        # Each process holds the table whole: both stacks look tokens up in it. A tied head is that
-        # table, and computes all logits.
+        # Each process holds the whole table for both stacks; a tied head is that table.
         if self.config.tie_word_embeddings:
             del self._tp_plan["lm_head"]
 
-    def prepare_decoder_input_ids_from_labels(self, labels):
-        """What the decoder reads to write `labels`: them, one place later. Collators ask for it."""
-        return shift_tokens_right(
-            labels, self.config.pad_token_id, self.config.decoder_start_token_id
-        )
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        """Shift `labels` to the decoder's inputs that produce them; collators call this method."""
+        ids = self.config.pad_token_id, self.config.decoder_start_token_id
+        return shift_tokens_right(labels, *ids)
 
     @can_return_tuple
     def forward(
         self,
-        input_ids=None,
-        attention_mask=None,
-        decoder_input_ids=None,
-        decoder_attention_mask=None,
-        encoder_outputs=None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple | None = None,
         past_key_values: Cache | None = None,
-        inputs_embeds=None,
-        decoder_inputs_embeds=None,
-        labels=None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
         use_cache: bool | None = None,
-        logits_to_keep=0,
+        logits_to_keep: int | Tensor = 0,
         return_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
-        """Labels are what the decoder is to write, -100 to ignore; nothing shifts them."""
+        """Labels are the target ids, -100 where they do not count; nothing shifts them."""
         if labels is not None and use_cache is None:
             use_cache = False  # a loss needs none
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            decoder_input_ids=decoder_input_ids,
-            decoder_attention_mask=decoder_attention_mask,
-            encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            decoder_inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            return_dict=True,
-            **kwargs,
-        )
-        # There are fewer hidden values than logits. A bias of lm_head is not scaled.
+        inputs = input_ids, attention_mask, decoder_input_ids, decoder_attention_mask
+        rest = encoder_outputs, past_key_values, inputs_embeds, decoder_inputs_embeds
+        outputs = self.model(*inputs, *rest, use_cache=use_cache, return_dict=True, **kwargs)
         hidden_states = keep_positions(outputs.last_hidden_state, logits_to_keep) * self.logit_scale
         logits = loss = None
         if needs_logits(self, labels, return_logits):
             logits = self.lm_head(hidden_states)
         if labels is not None:
-            ignore_index = kwargs.get("ignore_index", -100)
-            loss = self.loss_function(
-                logits=Unprojected(hidden_states, self.lm_head) if logits is None else logits,
-                labels=ignore_padding(labels, decoder_attention_mask, ignore_index, shift=0),
-                **loss_arguments(self.config, kwargs),
-            )
+            labels = ignore_padding(labels, decoder_attention_mask, kwargs, shift=0)
+            loss = compute_loss(self, hidden_states, logits, labels, kwargs)
         shared = {name: x for name, x in outputs.items() if name != "last_hidden_state"}
         return Seq2SeqLMOutput(loss=loss, logits=logits, **shared)
 
 
-def shift_tokens_right(labels, pad_token_id, decoder_start_token_id):
+def shift_tokens_right(
+    labels: Tensor, pad_token_id: int | None, decoder_start_token_id: int | None
+) -> Tensor:
     """[a, b, c] → [start, a, b], with ignored labels replaced by padding."""
     if decoder_start_token_id is None or pad_token_id is None:
         raise ValueError(
@@ -281,10 +229,3 @@ def shift_tokens_right(labels, pad_token_id, decoder_start_token_id):
 TformerSeq2SeqEncoderModel.register_for_auto_class("AutoModelForTextEncoding")
 TformerSeq2SeqModel.register_for_auto_class("AutoModel")
 TformerSeq2SeqForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
-
-__all__ = [
-    "TformerSeq2SeqEncoderModel",
-    "TformerSeq2SeqForConditionalGeneration",
-    "TformerSeq2SeqModel",
-    "TformerSeq2SeqPreTrainedModel",
-]

@@ -1,8 +1,11 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
 """The norms of a layer, over the last dimension."""
 
+from collections.abc import Callable
+
 import torch
-from torch import nn
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
 
 class RMSNorm(nn.Module):
@@ -13,32 +16,31 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(size))
         self.eps = eps
 
-    def forward(self, hidden_states):
+    def forward(self, hidden_states: Tensor) -> Tensor:
         # Under autocast the weight stays float32 while the input is narrower; the fused kernel
-        # wants one dtype.
+        # needs one dtype.
         weight = self.weight.to(hidden_states.dtype)
         return nn.functional.rms_norm(hidden_states, weight.shape, weight, self.eps)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{tuple(self.weight.shape)}, eps={self.eps}"
 
 
 class OffsetNorm(RMSNorm):
-    """The same, whose weight is what is added to 1: it starts as zeros, and decay leads back there.
+    """RMSNorm whose stored weight is an offset from 1, as in Gemma; computed in float32.
 
-    In float32: the sum would be rounded in half precision. Not called after RMSNorm, whose weights
-    transformers starts as ones.
+    "RMSNorm" is no part of the name: transformers would initialise the weight as ones.
     """
 
     def __init__(self, size: int, eps: float):
         super().__init__(size, eps)
         self.weight = nn.Parameter(torch.zeros(size))
 
-    def forward(self, hidden_states):
+    def forward(self, hidden_states: Tensor) -> Tensor:
         exact = torch.promote_types(hidden_states.dtype, torch.float32)
         states = hidden_states.to(exact)
-        # vLLM puts an RMSNorm of its own where a forward only calls rms_norm, and would read the
-        # weight without the 1.
+        # vLLM replaces a norm whose forward only calls rms_norm by an RMSNorm of its own, which
+        # would take the weight without the 1.
         normalised = nn.functional.rms_norm(states, self.weight.shape, eps=self.eps)
         return (normalised * (1 + self.weight.to(exact))).to(hidden_states.dtype)
 
@@ -50,19 +52,19 @@ class NormOfAllHeads(nn.Module):
         super().__init__()
         self.norm = norm
 
-    def forward(self, heads):
+    def forward(self, heads: Tensor) -> Tensor:
         return self.norm(heads.flatten(-2)).view_as(heads)
 
 
-def unchanged(hidden_states):
-    """In place of a norm or a dropout that a model has not: cheaper to call than nn.Identity."""
+def unchanged(hidden_states: Tensor) -> Tensor:
+    """Stands where a model has no norm or dropout: cheaper to call than nn.Identity."""
     return hidden_states
 
 
 RMS_NORMS = {"rmsnorm": RMSNorm, "rmsnorm_offset": OffsetNorm}
 
 
-def build_norm(config, size: int) -> nn.Module:
+def build_norm(config: PreTrainedConfig, size: int) -> nn.Module:
     """Reads from config: norm_type, rms_norm_eps, layer_norm_eps."""
     # CODEPATH: rmsnorm in Llama, Mistral and Qwen; layernorm in GPT-2, BART and Marian; without
     # its bias in ModernBERT and Cohere; rmsnorm_offset in Gemma
@@ -72,7 +74,7 @@ def build_norm(config, size: int) -> nn.Module:
     return nn.LayerNorm(size, eps=config.layer_norm_eps, bias=has_bias)
 
 
-def build_head_norm(config, heads: int):
+def build_head_norm(config: PreTrainedConfig, heads: int) -> Callable:
     """Reads from config: qk_norm, head_dim (+ the norm's fields)."""
     # CODEPATH: OLMo-2 normalises all heads of a token together
     if config.qk_norm == "all":
@@ -81,6 +83,6 @@ def build_head_norm(config, heads: int):
     return build_norm(config, config.head_dim) if config.qk_norm else unchanged
 
 
-def optional_norm(config, wanted: bool) -> nn.Module:
-    """A norm over the hidden size where one is wanted, else nothing."""
+def optional_norm(config: PreTrainedConfig, wanted: bool) -> nn.Module:
+    """Return a norm over the hidden size where one is wanted, else an identity."""
     return build_norm(config, config.hidden_size) if wanted else nn.Identity()

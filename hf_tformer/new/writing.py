@@ -14,6 +14,10 @@ from ..families import FAMILIES, Family
 from .readme import readme
 
 TEMPLATES = Path(__file__).parent / "templates"
+# Lines of modeling_mine.py for Trainer's label smoothing, which shifts the labels of a decoder.
+LABEL_SHIFT = re.compile(
+    r"from .* import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES\n|# Trainer's .*\nMODEL_FOR_CAUSAL_LM.*\n\n"
+)
 BY_NAME = {family.name: family for family in FAMILIES.values()}
 PARTIAL = re.compile(r"\..+-[0-9a-f]{8}\.partial")
 WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -59,30 +63,30 @@ def model_type_of(name: str) -> str:
 def own_texts(family: Family, name: str, model_type: str) -> dict[str, str]:
     """Return the files to change, by name.
 
-    Each family has a modeling file of its own. The others are written for the decoder, and its
-    names are replaced by those of the family.
+    The templates are written for the decoder, and its names are replaced by those of the family.
+    An encoder-decoder has a modeling file of its own.
     """
     names = {
         "AutoModelForCausalLM": family.usual_auto,
-        "MineForCausalLM": family.head.replace(family.prefix, "Mine"),
+        "ForCausalLM": family.head.removeprefix(family.prefix),
         "Decoder": family.prefix.removeprefix("Tformer"),
-        "configuration_decoder": f"configuration_{family.name}",
+        "_decoder": f"_{family.name}",
     }
-    texts = {"modeling_mine.py": read_template(f"modeling_mine_{family.name}.py")}
-    for file in ("__init__.py", "configuration_mine.py", "test_mine.py"):
-        texts[file] = read_template(file)
+    texts = {}
+    for file in ("__init__.py", "configuration_mine.py", "modeling_mine.py", "test_mine.py"):
+        text = (TEMPLATES / file).read_text(encoding="utf-8")
+        text = text if family.name == "decoder" else LABEL_SHIFT.sub("", text)
         for decoders, ours in names.items():
-            texts[file] = texts[file].replace(decoders, ours)
+            text = text.replace(decoders, ours)
+        texts[file] = text
+    if family.name == "seq2seq":
+        texts["modeling_mine.py"] = (TEMPLATES / "modeling_mine_seq2seq.py").read_text("utf-8")
     return {
         file.replace("mine", model_type): re.sub(
             r"(?<![a-z])mine(?![a-z])", model_type, text.replace("Mine", name)
         )
         for file, text in texts.items()
     }
-
-
-def read_template(file: str) -> str:
-    return (TEMPLATES / file).read_text(encoding="utf-8")
 
 
 def refuse_name(name: str) -> None:
@@ -115,7 +119,7 @@ def is_taken(folder: Path) -> bool:
     if folder.name in sys.stdlib_module_names:
         return True
     found = importlib.util.find_spec(folder.name)
-    places = [] if found is None else list(found.submodule_search_locations or [found.origin])
+    places = [] if found is None else list(found.submodule_search_locations or [found.origin or ""])
     return any(Path(place).resolve() != folder.resolve() for place in places if place)
 
 

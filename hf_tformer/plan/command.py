@@ -3,11 +3,10 @@
 import argparse
 import dataclasses
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..command_line import Parser
+from ..command_line import Parser, print_error
 from ..opening import OpeningError, first_line, open_pretrained
 
 if TYPE_CHECKING:
@@ -44,20 +43,13 @@ def build_parser(prog: str) -> Parser:
         default="mixed",
         help="number format; mixed keeps float32 weights and computes in bfloat16 (default: mixed)",
     )
-    add(
-        "--attention",
-        choices=("sdpa", "eager"),
-        default="sdpa",
-        help="attention implementation (default: sdpa)",
-    )
+    add("--attention", choices=("sdpa", "eager"), default="sdpa", help="backend (default: sdpa)")
     add("--all-logits", action="store_true", help="assume a loss that takes all logits at once")
     add("--json", action="store_true", help="print JSON, in bytes and seconds")
     machine = parser.add_argument_group("the machine", "The defaults are those of an H100.")
     add = machine.add_argument
     add("--node", type=int, default=8, metavar="N", help="devices per node (default: 8)")
-    add(
-        "--flops", type=float, default=989, metavar="TFLOPS", help="peak of a device (default: 989)"
-    )
+    add("--flops", type=float, default=989, metavar="TFLOPS", help="device peak (default: 989)")
     add("--utilisation", type=float, default=0.5, help="share of the peak reached (default: 0.5)")
     add("--within", type=float, default=450, metavar="GB/S", help="node bandwidth (default: 450)")
     add("--between", type=float, default=50, metavar="GB/S", help="network bandwidth (default: 50)")
@@ -70,8 +62,7 @@ def main(arguments: list[str] | None = None, prog: str = "tformer plan") -> int:
     try:
         planner, choices = make_plan(args)
     except (PlanError, OpeningError) as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return 1
+        return print_error(error)
     show = as_json if args.json else as_table
     print(show(planner, choices))
     return 0 if any(not choice.refusal for choice in choices) else 1

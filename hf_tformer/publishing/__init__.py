@@ -1,9 +1,10 @@
-"""To the Hub and back.
+"""Publish a model on the Hub, with its code and a card, and load it back.
 
-upload.py      `hf_tformer.publish`: one commit, loaded back, pinned
-refusals.py    what is found wrong before anything is sent
-card.py        the model card
-command.py     `tformer publish`
+upload.py     `hf_tformer.publish`: one commit, loaded back, pinned in the card
+refusals.py   refuse a faulty folder before anything is sent
+errors.py     PublishError, and sentences for the errors of the Hub's client
+card.py       the model card
+command.py    `tformer publish`
 """
 
 from .upload import Published, PublishError, publish

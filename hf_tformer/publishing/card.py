@@ -10,7 +10,7 @@ from .. import __version__
 from ..checking.folder import digest
 from ..families import FAMILIES
 
-# The task that a head is filed under.
+# Auto class → the task that the Hub files a model under.
 TASKS = {
     "AutoModel": "feature-extraction",
     "AutoModelForCausalLM": "text-generation",
@@ -110,11 +110,13 @@ def write_card(
     language: str | list[str] | None = None,
     tags: Sequence[str] = (),
 ) -> ModelCard:
-    """Writes README.md into a saved folder; `revision` is the commit that its snippets pin."""
+    """Write README.md into a saved folder; `revision` is the commit that its programs pin."""
     config = read_config(folder)
     what, task, _ = about(config)
     summary = f"{what} {size(config, parameters)}, made with hf_tformer {__version__}."
     digests = ((f"`{file}`", f"`{digest}`") for file, digest in code_hashes(folder).items())
+    is_ours = config["model_type"] in FAMILIES  # a user's own model needs its code
+    installed = snippet(folder, repo_id, revision, installed=True) if is_ours else ""
     results = "| metric | value |\n|---|---|\n" + table((metrics or {}).items())
     text = TEXT.format(
         name=repo_id.split("/")[-1],
@@ -122,7 +124,7 @@ def write_card(
         description=f"{summary}\n\n{description}" if description else summary,
         sizes=table((name, config.get(name)) for name in SIZES),
         remote=snippet(folder, repo_id, revision, installed=False),
-        installed=installed_program(folder, repo_id, revision, config),
+        installed=INSTALLED.format(program=installed) if is_ours else "",
         trained=f"## Training\n\n{training}\n\n" if training else "",
         results=f"## Results\n\n{results}\n\n" if metrics else "",
         hashes=table(digests),
@@ -140,14 +142,10 @@ def write_card(
 
 
 def size(config: dict, parameters: int) -> str:
-    """How many parameters; a quantised file does not tell, for it packs several into a number."""
-    if method := quantiser_of(config):
+    """Return the number of parameters as words; a quantised file packs several into a number."""
+    if method := (config.get("quantization_config") or {}).get("quant_method"):
         return f"with weights quantised by {method}, whose package opens them"
     return f"of {parameters:,} parameters"
-
-
-def quantiser_of(config: dict) -> str | None:
-    return (config.get("quantization_config") or {}).get("quant_method")
 
 
 def table(rows: Iterable[tuple[str, object]]) -> str:
@@ -155,20 +153,20 @@ def table(rows: Iterable[tuple[str, object]]) -> str:
 
 
 def read_config(folder: str | os.PathLike) -> dict:
-    """The configuration of a saved folder as transformers reads it, without running its code."""
+    """Return the configuration of a saved folder, without running its code."""
     from transformers import PreTrainedConfig
 
     return PreTrainedConfig.get_config_dict(folder)[0]
 
 
 def code_hashes(folder: str | os.PathLike) -> dict[str, str]:
-    """File name → SHA-256 of every Python file of a folder."""
+    """Return the SHA-256 of every Python file of a folder, by file name."""
     files = sorted(Path(folder).glob("*.py"))
     return {path.name: digest(path) for path in files}
 
 
 def snippet(folder: str | os.PathLike, repo_id: str, revision: str | None, installed: bool) -> str:
-    """A program that loads the model as it was published and runs it once."""
+    """Return a program that loads the published model and runs it once."""
     auto_class = auto_class_of(read_config(folder))
     has_tokenizer = (Path(folder) / "tokenizer_config.json").exists()
     loading = (WITH_TOKENIZER if has_tokenizer else WITHOUT_TOKENIZER).format(
@@ -180,38 +178,23 @@ def snippet(folder: str | os.PathLike, repo_id: str, revision: str | None, insta
     return f"import hf_tformer\n{text}" if installed else text
 
 
-def installed_program(
-    folder: str | os.PathLike, repo_id: str, revision: str | None, config: dict
-) -> str:
-    """How to do without trust; a model of somebody's own is not among those of the package."""
-    if config["model_type"] not in FAMILIES:
-        return ""
-    return INSTALLED.format(program=snippet(folder, repo_id, revision, installed=True))
-
-
 def program(loading: str, auto_class: str, has_tokenizer: bool) -> str:
-    """What loads a model, followed by what is done with it."""
+    """Return a program: the lines that load a model, and lines that use it."""
     if auto_class not in USES:
-        return f"{loading}\n{CLASSES if has_classes(auto_class) else SHAPE}"
-    return "\n".join((loading, USES[auto_class], SHOW_TEXT if has_tokenizer else SHOW))
-
-
-def has_classes(auto_class: str) -> bool:
-    return TASKS[auto_class].endswith("-classification")
+        use = CLASSES if TASKS[auto_class].endswith("-classification") else SHAPE
+    else:
+        use = f"{USES[auto_class]}\n{SHOW_TEXT if has_tokenizer else SHOW}"
+    return f"{loading}\n{use}"
 
 
 def auto_class_of(config: dict) -> str:
-    """The Auto class that opens a checkpoint with the head it was saved from."""
+    """Return the Auto class that opens a checkpoint with the head that it was saved from."""
     return about(config)[2]
 
 
-def saved_class(config: dict) -> str | None:
-    return (config.get("architectures") or [None])[0]
-
-
 def about(config: dict) -> tuple[str, str, str]:
-    """What a model is called, its task, and the Auto class that opens it with its head."""
-    model_type, class_name = config["model_type"], saved_class(config)
+    """Return what a model is called, its task, and the Auto class that opens it with its head."""
+    model_type, class_name = config["model_type"], (config.get("architectures") or [None])[0]
     if family := FAMILIES.get(model_type):
         what, usual, heads = family.description, family.usual_auto, family.models
         if class_name == family.standalone_encoder:

@@ -1,28 +1,27 @@
-"""`tformer publish`: `hf_tformer.publish` for a saved folder."""
+"""`tformer publish`: publish a saved folder with `hf_tformer.publish`."""
 
-import sys
-
-from ..command_line import Parser
+from ..command_line import Parser, print_error
 from ..path_safety import printable
 from .upload import PublishError, publish
 
 
 def build_parser(prog: str) -> Parser:
     parser = Parser(prog=prog, description="Publish a saved folder with its code and a card.")
-    parser.add_argument("folder", metavar="FOLDER", help="what save_pretrained wrote")
-    parser.add_argument("repo_id", metavar="REPO_ID", help="user/name on the Hub")
-    parser.add_argument("--private", action="store_true", help="a repository only you can see")
-    parser.add_argument("--revision", default="main", help="the branch, made where it is missing")
-    parser.add_argument("--message", help="the commit's message")
-    parser.add_argument("--license", default="apache-2.0", help="for the card")
-    parser.add_argument("--description", help="for the card: a sentence on what it is for")
-    parser.add_argument("--dry-run", action="store_true", help="list the files, send nothing")
-    parser.add_argument("--no-verify", action="store_true", help="do not load it back")
+    add = parser.add_argument
+    add("folder", metavar="FOLDER", help="folder that save_pretrained wrote")
+    add("repo_id", metavar="REPO_ID", help="repository on the Hub, as user/name")
+    add("--private", action="store_true", help="make a repository that only you can see")
+    add("--revision", default="main", help="branch, created where it is missing (default: main)")
+    add("--message", help="message of the commit")
+    add("--license", default="apache-2.0", help="license in the card (default: apache-2.0)")
+    add("--description", help="sentence in the card that says what the model is for")
+    add("--dry-run", action="store_true", help="list the files and send nothing")
+    add("--no-verify", action="store_true", help="skip loading the repository back")
     return parser
 
 
 def main(arguments: list[str] | None = None, prog: str = "tformer publish") -> int:
-    """The exit status is 1 where nothing was published, or not all of it."""
+    """Return the exit status: 1 where nothing was published, or not all of it."""
     args = build_parser(prog).parse_args(arguments)
     try:
         published = publish(
@@ -37,8 +36,7 @@ def main(arguments: list[str] | None = None, prog: str = "tformer publish") -> i
             description=args.description,
         )
     except PublishError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        return print_error(error)
     print("\n".join(map(printable, published.files)))
     if args.dry_run:
         print(f"{len(published.files)} files would go to {args.repo_id}; nothing was sent")

@@ -1,4 +1,4 @@
-"""What is found wrong with a folder before anything of it is sent, and not by its first reader."""
+"""Refuse a faulty folder before anything is sent, so that no reader finds the fault."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ INDEX = "model.safetensors.index.json"
 
 
 def refuse_incomplete(folder: Path) -> None:
-    """No code, no weights, values that are none, or ids that clash."""
+    """Refuse missing code or weights, values that are no numbers, and ids that clash."""
     if not (folder / "config.json").exists():
         raise PublishError("there is no config.json: give a folder that save_pretrained wrote")
     config = read_json(folder / "config.json")
@@ -53,7 +53,7 @@ def refuse_wrong_configuration(folder: Path, config: dict) -> None:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise PublishError(f"architectures is {names!r} in config.json: name the class of the head")
     if not is_of_package(Folder(folder)):
-        return  # only code of its own reads it; where it arrives, a process of its own does
+        return  # only its own code reads it: that happens once it has been sent
     config_class = getattr(hf_tformer, FAMILIES[model_type].config)
     try:
         config_class.from_pretrained(folder)
@@ -111,7 +111,7 @@ def refuse_clashing_ids(folder: Path, config: dict) -> None:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except Exception as error:  # whatever stands in such files is raised in as many ways
+    except Exception as error:  # such files fail in many ways
         raise PublishError(
             f"the tokenizer cannot be read ({type(error).__name__}: {first_line(error)}): save it "
             "again with save_pretrained"

@@ -1,10 +1,10 @@
-"""The code of a published checkpoint, renewed: a folder or a repository gets that of this package.
+"""Replace the code in a checkpoint of ours by that of the installed package.
 
-api.py         `hf_tformer.refresh`: of a folder, or of a repository
-renewal.py     what would change, proven by equal answers
-replacing.py   into a local folder, so that it opens whenever one is interrupted
-committing.py  into a repository: one commit, loaded back, pinned
-card.py        the table of hashes and the pinned revision of a card that `publish` wrote
+api.py         `hf_tformer.refresh`, for a folder or a repository
+renewal.py     find what would change, and prove that the answers stay equal
+replacing.py   replace files in a local folder, which opens even if this is interrupted
+committing.py  renew a repository: one commit, loaded back, pinned
+card.py        the table of hashes and the pinned revision in a card that `publish` wrote
 command.py     `tformer refresh`
 """
 

@@ -18,7 +18,7 @@ def refresh(
     token: str | bool | None = None,
     timeout: float = TIMEOUT,
 ) -> Refreshed:
-    """Brings the code of a folder or a repository to that of the installed package.
+    """Replace the code in a folder or repository by that of the installed package.
 
     `revision` is the branch of a repository. With `dry_run` everything is compared and nothing is
     written. `timeout` (seconds) limits each of the two processes that run the code.

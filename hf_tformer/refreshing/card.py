@@ -1,4 +1,4 @@
-"""The parts of a model card that speak of code: only a card that `publish` wrote is changed."""
+"""The parts of a model card that name code: only a card that `publish` wrote is changed."""
 
 import re
 from pathlib import Path
@@ -16,35 +16,36 @@ MADE_WITH = re.compile(
 
 
 def read(file: Path) -> str:
-    """The text of a card; what is no text has no parts of ours."""
+    """Return the text of a card; bytes that are no UTF-8 are replaced."""
     return file.read_bytes().decode("utf-8", errors="replace")
 
 
 def is_ours(card: str) -> bool:
-    """Whether it has the parts that `publish` writes, each as often as it writes them."""
+    """Return whether a card has the parts that `publish` writes, each as often."""
     parts = (HASHES.findall(card), PINNED.findall(card), MADE_WITH.findall(card))
     whole = "\N{REPLACEMENT CHARACTER}" not in card
     return whole and len(parts[0]) == 1 and min(len(parts[1]), len(parts[2])) >= 1
 
 
 def hashes_of(card: str) -> dict[str, str]:
-    """File name → SHA-256, as the table says."""
-    return dict(re.findall(r"\| `([^`\n]+\.py)` \| `([0-9a-f]{64})` \|", HASHES.search(card)[0]))
+    """Return the SHA-256 of each file in the table of a card."""
+    rows = next(HASHES.finditer(card))[0]
+    return dict(re.findall(r"\| `([^`\n]+\.py)` \| `([0-9a-f]{64})` \|", rows))
 
 
 def with_hashes(card: str, hashes: dict[str, str]) -> str:
-    """The card with these files in its table, and the version that they come from."""
+    """Return the card with these files in its table, and the version that they come from."""
     rows = table((f"`{name}`", f"`{digest}`") for name, digest in sorted(hashes.items()))
-    made = MADE_WITH.search(card)
-    told = f"made with hf_tformer {made['version']}"
+    made = next(MADE_WITH.finditer(card))
+    sentence = f"made with hf_tformer {made['version']}"
     if made["version"] != __version__:
-        told += f", its code renewed with {__version__}"
-    card = card[: made.start()] + told + card[made.end() :]
+        sentence += f", its code renewed with {__version__}"
+    card = card[: made.start()] + sentence + card[made.end() :]
     return HASHES.sub(lambda _: rows + "\n", card)
 
 
 def with_revision(card: str, revision: str) -> str:
-    """The card whose programs load this revision."""
+    """Return the card with this revision in its programs."""
     return PINNED.sub(lambda found: found["before"] + revision, card)
 
 

@@ -1,10 +1,10 @@
-"""`tformer refresh`: prints what `hf_tformer.refresh` did."""
+"""`tformer refresh`: print what `hf_tformer.refresh` did."""
 
 import sys
 from collections.abc import Iterator
 
 from ..checking.fresh_process import TIMEOUT
-from ..command_line import Parser
+from ..command_line import Parser, print_error
 from ..path_safety import printable
 from .api import refresh
 from .renewal import Refreshed, RefreshError
@@ -13,22 +13,21 @@ from .renewal import Refreshed, RefreshError
 def build_parser(prog: str) -> Parser:
     parser = Parser(
         prog=prog,
-        description="Bring the code of a checkpoint of ours to that of the installed package. Old "
-        "and new code run first, in processes of their own: unless every head answers as before, "
-        "nothing is written. Weights stay as they are.",
+        description="Replace the code in one of our checkpoints by that of the installed package. "
+        "Old and new code run first, in processes of their own: unless every head answers as "
+        "before, nothing is written. Weights stay as they are.",
     )
-    parser.add_argument("source", metavar="FOLDER_OR_REPO", help="a model folder, or user/name")
-    parser.add_argument("--revision", default="main", help="the branch of a repository")
+    parser.add_source(revision="branch of the repository (default: main)")
+    parser.set_defaults(revision="main")
     parser.add_argument("--dry-run", action="store_true", help="compare, and write nothing")
-    parser.add_argument(
-        "--timeout", type=float, default=TIMEOUT, help="seconds that old and new code may run, each"
-    )
+    help = f"seconds for each of the old and the new code (default: {TIMEOUT})"
+    parser.add_argument("--timeout", type=float, default=TIMEOUT, help=help)
     return parser
 
 
 def main(arguments: list[str] | None = None, prog: str = "tformer refresh") -> int:
-    """The exit status is 1 where the answers differ or writing failed, 2 where nothing of ours
-    was found to renew."""
+    """Return the exit status: 1 where the answers differ or writing failed, 2 where there was no
+    code of ours to renew."""
     args = build_parser(prog).parse_args(arguments)
     print(f"comparing the code of {printable(args.source)} with today's ...", file=sys.stderr)
     try:
@@ -36,8 +35,7 @@ def main(arguments: list[str] | None = None, prog: str = "tformer refresh") -> i
             args.source, dry_run=args.dry_run, revision=args.revision, timeout=args.timeout
         )
     except RefreshError as error:
-        print(f"error: {printable(error)}", file=sys.stderr)
-        return 2 if error.unsuitable else 1
+        return print_error(error, status=2 if error.unsuitable else 1)
     print("\n".join(map(printable, report_lines(refreshed, args.dry_run))))
     return 0
 

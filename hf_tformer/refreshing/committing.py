@@ -1,21 +1,17 @@
-"""Renewed code into a repository: one commit on top of the one that was read, loaded back, pinned.
+"""Renew the code of a repository: one commit on top of the one that was read, loaded back, pinned.
 
-Weights are not sent again. Whoever pushed meanwhile is not overwritten: the Hub refuses a commit
-whose parent is no longer the newest.
+Weights are not sent again. A commit that was pushed meanwhile is not overwritten: the Hub refuses a
+commit whose parent is no longer the newest.
 """
 
 from pathlib import Path
 
-from huggingface_hub import (
-    CommitOperationAdd,
-    CommitOperationDelete,
-    HfApi,
-    snapshot_download,
-)
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, snapshot_download
 
 from .. import __version__
 from ..checking.folder import NOT_LOADED
-from ..publishing.upload import PublishError, Sentences, verify_arrival
+from ..publishing.errors import HubErrors, PublishError
+from ..publishing.upload import verify_arrival
 from . import card as card_parts
 from .renewal import Change, Refreshed, RefreshError, renewed
 
@@ -25,7 +21,7 @@ def refresh_repository(
 ) -> Refreshed:
     api = HfApi(token=token)
     try:
-        with Sentences(repo_id, "refresh") as progress:
+        with HubErrors(repo_id, "refresh") as progress:
             parent = api.model_info(repo_id, revision=branch).sha
             snapshot = snapshot_download(
                 repo_id, revision=parent, token=token, ignore_patterns=list(NOT_LOADED)
@@ -50,7 +46,7 @@ def refresh_repository(
 def send(
     api: HfApi, repo_id: str, branch: str, staged: Path, changes: list[Change], parent: str
 ) -> str:
-    """One commit of what changed; its name."""
+    """Send the changes in one commit; return its name."""
     operations = [
         CommitOperationAdd(change.file, staged / change.file)
         if change.after
@@ -68,8 +64,8 @@ def send(
 
 
 def pin(api: HfApi, repo_id: str, branch: str, staged: Path, commit: str) -> bool:
-    """A commit of the card alone, whose programs name the one with the code; only where one is
-    missing in a card of ours."""
+    """Send the card with `commit` in its programs, if it is a card of ours that pins no commit;
+    return whether it was sent."""
     path = staged / "README.md"
     card = card_parts.read(path) if path.is_file() else ""
     if not card_parts.is_ours(card) or card_parts.pins_a_commit(card):

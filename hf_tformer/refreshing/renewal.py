@@ -1,6 +1,6 @@
-"""The code of a checkpoint of ours, brought to that of the installed package.
+"""Stage a checkpoint with the code of the installed package, and prove that it answers as before.
 
-    folder or snapshot of a repository → staged: what it would be with today's code
+    folder or snapshot of a repository → staged: the same with today's code
         → both run, each in a process behind walls that cannot import this package
         → equal answers? → replacing.py (a folder) or committing.py (a repository)
 
@@ -8,7 +8,7 @@ Unless every head answers as before, nothing is written.
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,20 +24,21 @@ from ..checking.package_code import (
 )
 from ..checking.same_answers import compare_with_package
 from ..families import FAMILIES
+from ..publishing.card import code_hashes
 from . import card as card_parts
 
 
 class RefreshError(Exception):
-    """Why nothing was renewed, in one sentence; `unsuitable` where there was nothing to renew."""
+    """A sentence that says why nothing was renewed; `unsuitable` if there is nothing to renew."""
 
-    def __init__(self, sentence: str, unsuitable: bool = False):
+    def __init__(self, sentence: str, unsuitable: bool = False) -> None:
         super().__init__(sentence)
         self.unsuitable = unsuitable
 
 
 @dataclass(frozen=True)
 class Change:
-    """One file, by its SHA-256: `before` is None for a new file, `after` for one that goes."""
+    """The SHA-256 of a file: `before` is None for a new file, `after` for one that is removed."""
 
     file: str
     before: str | None
@@ -46,10 +47,10 @@ class Change:
 
 @dataclass
 class Refreshed:
-    """What changed, or would have; `changes` is empty where the code was that of this package.
+    """The result of a refresh; `changes` is empty if the code was that of this package.
 
-    `left` are files of code that are not ours, `notes` sentences on what else was found, `heads`
-    those whose answers are equal. `commit` holds the new code, where it went to a repository.
+    `left` are files of code that are not ours, `notes` are sentences on other findings, and `heads`
+    are those whose answers are equal. `commit` holds the new code of a repository.
     """
 
     source: str
@@ -63,16 +64,16 @@ class Refreshed:
 
 @contextmanager
 def renewed(
-    path: Path, source: str, timeout: float, branch: str = "main", known: set[str] = frozenset()
+    path: Path, source: str, timeout: float, branch: str = "main", known: Collection[str] = ()
 ) -> Iterator[tuple[Path, Refreshed]]:
-    """A staged folder with today's code, proven to answer as before, and what is new in it.
+    """Yield a staged folder with today's code, proven to answer as before, and its changes.
 
-    `branch` is what a card of ours names until there is a commit; `known` are files that an
+    `branch` is named by a card of ours until there is a commit; `known` are files that an
     interrupted run was about to replace or remove.
     """
     folder = suitable(path)
     ours = code_under(folder).keys()
-    obsolete = obsolete_code(folder) | {n for n in known - ours if is_ours(path / n)}
+    obsolete = obsolete_code(folder) | {n for n in known if n not in ours and is_ours(path / n)}
     refuse_clashing_names(folder, ours - known)
     with tempfile.TemporaryDirectory() as place:
         staged = Path(place)
@@ -93,7 +94,7 @@ def renewed(
 
 
 def suitable(path: Path) -> Folder:
-    """The folder, if it is one of ours with code and weights, of a format that is known here."""
+    """Return the folder if it is one of ours, with code and weights, of a format known here."""
     from ..model.configuration_base import FORMAT_VERSION
 
     folder = opened(path)
@@ -108,7 +109,7 @@ def suitable(path: Path) -> Folder:
             f"model_type is {model_type!r}: refresh takes {' and '.join(FAMILIES)}, and models "
             "that are built on their code"
         )
-    elif foreign := [name for name in auto_map.values() if "--" in str(name)]:
+    elif foreign := [name for name in config["auto_map"].values() if "--" in str(name)]:
         sentence = f"its code is in another repository ({foreign[0]}): refresh that one"
     elif not isinstance(version, int) or version > FORMAT_VERSION:
         sentence = (
@@ -123,7 +124,7 @@ def suitable(path: Path) -> Folder:
 
 
 def refuse_clashing_names(folder: Folder, names: set[str]) -> None:
-    """A file that the model does not load may be anyone's; it is not overwritten."""
+    """Refuse to overwrite a file that the model does not load: it may be anyone's."""
     for name in sorted(names - {source.name for source in folder.sources}):
         path = folder.path / name
         if path.exists() and not is_ours(path):
@@ -134,14 +135,14 @@ def refuse_clashing_names(folder: Folder, names: set[str]) -> None:
 
 
 def stage_card(path: Path, staged: Path, branch: str) -> list[str]:
-    """Renews the table of hashes of a card of ours; notes on what the card says."""
+    """Renew the table of hashes in a card of ours; return notes on the card."""
     if not (path / "README.md").is_file():
         return []
     card = card_parts.read(path / "README.md")
     if not card_parts.is_ours(card):
         return ["README.md is left as it is: publish did not write it"]
     listed = card_parts.hashes_of(card)
-    hashes = {file.name: digest(file) for file in staged.glob("*.py")}
+    hashes = code_hashes(staged)
     if listed == hashes:
         return []
     card = card_parts.with_revision(card_parts.with_hashes(card, hashes), branch)

@@ -1,8 +1,8 @@
-"""Renewed code into a local folder, which opens and answers whenever this is interrupted.
+"""Replace the code in a local folder, which opens and answers even if this is interrupted.
 
-Files cannot be replaced all at once, and half of the old ones beside half of the new ones would be
-a program that nobody wrote. The folder itself is not exchanged: it may be a mount, or the place
-where somebody stands. So config.json leads elsewhere meanwhile:
+Files cannot be replaced all at once, and a mixture of old and new ones would be a program that
+nobody wrote. The folder itself is not exchanged: it may be a mount, or the working directory of a
+process. So config.json leads elsewhere meanwhile:
 
 1. All new files are written into a folder inside, which nothing names yet.
 2. config.json, by rename: its auto_map names the code in that folder.
@@ -10,8 +10,8 @@ where somebody stands. So config.json leads elsewhere meanwhile:
 4. config.json, by rename: its auto_map names the files beside it.
 5. The folder inside goes.
 
-Up to step 2 the old code is loaded, from then on the new one, which answers the same. What a dead
-run left is told by its name and not by its process: who holds the lock of the folder is alone.
+Up to step 2 the old code is loaded, afterwards the new code, which answers the same. The folder is
+locked, so an inner folder of that name was left by a run that has ended.
 """
 
 import contextlib
@@ -21,20 +21,16 @@ import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # Windows: nothing tells two runs apart
-    fcntl = None
-
+from ..atomic_folders import locked
 from ..checking.folder import Folder, digest, opened
 from ..checking.package_code import INSIDE, code_under, loaded_code, with_auto_map
 from .renewal import Change, Refreshed, RefreshError, renewed
 
-NAMES = "files.txt"  # in there: what is to be replaced or removed
+NAMES = "files.txt"  # in the inner folder: the files to replace or remove
 
 
 def refresh_folder(path: Path, dry_run: bool, timeout: float) -> Refreshed:
-    with locked(path):
+    with alone_in(path):
         left_behind = sorted(path.glob(INSIDE + "[0-9a-f]" * 8))
         known = {name for place in left_behind for name in names_in(place)}
         with renewed(path, str(path), timeout, known=known) as (staged, result):
@@ -50,19 +46,13 @@ def refresh_folder(path: Path, dry_run: bool, timeout: float) -> Refreshed:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """One run at a time in a folder; the system lets go of the lock of a process that dies."""
-    if fcntl is None:
-        yield
-        return
-    folder = os.open(path, os.O_RDONLY)
+def alone_in(path: Path) -> Iterator[None]:
+    """Let one process at a time refresh a folder; on Windows nothing tells two of them apart."""
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        with locked(path):
+            yield
     except BlockingIOError as error:
         raise RefreshError(f"{path} is being refreshed by another process: wait for it") from error
-    finally:
-        os.close(folder)
 
 
 def names_in(place: Path) -> list[str]:
@@ -73,7 +63,7 @@ def names_in(place: Path) -> list[str]:
 
 
 def refuse_links(path: Path, changes: Iterable[Change]) -> None:
-    """A snapshot in the cache of the Hub is made of links, and stands for one commit."""
+    """Refuse links, as in a snapshot in the Hub's cache, which stands for one commit."""
     for change in changes:
         if (path / change.file).is_symlink():
             raise RefreshError(
@@ -109,7 +99,7 @@ def replace(path: Path, staged: Path, changes: list[Change]) -> None:
 
 
 def write_inside(path: Path, staged: Path, changes: list[Change], inside: Path) -> None:
-    """Everything that is put in place later, and the code as it is loaded meanwhile."""
+    """Write all files that are put in place later, and the code as it is loaded meanwhile."""
     config = opened(staged).config
     (inside / "final").mkdir(parents=True)
     names = "".join(f"{change.file}\n" for change in changes)
@@ -133,7 +123,7 @@ def write_inside(path: Path, staged: Path, changes: list[Change], inside: Path) 
 
 
 def write(file: Path, content: bytes, like: Path | None = None) -> None:
-    """On the disk before anything is renamed; with the rights of the file that it replaces."""
+    """Write a file to the disk, with the permissions of the file that it will replace."""
     with file.open("wb") as opened:
         opened.write(content)
         opened.flush()
@@ -143,7 +133,7 @@ def write(file: Path, content: bytes, like: Path | None = None) -> None:
 
 
 def refuse_changed_meanwhile(path: Path, changes: Iterable[Change]) -> None:
-    """What was compared is what is replaced: comparing may have taken long."""
+    """Refuse files that were changed since they were compared: that may have taken long."""
     for change in changes:
         file = path / change.file
         if (digest(file) if file.is_file() else None) != change.before:

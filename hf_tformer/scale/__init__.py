@@ -1,14 +1,15 @@
-"""Training on many processes: which rows, in which layout, how fast, and nothing lost.
+"""Train on many processes, in any layout, with checkpoints that any other layout can load.
 
-loop.py                the training; step.py: what one step does to a model
-order.py               which rows a step takes
-tokens.py              rows of token shards; preparing.py: writes them; stream.py: of what arrives
-layout.py              how processes hold a model; launching.py: what `accelerate launch` says of it
+loop.py                the training loop; step.py: one step
+order.py               the rows of each step
+tokens.py              rows of token shards; preparing.py: writes them; stream.py: rows of a stream
+layout.py              how processes hold a model; launching.py: settings of `accelerate launch`
 meter.py               tokens per second, utilisation, memory
-checkpoints.py         saves a run and reads it in any layout; checkpoint_folders.py: its folders
+checkpoints.py         saves and loads checkpoints; checkpoint_folders.py: their folders
 state.py               model and optimizer by names; whole_files.py: sizes and checksums
-saved_folder.py        the end of a run, as an ordinary folder
-together.py            what all processes do together
+saved_folder.py        saves the trained model as an ordinary folder
+pipeline.py            stages of a model
+together.py            runs work in all processes
 """
 
 from .checkpoint_folders import CheckpointError

@@ -1,4 +1,4 @@
-"""The folders of checkpoints: how they are called, come to be, replace each other and go."""
+"""Name, create, replace and remove the folders of checkpoints."""
 
 import contextlib
 import re
@@ -11,24 +11,25 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.storage import WriteResult
 
 from .state import State
 from .together import TogetherError, first_alone, joined_rank, reason, together
 from .whole_files import describe, sync_folder, write_mark
 
 PARTIAL = ".partial"
-# A whole one is called so while another of the same step takes its place.
+# The suffix of a complete checkpoint while another of the same step takes its place.
 REPLACED = ".replaced"
-WHOLE = re.compile(rf"checkpoint-(\d+)({re.escape(REPLACED)})?")
+WHOLE = re.compile(rf"checkpoint-\d+({re.escape(REPLACED)})?")
 REST = re.compile(rf"checkpoint-\d+({re.escape(PARTIAL)}|{re.escape(REPLACED)})")
 
 
 class CheckpointError(Exception):
-    """Why a checkpoint was not saved or cannot be read, in one sentence."""
+    """The reason why a checkpoint was not saved or cannot be read, in one sentence."""
 
 
 def newest_first(folder: Path) -> list[Path]:
-    """What is called like a whole checkpoint."""
+    """Return the folders that have the name of a complete checkpoint, the newest first."""
     paths = folder.iterdir() if folder.is_dir() else ()
     found = [path for path in paths if WHOLE.fullmatch(path.name) and path.is_dir()]
     # Of two with one number, the replaced one comes second: its name is longer.
@@ -36,7 +37,7 @@ def newest_first(folder: Path) -> list[Path]:
 
 
 def number_of(path: Path) -> int:
-    return int(WHOLE.fullmatch(path.name)[1])
+    return int(path.name.removesuffix(REPLACED).removeprefix("checkpoint-"))
 
 
 def renamed(path: Path, suffix: str) -> Path:
@@ -44,15 +45,17 @@ def renamed(path: Path, suffix: str) -> Path:
 
 
 def rests_in(folder: Path) -> list[Path]:
-    """What killed runs left behind."""
+    """Return the folders that killed runs left behind."""
     found = [path for path in folder.iterdir() if REST.fullmatch(path.name) and path.is_dir()]
     return [p for p in found if p.suffix == PARTIAL or p.with_suffix("").exists()]
 
 
 class Writer(dcp.FileSystemWriter):
-    """Other processes are told the system's reason, which is lost on the way to them otherwise."""
+    """DCP's writer, which tells other processes the reason of the system if it fails."""
 
-    def write_data(self, plan: dcp.SavePlan, planner: dcp.SavePlanner) -> torch.futures.Future:
+    def write_data(
+        self, plan: dcp.SavePlan, planner: dcp.SavePlanner
+    ) -> torch.futures.Future[list[WriteResult]]:
         try:
             return super().write_data(plan, planner)
         except Exception as error:
@@ -61,11 +64,11 @@ class Writer(dcp.FileSystemWriter):
 
 @dataclass
 class Unfinished:
-    """A checkpoint that does not count yet."""
+    """A checkpoint that is being written and does not count yet."""
 
     folder: Path
     step: int
-    progress: dict
+    progress: dict[str, object]
     keep: int
     group: dist.ProcessGroup | None
 
@@ -78,9 +81,9 @@ class Unfinished:
         return renamed(self.final, PARTIAL)
 
     def make(self) -> None:
-        """Makes its folder, and removes what killed runs left."""
+        """Create the folder, and remove what killed runs left."""
 
-        def make():
+        def make() -> None:
             self.folder.mkdir(parents=True, exist_ok=True)
             for path in rests_in(self.folder):
                 shutil.rmtree(path)
@@ -92,9 +95,9 @@ class Unfinished:
             raise self.failure(error) from error
 
     def finish(self, state: State) -> None:
-        """Writes it, and lets it count once every process has written its part."""
+        """Write the checkpoint, and let it count once every process has written its part."""
         try:
-            with without_remark():
+            with without_warning():
                 dcp.save(state, storage_writer=Writer(self.path), process_group=self.group)
             files = together(self.describe_own_files, self.group)
             first_alone(lambda: self.publish(files), self.group)
@@ -104,12 +107,12 @@ class Unfinished:
             raise self.failure(error) from error
 
     def describe_own_files(self) -> dict[str, list[int]]:
-        """DCP calls files by the number of the process; the first one also writes its index."""
+        """Describe this process's files, which bear its rank; the first also writes the index."""
         number = joined_rank()
         own = sorted(self.path.glob(f"__{number}_*"))
         return describe(own if number else [*own, self.path / ".metadata"])
 
-    def publish(self, parts: list[dict]) -> None:
+    def publish(self, parts: list[dict[str, list[int]]]) -> None:
         files = {name: entry for part in parts for name, entry in part.items()}
         write_mark(self.path, files, {"step": self.step, "progress": self.progress})
         if self.final.exists():
@@ -119,7 +122,7 @@ class Unfinished:
         self.remove_older_ones()
 
     def remove_older_ones(self) -> None:
-        """Later ones stay: they are those of a run that went back to an earlier step."""
+        """Keep the newest `keep`; later steps stay, from a run that went back to an earlier one."""
         older = [path for path in newest_first(self.folder) if number_of(path) < self.step]
         for path in (*older[self.keep - 1 :], renamed(self.final, REPLACED)):
             with contextlib.suppress(OSError):  # the next save removes what is left
@@ -135,15 +138,15 @@ class Unfinished:
 
 
 def why(error: BaseException) -> str:
-    """The reasons of all processes that failed, each once."""
+    """Return the reasons of all processes that failed, each once."""
     if isinstance(error, dcp.CheckpointException):
         return "; ".join(dict.fromkeys(reason(cause) for cause, _ in error.failures.values()))
     return str(error)
 
 
 @contextlib.contextmanager
-def without_remark() -> Iterator[None]:
-    """DCP warns of what is meant so: that a lone process is alone."""
+def without_warning() -> Iterator[None]:
+    """Silence DCP's warning that there is no process group, which is right for one process."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is ")
         yield

@@ -1,8 +1,8 @@
-"""Checkpoints of a run on any number of processes, in any layout, read in any other.
+"""Save and load checkpoints of a run on any number of processes, in any layout.
 
-A checkpoint is a folder `checkpoint-STEP` that is whole or not there. torch's DCP writes it beside,
-as `checkpoint-STEP.partial`; when all processes are done and everything is on the disk, the first
-one renames it. Every process calls each of these functions, and an error in one is raised in all.
+A checkpoint is a folder `checkpoint-STEP` that is complete or absent. torch's DCP writes it as
+`checkpoint-STEP.partial`; when all processes are done and everything is on the disk, the first one
+renames it. Every process calls each of these functions, and an error in one is raised in all.
 """
 
 import json
@@ -10,13 +10,14 @@ import warnings
 from collections.abc import Container, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 
-from .checkpoint_folders import CheckpointError, Unfinished, newest_first, why, without_remark
+from .checkpoint_folders import CheckpointError, Unfinished, newest_first, why, without_warning
 from .state import State, copied, in_plain_shards, in_shards_of, put_state, state_of
 from .together import first_alone, joined_count, joined_rank, together
 from .whole_files import fault_of, read_mark
@@ -27,24 +28,24 @@ def save_checkpoint(
     step: int,
     model: nn.Module,
     optimizer: torch.optim.Optimizer | None = None,
-    progress: dict | None = None,
+    progress: dict[str, object] | None = None,
     keep: int = 3,
 ) -> None:
-    """Saves `folder/checkpoint-STEP`, and keeps the newest ones only, `keep` in number.
+    """Save `folder/checkpoint-STEP`, and keep only the newest `keep` checkpoints.
 
-    `progress` is what else a run has to know, such as the state of its scheduler: numbers, texts,
-    lists and dictionaries by text. Of several processes, that of the first is saved.
+    `progress` is other state of the run that JSON can hold, such as that of its scheduler. Only
+    the `progress` of the first process is saved.
     """
     with CheckpointWriter(folder, keep) as writer:
         writer.save(step, model, optimizer, progress)
 
 
 def last_checkpoint(folder: str | Path) -> Path | None:
-    """The newest checkpoint in `folder` that is whole, or None; a damaged one is warned of."""
+    """Return the newest complete checkpoint in `folder`, or None; warn of damaged ones."""
     for path in first_alone(lambda: newest_first(Path(folder))):
         if fault := fault_found_together(path):
             if joined_rank() == 0:
-                warnings.warn(f"{path} is damaged and left aside: {fault}", stacklevel=2)
+                warnings.warn(f"{path} is damaged and not used: {fault}", stacklevel=2)
         else:
             return path
     return None
@@ -52,8 +53,8 @@ def last_checkpoint(folder: str | Path) -> Path | None:
 
 def load_checkpoint(
     checkpoint: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer | None = None
-) -> dict:
-    """Reads a checkpoint into a model and its optimizer, and gives back the `progress` it holds.
+) -> dict[str, Any]:
+    """Load a checkpoint into a model and its optimizer, and return the `progress` it holds.
 
     DCP reads pickles: load checkpoints of your own runs only.
     """
@@ -64,9 +65,9 @@ def load_checkpoint(
     plain = in_plain_shards(state)
     saved = dcp.FileSystemReader(checkpoint).read_metadata().state_dict_metadata
     refuse_other_names(checkpoint, plain["model"], saved)
-    untouched = take_out_untouched(plain, saved)
+    untouched = remove_unsaved(plain, saved)
     try:
-        with without_remark():
+        with without_warning():
             dcp.load(plain, checkpoint_id=checkpoint)
     except dcp.CheckpointException as error:
         raise CheckpointError(f"{checkpoint} cannot be read: {why(error)}") from error
@@ -76,13 +77,13 @@ def load_checkpoint(
 
 
 def fault_found_together(checkpoint: Path) -> str | None:
-    """What is damaged; each process reads its part of the files."""
+    """Return what is damaged, or None; each process verifies its share of the files."""
     part, parts = joined_rank(), joined_count()
     return next(filter(None, together(lambda: fault_of(checkpoint, part, parts))), None)
 
 
-def refuse_other_names(checkpoint: Path, weights: dict, saved: Iterable[str]) -> None:
-    """DCP would leave aside in silence what the checkpoint holds and the model lacks."""
+def refuse_other_names(checkpoint: Path, weights: Iterable[str], saved: Iterable[str]) -> None:
+    """Refuse a checkpoint of another model: DCP ignores weights that the model lacks."""
     ours = {f"model.{name}" for name in weights}
     theirs = {name for name in saved if name.startswith("model.")}
     if other := sorted(ours ^ theirs):
@@ -93,8 +94,8 @@ def refuse_other_names(checkpoint: Path, weights: dict, saved: Iterable[str]) ->
         )
 
 
-def take_out_untouched(state: State, saved: Container[str]) -> dict[str, torch.Tensor]:
-    """What the optimizer had not begun to count when it was saved, at nought; not to be read.
+def remove_unsaved(state: State, saved: Container[str]) -> dict[str, torch.Tensor]:
+    """Remove optimizer state that the checkpoint lacks, and return it as zeros.
 
     A parameter has no state before its first gradient.
     """
@@ -106,9 +107,9 @@ def take_out_untouched(state: State, saved: Container[str]) -> dict[str, torch.T
 class CheckpointWriter:
     """Saves the checkpoints of one run: `with CheckpointWriter(folder) as w: w.save(...)`.
 
-    In the background, the run goes on as soon as its state is copied to the memory of the
-    processor. The next `save`, `wait` and the end of the block wait for what is still being
-    written, and raise what went wrong meanwhile.
+    With `in_background`, the run continues as soon as its state is copied to the memory of the
+    processor. The next `save`, `wait` and the end of the block wait until the checkpoint is
+    written, and raise its error.
     """
 
     def __init__(self, folder: str | Path, keep: int = 3, in_background: bool = False) -> None:
@@ -116,8 +117,8 @@ class CheckpointWriter:
             raise ValueError(f"keep is {keep}: keep 1 checkpoint or more")
         self.folder, self.keep = Path(folder), keep
         self.thread = ThreadPoolExecutor(max_workers=1) if in_background else None
-        self.saving: Future | None = None
-        # What is written meanwhile is agreed on apart from what the model computes.
+        self.saving: Future[None] | None = None
+        # A group of its own: its messages do not mix with those of the model's computation.
         has_own_group = in_background and dist.is_initialized()
         self.group = dist.new_group(backend="gloo") if has_own_group else None
 
@@ -130,7 +131,7 @@ class CheckpointWriter:
         except CheckpointError as failure:
             if error is None:
                 raise
-            warnings.warn(str(failure), stacklevel=2)  # what ended the block is raised
+            warnings.warn(str(failure), stacklevel=2)  # the error that ended the block is raised
         finally:
             self.close()
 
@@ -141,7 +142,7 @@ class CheckpointWriter:
             dist.destroy_process_group(self.group)
 
     def wait(self) -> None:
-        """Waits for the checkpoint that is being written, and raises what it failed by."""
+        """Wait for the checkpoint that is being written, and raise its error if it failed."""
         saving, self.saving = self.saving, None
         if saving is not None:
             saving.result()
@@ -151,16 +152,16 @@ class CheckpointWriter:
         step: int,
         model: nn.Module,
         optimizer: torch.optim.Optimizer | None = None,
-        progress: dict | None = None,
+        progress: dict[str, object] | None = None,
     ) -> None:
-        """Saves the checkpoint of a step; see `save_checkpoint`."""
+        """Save the checkpoint of a step; see `save_checkpoint`."""
         self.wait()
         try:
             json.dumps(progress)
         except TypeError as error:
             raise ValueError(
-                f"progress holds what JSON cannot ({error}): give numbers, texts, lists and "
-                "dictionaries of them"
+                f"progress holds what JSON cannot ({error}): give numbers, strings, lists and "
+                "dictionaries"
             ) from error
         unfinished = Unfinished(self.folder, step, progress or {}, self.keep, self.group)
         unfinished.make()

@@ -1,5 +1,5 @@
-"""The error of a training that cannot be as it is asked for."""
+"""The error of a training that cannot run as it is configured."""
 
 
 class TrainingError(ValueError):
-    """Why not, and what to do, in one sentence."""
+    """The reason why a training cannot run and what to do, in one sentence."""

@@ -1,7 +1,7 @@
-"""What `accelerate launch` says of a run; it tells the processes by their environment.
+"""Read the configuration that `accelerate launch` passes to processes in their environment.
 
-Accelerate's own engine does not shard on a CPU, and says nothing. So a run takes the layout and the
-few settings that it has a meaning for, and refuses the others; none is passed over.
+Accelerate's own engine does not shard on a CPU, and says nothing. A run therefore takes the layout
+and the few settings that it supports from there, and refuses all others: none is ignored.
 """
 
 import os
@@ -14,7 +14,7 @@ from .errors import TrainingError
 
 
 def process_count() -> int:
-    """As the launcher says, before the processes are joined; one where there is none."""
+    """Return the number of processes that the launcher starts, or 1 without a launcher."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -24,7 +24,7 @@ def process_rank() -> int:
 
 @dataclass(frozen=True)
 class Launch:
-    """The sizes are None where the launcher names no layout."""
+    """Settings of a launcher; the sizes are None where it names no layout."""
 
     replicate: int | None = None
     shard: int | None = None
@@ -35,8 +35,8 @@ class Launch:
     cpu: bool = False
 
 
-# variable → the values that a run can follow, and what the variable is called in a YAML file
-FOLLOWED = {
+# variable → the supported values, and the name of the variable in a YAML file
+SUPPORTED = {
     "ACCELERATE_MIXED_PRECISION": (("no", "bf16"), "mixed_precision"),
     "ACCELERATE_DYNAMO_BACKEND": (("NO", "INDUCTOR"), "dynamo_backend"),
     "ACCELERATE_DYNAMO_MODE": (("default",), "dynamo_mode"),
@@ -59,16 +59,16 @@ FOLLOWED = {
 
 
 def read_launch(environment: Mapping[str, str] = os.environ) -> Launch:
-    """What the launcher of this process asks for; torchrun and plain python ask for nothing."""
-    for variable, (values, field) in FOLLOWED.items():
+    """Read the settings of this process's launcher; torchrun and plain python give none."""
+    for variable, (values, field) in SUPPORTED.items():
         value = environment.get(variable, values[0])
-        if value.lower() not in [followed.lower() for followed in values]:
+        if value.lower() not in [supported.lower() for supported in values]:
             raise TrainingError(
-                f"{field} ({variable}={value}) of the accelerate configuration cannot be followed: "
-                f"give {' or '.join(values)}, or leave the field away"
+                f"{field} ({variable}={value}) of the accelerate configuration is not supported: "
+                f"give {' or '.join(values)}, or omit the field"
             )
     return Launch(
-        *asked_layout(environment),
+        *read_sizes(environment),
         bf16=environment.get("ACCELERATE_MIXED_PRECISION") == "bf16",
         compile=environment.get("ACCELERATE_DYNAMO_BACKEND", "NO").upper() == "INDUCTOR",
         activation_checkpointing=is_true(environment, "FSDP_ACTIVATION_CHECKPOINTING"),
@@ -76,15 +76,18 @@ def read_launch(environment: Mapping[str, str] = os.environ) -> Launch:
     )
 
 
-def asked_layout(environment: Mapping[str, str]) -> tuple[int | None, ...]:
-    """Copies, shards and tensor parallel parts; FSDP without sizes shards over all processes."""
+def read_sizes(environment: Mapping[str, str]) -> tuple[int | None, int | None, int | None]:
+    """Read the numbers of copies, shards and tensor parallel parts.
+
+    FSDP without sizes shards over all processes.
+    """
     if is_true(environment, "ACCELERATE_USE_PARALLELISM_CONFIG"):
         try:
-            asked = ParallelismConfig()
+            sizes = ParallelismConfig()
         except ValueError as error:
             raise TrainingError(f"the accelerate configuration: {error}") from error
-        if asked.total_size > 1:
-            return asked.dp_replicate_size, asked.dp_shard_size, asked.tp_size
+        if sizes.total_size > 1:
+            return sizes.dp_replicate_size, sizes.dp_shard_size, sizes.tp_size
     if is_true(environment, "ACCELERATE_USE_FSDP"):
         return 1, int(environment.get("WORLD_SIZE", "1")), 1
     return None, None, None

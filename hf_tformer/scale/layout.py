@@ -1,4 +1,4 @@
-"""How the processes of a run hold a model: whole copies, shards, or a part of each layer."""
+"""Distribute a model among the processes of a run: as copies, shards, or parts of each layer."""
 
 import contextlib
 import dataclasses
@@ -20,17 +20,18 @@ from .launching import Launch, process_count, process_rank
 
 @dataclass(frozen=True)
 class Layout:
-    """`replicate` copies of the model, each in `shard` shards, each layer in `tensor` parts.
+    """A model in `replicate` copies, each in `shard` shards, each layer in `tensor` parts.
 
-    Processes that differ in the part of a layer alone see the same rows. All others see rows of
-    their own: there are `data_size` of such groups, and this process is in group `data_rank`.
+    Processes that hold different parts of the same layers compute the same rows. There are
+    `data_size` groups of such processes, each with rows of its own, and this process is in group
+    `data_rank`.
     """
 
     replicate: int = 1
     shard: int = 1
     tensor: int = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, size in dataclasses.asdict(self).items():
             if size < 1:
                 raise TrainingError(f"{name} is {size}: give 1 or more")
@@ -53,27 +54,33 @@ class Layout:
         return self.shard * self.tensor == 1
 
     def open(
-        self, model_class: type, folder: str | Path, device: torch.device, bf16: bool = False
+        self,
+        model_class: type[PreTrainedModel],
+        folder: str | Path,
+        device: torch.device,
+        bf16: bool = False,
     ) -> PreTrainedModel:
-        """The model of a folder, as this process holds it. `bf16`: shards are sent in half
-        precision, and computed with in half precision."""
+        """Load the part of a model that this process holds.
+
+        With `bf16`, shards are gathered and computed with in bfloat16.
+        """
         if self.is_whole:
             return model_class.from_pretrained(folder).to(device)
         return model_class.from_pretrained(folder, distributed_config=self.sizes(bf16))
 
     def refuse(self, config: PreTrainedConfig) -> None:
-        """Refuses what could not be trained as one process trains it, before anything is opened."""
+        """Refuse a model that this layout cannot train as a single process would."""
         heads = config.num_attention_heads, config.num_key_value_heads
         stays_whole = config.qk_norm == "all" or config.score_bias  # see plan_for in layers.py
         for name, value in zip(("num_attention_heads", "num_key_value_heads"), heads, strict=True):
             if value % self.tensor and not stays_whole:
                 raise TrainingError(
                     f"{name} is {value}, which {self.tensor} tensor parallel processes cannot "
-                    f"share alike: give a multiple of {self.tensor}"
+                    f"share evenly: give a multiple of {self.tensor}"
                 )
         parts = self.shard * self.tensor
-        is_cut_twice = self.shard > 1 and self.tensor > 1 and config.tie_word_embeddings
-        if is_cut_twice and config.vocab_size % parts:
+        is_split_twice = self.shard > 1 and self.tensor > 1 and config.tie_word_embeddings
+        if is_split_twice and config.vocab_size % parts:
             raise TrainingError(
                 f"vocab_size is {config.vocab_size}, and {parts} parts of a table that is tied to "
                 f"the head have to be equal: make it a multiple of {parts} (--vocab_multiple "
@@ -93,19 +100,19 @@ class Layout:
         return DistributedConfig(**sizes)
 
     def wrap(self, model: PreTrainedModel) -> nn.Module:
-        """What to call instead of the model, so that gradients are averaged over the data."""
+        """Wrap copies of a model in DDP, which averages gradients; others average by themselves."""
         return DistributedDataParallel(model) if self.is_whole and self.replicate > 1 else model
 
 
 def choose_layout(
     launch: Launch, replicate: int | None, shard: int | None, tensor: int | None
 ) -> Layout:
-    """The layout that flags name, or the launcher, or neither: then each process holds a copy."""
+    """Return the layout that flags or the launcher name; by default each process holds a copy."""
     flags, launched = (replicate, shard, tensor), (launch.replicate, launch.shard, launch.tensor)
     if any(flags) and any(launched):
         raise TrainingError(
             "--replicate, --shard and --tensor name a layout, and so does the accelerate "
-            "configuration: leave one of them away"
+            "configuration: omit one of them"
         )
     copies, shards, parts = launched if any(launched) else flags
     shards, parts = shards or 1, parts or 1
@@ -120,15 +127,15 @@ def choose_layout(
 
 
 def choose_device(launch: Launch) -> torch.device:
-    if launch.cpu or not torch.accelerator.is_available():
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if launch.cpu or accelerator is None:
         return torch.device("cpu")
-    kind = torch.accelerator.current_accelerator().type
-    return torch.device(kind, int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device(accelerator.type, int(os.environ.get("LOCAL_RANK", "0")))
 
 
 @contextlib.contextmanager
 def joined_processes(device: torch.device) -> Iterator[None]:
-    """The processes of a run can speak to each other, and end together."""
+    """Join the processes of a run to a group, and wait for all of them at the end."""
     if process_count() == 1 or dist.is_initialized():
         yield
         return
@@ -143,17 +150,18 @@ def joined_processes(device: torch.device) -> Iterator[None]:
 
 
 def join(device: torch.device | None) -> None:
-    """Joins the processes; after a restart those that live now, not those that were.
+    """Join the processes; after a restart the new ones, not those that have ended.
 
-    torchrun on one machine keeps what processes told it when it starts others in their place. They
-    would read the old addresses, and wait for processes that are gone.
+    On one machine torchrun keeps the addresses of processes when it starts others in their place.
+    The new ones would read them, and wait for processes that no longer exist.
     """
     if not dist.is_torchelastic_launched() or os.environ.get("GROUP_WORLD_SIZE") != "1":
         dist.init_process_group(device_id=device)
         return
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    its_own = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    store = dist.TCPStore(address, port, process_count(), process_rank() == 0 and not its_own)
+    is_served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = dist.TCPStore(address, port, process_count(), process_rank() == 0 and not is_served)
     attempt = dist.PrefixStore(f"restart {os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
-    numbers = {"rank": process_rank(), "world_size": process_count()}
-    dist.init_process_group(store=attempt, device_id=device, **numbers)
+    dist.init_process_group(
+        store=attempt, device_id=device, rank=process_rank(), world_size=process_count()
+    )

@@ -1,17 +1,18 @@
-"""The training loop: the same steps on one process and on many, on plain torch.distributed.
+"""Train a model on one process or many, with the same steps, on plain torch.distributed.
 
-What a step does follows from its number: the rows, the learning rate, the random numbers. A run
-that goes on from a checkpoint therefore needs the weights, the state of the optimizer and the
-number. Its losses are those of a run that was never interrupted, on any number of processes.
+The rows, the learning rate and the random numbers of a step follow from its number. To resume, a
+run therefore needs the weights, the state of the optimizer and that number. Its losses are those
+of a run that was never interrupted, on any number of processes.
 """
 
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import torch
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -31,9 +32,9 @@ from .step import (
     prepare_step,
     sum_over_data,
 )
-from .tokens import IGNORED, collate_rows
+from .tokens import IGNORED, Row, collate_rows
 
-Rows = Sequence[dict[str, torch.Tensor]]
+Rows = Sequence[Row]
 Report = Callable[[int, dict[str, float]], None]
 
 
@@ -48,15 +49,15 @@ def train(
     meter: Meter,
     checkpoint: Path | None = None,
 ) -> float:
-    """Trains a model that `layout.open` gave, and saves checkpoints in `folder`.
+    """Train a model that `layout.open` returned, and save checkpoints in `folder`.
 
-    All processes call it, and in each of them `report(steps done, figures)` is called. Returns the
-    loss of the rows to measure by.
+    All processes call it, and it calls `report(steps done, figures)` in each of them. It returns
+    the validation loss.
     """
     run = {"rows": len(training), "rows_per_step": settings.rows_per_step, "seed": settings.seed}
     order = RowOrder(**run)
     optimizer = make_optimizer(model, settings)
-    first = go_on(checkpoint, model, optimizer, run) if checkpoint else 0
+    first = resume(checkpoint, model, optimizer, run) if checkpoint else 0
     called = layout.wrap(model.train())
     began = time.perf_counter()
     meter.skip()
@@ -68,11 +69,8 @@ def train(
             optimizer.step()
             optimizer.zero_grad()
             done = step + 1
-            figures = {}
-            if is_logged := done % settings.log_steps == 0:
-                figures["loss"] = sum_over_data(loss, layout).item()
-                figures["grad_norm"] = norm.item()
-                figures["learning_rate"] = optimizer.param_groups[0]["lr"]
+            is_logged = done % settings.log_steps == 0
+            figures = step_figures(loss, norm, optimizer, layout) if is_logged else {}
             meter.tick(settings.rows_per_step * parts[0]["input_ids"].shape[1])
             if is_logged:
                 report(done, {**figures, **meter.read(), "seconds": time.perf_counter() - began})
@@ -81,23 +79,33 @@ def train(
                 if done < settings.steps:
                     report(done, {"eval_loss": evaluate(model, validation, layout, settings)})
                 meter.skip()
-        loss = evaluate(model, validation, layout, settings)
-        report(max(first, settings.steps), {"eval_loss": loss})
-    return loss
+        eval_loss = evaluate(model, validation, layout, settings)
+        report(max(first, settings.steps), {"eval_loss": eval_loss})
+    return eval_loss
 
 
-def go_on(
+def step_figures(
+    loss: torch.Tensor, norm: torch.Tensor, optimizer: torch.optim.Optimizer, layout: Layout
+) -> dict[str, float]:
+    return {
+        "loss": sum_over_data(loss, layout).item(),
+        "grad_norm": norm.item(),
+        "learning_rate": optimizer.param_groups[0]["lr"],
+    }
+
+
+def resume(
     checkpoint: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer, run: dict[str, int]
 ) -> int:
-    """The step at which a saved run goes on; refused where its steps had other rows."""
+    """Load a checkpoint and return the next step; refuse a run whose steps take other rows."""
     progress = load_checkpoint(checkpoint, model, optimizer)
     for name, value in run.items():
         if progress[name] != value:
             raise TrainingError(
-                f"the run of {checkpoint} has {name} {progress[name]}, and this one {value}: go on "
-                "with the same text, the same rows per step and the same seed"
+                f"the run of {checkpoint} has {name} {progress[name]}, and this one {value}: "
+                "resume with the same tokens, rows per step and seed"
             )
-    return progress["step"]
+    return int(progress["step"])
 
 
 def own_rows(
@@ -108,12 +116,12 @@ def own_rows(
     first: int,
     device: torch.device,
 ) -> Iterator[tuple[int, list[Batch]]]:
-    """The steps from `first` on, and the batches that this process is to learn from in each."""
+    """Yield each step from `first` on, with the batches of this process."""
     size = rows_of_each(settings.rows_per_step, layout)
     mine = slice(layout.data_rank * size, (layout.data_rank + 1) * size)
     steps = range(first, settings.steps)
-    loader = DataLoader(
-        rows,
+    loader: DataLoader[Batch] = DataLoader(
+        cast("Dataset[Row]", rows),
         batch_sampler=(order.step(step)[mine] for step in steps),
         collate_fn=functools.partial(collate_parts, settings.batch_size),
         num_workers=settings.workers,
@@ -123,22 +131,22 @@ def own_rows(
         yield step, [to_device(part, device) for part in parts]
 
 
-def collate_parts(size: int, rows: list[dict[str, torch.Tensor]]) -> list[Batch]:
-    """Batches of at most `size` rows."""
+def collate_parts(size: int, rows: list[Row]) -> list[Batch]:
+    """Collate rows to batches of at most `size`."""
     return [collate(rows[start : start + size]) for start in range(0, len(rows), size)]
 
 
-def collate(rows: list[dict[str, torch.Tensor]]) -> Batch:
+def collate(rows: list[Row]) -> Batch:
     return collate_rows(rows) if "position_ids" in rows[0] else default_collate(rows)
 
 
 def rows_of_each(rows_per_step: int, layout: Layout) -> int:
-    """How many rows of a step a process takes."""
+    """Return how many rows of a step each data parallel group takes."""
     rows, rest = divmod(rows_per_step, layout.data_size)
     if rest:
         raise TrainingError(
             f"a step takes {rows_per_step} rows, which {layout.data_size} processes with rows of "
-            f"their own cannot share alike: give a multiple of {layout.data_size}"
+            f"their own cannot share evenly: give a multiple of {layout.data_size}"
         )
     return rows
 
@@ -152,7 +160,7 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 
 @torch.no_grad()
 def evaluate(model: PreTrainedModel, rows: Rows, layout: Layout, settings: Settings) -> float:
-    """The mean loss over all labels of these rows, which the processes share out."""
+    """Return the mean loss over all labels of some rows, which the processes divide."""
     model.eval()
     sums = torch.zeros(2, device=model.device)
     for batch in own_validation_rows(rows, layout, settings):
@@ -166,9 +174,9 @@ def evaluate(model: PreTrainedModel, rows: Rows, layout: Layout, settings: Setti
 
 
 def own_validation_rows(rows: Rows, layout: Layout, settings: Settings) -> Iterator[Batch]:
-    """Equally many batches for each process, because shards are gathered by all of them together.
+    """Yield equally many batches in each process, because all of them gather shards together.
 
-    Where no rows are left for a process, its batch has no labels.
+    The batch of a process for which no rows are left has no labels.
     """
     size = settings.batch_size
     for start in range(0, len(rows), size * layout.data_size):
@@ -180,7 +188,7 @@ def own_validation_rows(rows: Rows, layout: Layout, settings: Settings) -> Itera
 
 
 def compile_layers(model: PreTrainedModel) -> None:
-    """Each layer by itself: they are alike, so one compilation serves all."""
+    """Compile the layers one by one: they are alike, so one compilation serves all of them."""
     for module in model.modules():
         if isinstance(module, GradientCheckpointingLayer):
             module.compile()

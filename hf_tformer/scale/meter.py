@@ -1,27 +1,24 @@
-"""How fast a training is, and how much memory it takes.
+"""Measure the speed and the memory of a training.
 
 Model FLOPs utilisation is the share of what the devices could compute that the model needs:
 
     MFU = tokens per second · FLOPs of a token / (devices · peak FLOPs per second of a device)
 
-`hf_tformer.plan.training_flops` says what a token needs, forward and backward. What activation
-checkpointing computes a second time is not needed, so it lowers the figure. The peak is that of
-dense bfloat16 products, which makers publish; a run in float32 is measured by it, too.
+`hf_tformer.plan.training_flops` counts the FLOPs of a token, forward and backward. The model does
+not need what activation checkpointing recomputes, so that lowers the utilisation. The peak is that
+of dense bfloat16 products, as vendors publish it, also for a run in float32.
 """
 
 import sys
 import time
-from typing import TYPE_CHECKING
 
 import torch
+from transformers import PreTrainedConfig
 
 from ..plan import training_flops
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
-# What a device is called begins like this → peak of dense bfloat16, FLOPs per second. The first
-# that fits counts.
+# The beginning of a device's name → peak of dense bfloat16 products, FLOPs per second. The first
+# match counts.
 PEAKS = {
     "NVIDIA B200": 2.25e15,
     "NVIDIA H100 PCIe": 7.56e14,
@@ -35,33 +32,33 @@ PEAKS = {
     "NVIDIA GeForce RTX 4090": 1.65e14,
     "NVIDIA GeForce RTX 3090": 7.1e13,
     "AMD Instinct MI300X": 1.307e15,
-    "AMD Instinct MI250X": 1.915e14,  # of one of its two halves, which torch takes for a device
+    "AMD Instinct MI250X": 1.915e14,  # of one of its two halves, which torch sees as a device
 }
 
 
 class Meter:
-    """Tokens of all processes, and the seconds of steps alone.
+    """Counts the tokens of all processes and the seconds of steps.
 
-    Call `tick` after each step and `skip` after whatever else took time, such as saving; `read`
-    tells the figures since it was called last. Without a peak there is no utilisation.
+    Call `tick` after each step and `skip` after anything else that takes time, such as saving.
+    `read` returns the figures since its last call; without a peak there is no utilisation.
     """
 
     def __init__(
         self,
-        config: "PreTrainedConfig",
+        config: PreTrainedConfig,
         row_length: int,
         device: torch.device,
         devices: int = 1,
         peak_flops: float | None = None,
     ):
         peak = peak_flops or known_peak(device)
-        self.flops_per_token = training_flops(config, row_length) if peak else None
+        self.flops_per_token = training_flops(config, row_length) if peak else 0.0
         self.device = device
-        self.peak = peak and peak * devices
+        self.peak = (peak or 0.0) * devices
         self.tokens, self.seconds, self.mark = 0, 0.0, time.perf_counter()
 
     def tick(self, tokens: int) -> None:
-        """A step of so many tokens is over."""
+        """Count a step of so many tokens, which ends now."""
         now = time.perf_counter()
         self.seconds += now - self.mark
         self.tokens += tokens
@@ -80,15 +77,15 @@ class Meter:
 
 
 def known_peak(device: torch.device) -> float | None:
-    """What makers say of this device; None of a processor, whose peak its name does not tell."""
-    if device.type != "cuda":  # ROCm calls its devices so, too
+    """Return the published peak of a GPU, or None: the name of a CPU does not determine it."""
+    if device.type != "cuda":  # ROCm's devices have this type, too
         return None
     name = torch.cuda.get_device_name(device)
     return next((peak for known, peak in PEAKS.items() if name.startswith(known)), None)
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes at the highest point so far: tensors on an accelerator, else all of the process."""
+    """Return the peak bytes so far: of tensors on an accelerator, or of the whole process."""
     if device.type not in ("cpu", "mps"):
         return torch.accelerator.max_memory_allocated(device)
     try:

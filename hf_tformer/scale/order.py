@@ -1,4 +1,4 @@
-"""Which rows each step of a run takes: a pure function, so there is no state to save."""
+"""Determine which rows each step of a training takes, as a pure function without state."""
 
 import functools
 import hashlib
@@ -13,16 +13,16 @@ from .errors import TrainingError
 class RowOrder:
     """Rows 0 to `rows` - 1, `rows_per_step` of them at each step, shuffled anew for each epoch.
 
-    Neither the number of processes nor that of loading workers has an influence. A last step of an
-    epoch that would lack rows is left out. The order of one epoch is held in memory, 4 or 8 bytes
-    for each row.
+    The order does not depend on the number of processes or of loading workers. The last step of an
+    epoch is omitted if it would lack rows. The order of one epoch is held in memory, 4 or 8 bytes
+    per row.
     """
 
     rows: int
     rows_per_step: int
     seed: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.rows_per_step < 1:
             raise TrainingError(f"rows_per_step is {self.rows_per_step}: a step takes at least one")
         if self.rows < self.rows_per_step:
@@ -36,11 +36,10 @@ class RowOrder:
         return self.rows // self.rows_per_step
 
     def step(self, n: int) -> list[int]:
-        """The rows of the n-th step of the run, counted from 0."""
+        """Return the rows of the n-th step of the run, counted from 0."""
         epoch, place = divmod(n, self.steps_per_epoch)
         start = place * self.rows_per_step
-        shuffled = shuffle(self.rows, self.seed, epoch)
-        return shuffled[start : start + self.rows_per_step].tolist()
+        return shuffle(self.rows, self.seed, epoch)[start : start + self.rows_per_step].tolist()
 
 
 @functools.lru_cache(maxsize=1)
@@ -51,6 +50,6 @@ def shuffle(rows: int, seed: int, epoch: int) -> torch.Tensor:
 
 
 def mixed_seed(*numbers: int) -> int:
-    """One seed of several numbers; those that differ in any of them have nothing in common."""
+    """Hash several numbers to one seed, which is unrelated to that of any other numbers."""
     digest = hashlib.sha256(repr(numbers).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

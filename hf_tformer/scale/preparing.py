@@ -1,4 +1,4 @@
-"""Writing token shards: all documents tokenised in one pass, in constant memory."""
+"""Write token shards: all documents are tokenised in one pass, in constant memory."""
 
 import heapq
 import json
@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
+from transformers import PreTrainedTokenizerBase
 
 from ..atomic_folders import unfinished_folder
 from .tokens import (
@@ -24,18 +25,15 @@ from .tokens import (
     refuse_beyond,
 )
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 PARTIAL = re.compile(r"\..+-[0-9a-f]{8}\.partial")
-# Documents are tokenised together, which the tokenizer does in threads; as few as hold the memory.
+# Documents are tokenised together, in threads of the tokenizer; these limits bound the memory.
 BATCH_DOCUMENTS = 1000
 BATCH_CHARACTERS = 4_000_000
 
 
 def write_tokens(
     documents: Iterable[str],
-    tokenizer: "PreTrainedTokenizerBase",
+    tokenizer: PreTrainedTokenizerBase,
     folder: str | Path,
     *,
     shard_tokens: int = 100_000_000,
@@ -43,12 +41,12 @@ def write_tokens(
     seed: int = 0,
     report: Callable[[int, int], None] | None = None,
 ) -> dict[str, About]:
-    """Tokenises all documents into a new folder, which appears whole or not at all.
+    """Tokenise all documents into a new folder, which appears complete or not at all.
 
-    `validation` is how much is set aside: a share of the documents below 1, or how many. Documents
-    are chosen by `seed` alone, the same ones each time. Those without any text are left out.
-    `report(documents, tokens)` is called after each batch with what was read since the last call.
-    Returns what was written, by "train" and "validation".
+    `validation` is a share of the documents below 1, or their number; which ones follows from
+    `seed` alone. Empty documents are omitted. After each batch, `report(documents, tokens)` is
+    called with the counts since the last call. The result describes the files of "train" and
+    "validation".
     """
     folder = Path(folder).absolute()
     refuse_settings(tokenizer, shard_tokens, validation)
@@ -70,18 +68,18 @@ def write_tokens(
 
 
 def refuse_settings(
-    tokenizer: "PreTrainedTokenizerBase", shard_tokens: int, validation: float
+    tokenizer: PreTrainedTokenizerBase, shard_tokens: int, validation: float
 ) -> None:
     if tokenizer.eos_token_id is None:
         raise TokensError(
-            "the tokenizer has no end token, which parts the documents: choose another, or set its "
+            "the tokenizer has no end token, which separates documents: choose another, or set its "
             "eos_token"
         )
     if shard_tokens < 1:
         raise TokensError(f"shard_tokens is {shard_tokens}: give at least 1")
     if validation < 0 or (validation > 1 and validation != int(validation)):
         raise TokensError(
-            f"validation is {validation}: give a share of the documents below 1, or how many"
+            f"validation is {validation}: give a share of the documents below 1, or their number"
         )
 
 
@@ -92,10 +90,10 @@ def refuse_place(folder: Path) -> None:
 
 def tokenise(
     documents: Iterable[str],
-    tokenizer: "PreTrainedTokenizerBase",
+    tokenizer: PreTrainedTokenizerBase,
     report: Callable[[int, int], None],
 ) -> Iterator[np.ndarray]:
-    """The ids of each document that has any, closed by the end token."""
+    """Yield the ids of each document that has any, followed by the end token."""
     options = {"add_special_tokens": False, "return_attention_mask": False}
     for batch in batches(documents):
         rows = tokenizer(batch, **options, return_token_type_ids=False, verbose=False)["input_ids"]
@@ -124,12 +122,13 @@ def batches(documents: Iterable[str]) -> Iterator[list[str]]:
 def set_aside(
     documents: Iterable[np.ndarray], validation: float, seed: int
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Each document with the split that it belongs to.
+    """Yield each document with its split.
 
-    Of a number of them, those that drew the smallest are held in memory until the end.
+    For a number of documents, those with the smallest random numbers are held in memory until the
+    end.
     """
     chance = random.Random(seed)
-    held = []
+    held: list[tuple[float, int, np.ndarray]] = []
     for number, document in enumerate(documents):
         drawn = chance.random()
         if validation < 1:
@@ -149,36 +148,35 @@ def refuse_empty(written: "dict[str, Shards]", validation: float) -> None:
     if not all(counts.values()):
         raise TokensError(
             f"validation is {validation} of {sum(counts.values())} documents, which leaves none "
-            f"for {min(counts, key=counts.get)}: give more documents, another number, or 0"
+            f"for {min(counts, key=counts.__getitem__)}: give more documents, another number, or 0"
         )
 
 
 class Shards:
-    """Writes documents one behind the other into files of equal length."""
+    """Writes documents one after the other into files of equal length."""
 
-    def __init__(self, folder: Path, tokenizer: "PreTrainedTokenizerBase", shard_tokens: int):
+    def __init__(self, folder: Path, tokenizer: PreTrainedTokenizerBase, shard_tokens: int):
         self.folder, self.tokenizer, self.shard_tokens = folder, tokenizer, shard_tokens
         self.vocabulary = 1 + max(tokenizer.get_vocab().values())
         self.dtype = "uint16" if self.vocabulary <= 2**16 else "uint32"
         self.tokens = self.documents = 0
-        self.file: BinaryIO | None = None
+        self.file = self.open(0)
 
     def add(self, ids: np.ndarray) -> None:
         refuse_beyond(ids, self.vocabulary, "the tokenizer", "take another tokenizer")
         self.documents += 1
         while len(ids):
             number, filled = divmod(self.tokens, self.shard_tokens)
-            if not filled:
-                self.open(number)
+            if not filled and number:
+                self.file.close()
+                self.file = self.open(number)
             part = ids[: self.shard_tokens - filled]
             self.file.write(part.astype(little(self.dtype)).tobytes())
             self.tokens += len(part)
             ids = ids[len(part) :]
 
-    def open(self, number: int) -> None:
-        if self.file:
-            self.file.close()
-        self.file = (self.folder / file_name(number)).open("wb")
+    def open(self, number: int) -> BinaryIO:
+        return (self.folder / file_name(number)).open("wb")
 
     def close(self) -> About:
         self.file.close()

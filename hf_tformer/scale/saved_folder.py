@@ -1,9 +1,8 @@
-"""The end of a run: its model as an ordinary folder, whatever the layout."""
+"""Save the model of a run in any layout as an ordinary folder."""
 
 import copy
 from pathlib import Path
 
-from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel
@@ -15,19 +14,22 @@ from .together import TogetherError, first_alone, joined_rank
 GATHERED = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
-def save_folder(model: nn.Module, folder: str | Path, *parts: Savable) -> None:
-    """Saves a model, and `parts` such as its tokenizer, so that `from_pretrained` opens the folder.
+def save_folder(
+    model: PreTrainedModel | DistributedDataParallel, folder: str | Path, *parts: Savable
+) -> None:
+    """Save a model, and `parts` such as its tokenizer, so that `from_pretrained` opens the folder.
 
     All processes call it. The first one gathers the weights in the memory of its processor and
-    writes. A model that is too large for that: `save_pretrained(folder,
+    writes. Save a model that is too large for that with `save_pretrained(folder,
     distributed_checkpoint=True)`, then `consolidate_distributed_checkpoint` of transformers.
     """
     folder = Path(folder)
     whole = gathered_model(model)
 
-    def write():
+    def write() -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        save_whole(folder, whole, *parts)
+        if whole is not None:
+            save_whole(folder, whole, *parts)
 
     try:
         first_alone(write)
@@ -38,12 +40,14 @@ def save_folder(model: nn.Module, folder: str | Path, *parts: Savable) -> None:
         ) from error
 
 
-def gathered_model(model: nn.Module) -> PreTrainedModel | None:
-    """A model with all weights of a sharded one, for the first process; None for the others."""
+def gathered_model(model: PreTrainedModel | DistributedDataParallel) -> PreTrainedModel | None:
+    """Gather the weights of a sharded model in the first process; return None in the others."""
     weights = get_model_state_dict(model, options=GATHERED)
     if joined_rank() != 0:
         return None
-    original = model.module if isinstance(model, DistributedDataParallel) else model
+    original: PreTrainedModel = (
+        model.module if isinstance(model, DistributedDataParallel) else model
+    )
     config = copy.deepcopy(original.config)
     config.distributed_config = None
     whole = type(original).from_pretrained(

@@ -1,4 +1,6 @@
-"""Model and optimizer by the names of parameters, so that any layout reads what another wrote."""
+"""Read and write model and optimizer by the names of parameters, independent of the layout."""
+
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,14 +13,14 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.tensor import DTensor, Shard
 
-# One entry for each parameter, whatever groups the optimizer has: layouts may group otherwise.
+# One entry per parameter, whatever groups the optimizer has: other layouts may group otherwise.
 BY_NAME = StateDictOptions(flatten_optimizer_state_dict=True)
 
-State = dict[str, dict[str, object]]  # "model" or "optimizer" → name → value
+State = dict[str, dict[str, Any]]  # "model" or "optimizer" → name → tensor or number
 
 
 def state_of(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> State:
-    state = {"model": get_model_state_dict(model)}
+    state: State = {"model": get_model_state_dict(model)}
     if optimizer is not None:
         state["optimizer"] = get_optimizer_state_dict(model, optimizer, options=BY_NAME)
     return state
@@ -31,25 +33,27 @@ def put_state(state: State, model: nn.Module, optimizer: torch.optim.Optimizer |
 
 
 def in_plain_shards(state: State) -> State:
-    """The same with each shard one run of rows, which is what DCP takes every shard for.
+    """Redistribute all shards so that each is one run of rows, as DCP expects.
 
-    Fully sharded on top of tensor parallel, a process holds several runs of a parameter.
+    FSDP on top of tensor parallelism leaves a process with several runs of a parameter.
     """
 
-    def plain(value):
+    def plain(value: Any) -> Any:
         if not isinstance(value, DTensor):
             return value
-        strided = [hasattr(placement, "split_factor") for placement in value.placements]
-        places = zip(value.placements, strided, strict=True)
-        return value.redistribute(placements=[Shard(p.dim) if s else p for p, s in places])
+        placements = [
+            Shard(p.dim) if hasattr(p, "split_factor") else p  # type: ignore[attr-defined]
+            for p in value.placements  # a shard with a split_factor is strided
+        ]
+        return value.redistribute(placements=placements)
 
     return {part: {name: plain(v) for name, v in state[part].items()} for part in state}
 
 
 def in_shards_of(state: State, wanted: State) -> State:
-    """Undoes `in_plain_shards`."""
+    """Undo `in_plain_shards`: redistribute all shards like those of `wanted`."""
 
-    def back(value, like):
+    def back(value: Any, like: Any) -> Any:
         if not isinstance(value, DTensor):
             return value
         return value.redistribute(placements=like.placements)
@@ -61,10 +65,10 @@ def in_shards_of(state: State, wanted: State) -> State:
 
 
 def copied(state: State) -> State:
-    """The same in the memory of the processor, apart from what is trained."""
+    """Copy a state to the memory of the processor."""
 
-    def copy(value):
+    def copy(value: Any) -> Any:
         is_tensor = isinstance(value, torch.Tensor)
         return value.detach().to("cpu", copy=True) if is_tensor else value
 
-    return {part: {name: copy(value) for name, value in state[part].items()} for part in state}
+    return {part: {name: copy(v) for name, v in state[part].items()} for part in state}

@@ -1,67 +1,66 @@
-"""Rows of a data set that is read while it arrives, tokenised and packed on the way.
+"""Tokenise and pack the rows of a data set while it is streamed.
 
-For runs that see each document once, or too few of them to prepare: `TokenRows` has any row at
-once, an order of its own and the same rows for any number of processes, and a stream has not. Its
-order is that of its documents. `documents` is usually an IterableDataset of `datasets`, shuffled
-there and parted there, `split_dataset_by_node(documents, rank, world_size)`: each process reads its
-own part, so another number of processes sees other rows at each step.
+A stream is for runs that read each document once, or too few of them to prepare. Unlike
+`TokenRows` it has no random access, its order is that of its documents, and its rows depend on the
+number of processes. `documents` is usually an IterableDataset of `datasets`, shuffled and divided
+there with `split_dataset_by_node(documents, rank, world_size)`.
 
-What `state_dict()` says after a row goes on behind that row, in a stream with as many parts. A
-buffer that `datasets` shuffles by is not in it: it is filled anew, and what it held is skipped.
-Workers of a DataLoader read parts of their own, too; their states are kept by torchdata's
-StatefulDataLoader, not by torch's.
+A stream that loads the `state_dict()` of another continues after its last row, if it is divided
+into as many parts. The shuffle buffer of `datasets` is not part of the state: it is filled anew,
+and its former documents are skipped. The workers of a DataLoader read parts of their own, too;
+torchdata's StatefulDataLoader keeps their states, torch's does not.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch.utils.data import IterableDataset
+from transformers import PreTrainedTokenizerBase
 
-from .tokens import TokensError, pack
+from .tokens import Row, TokensError, pack
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    import datasets
 
 
-class StreamedRows(IterableDataset):
-    """Rows as `TokenRows` has them, of documents that are dicts with a text in `column`."""
+class StreamedRows(IterableDataset[Row]):
+    """Packed rows as in `TokenRows`, of documents that are dicts with a text in `column`."""
 
     def __init__(
         self,
-        documents: Iterable[dict],
-        tokenizer: "PreTrainedTokenizerBase",
+        documents: "datasets.IterableDataset",
+        tokenizer: PreTrainedTokenizerBase,
         length: int,
         column: str = "text",
     ):
         if tokenizer.eos_token_id is None:
-            raise TokensError("the tokenizer has no end token, which parts the documents")
+            raise TokensError("the tokenizer has no end token, which separates documents")
         if length < 2:
             raise TokensError(f"length is {length}: give at least 2, one token to learn from")
         self.documents, self.tokenizer = documents, tokenizer
         self.length, self.column = length, column
         self.ids: list[int] = []  # of documents that were read
-        self.used = 0  # of these, in rows that were handed out
-        self.goes_on = False
+        self.used = 0  # how many of them were returned in rows
+        self.resumes = False
 
-    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
-        if not self.goes_on:
+    def __iter__(self) -> Iterator[Row]:
+        if not self.resumes:
             self.ids, self.used = [], 0
-        self.goes_on = False
+        self.resumes = False
         yield from self.rows()
         for document in self.documents:
             self.ids += self.tokenise(document)
             yield from self.rows()
 
-    def rows(self) -> Iterator[dict[str, torch.Tensor]]:
+    def rows(self) -> Iterator[Row]:
         while len(self.ids) - self.used >= self.length:
             row = self.ids[self.used : self.used + self.length]
             self.used += self.length
             yield pack(np.array(row), self.tokenizer.eos_token_id)
         self.ids, self.used = self.ids[self.used :], 0
 
-    def tokenise(self, document: dict) -> list[int]:
+    def tokenise(self, document: dict[str, object]) -> list[int]:
         text = document.get(self.column)
         if not isinstance(text, str):
             raise TokensError(
@@ -71,10 +70,10 @@ class StreamedRows(IterableDataset):
         ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         return [*ids, self.tokenizer.eos_token_id] if ids else []
 
-    def state_dict(self) -> dict[str, object]:
+    def state_dict(self) -> dict[str, Any]:
         return {"documents": self.documents.state_dict(), "ids": self.ids[self.used :]}
 
-    def load_state_dict(self, state: dict[str, object]) -> None:
-        """The next pass goes on; before the one after it, `datasets` wants a new set_epoch."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue there in the next pass; `datasets` wants a set_epoch before the one after it."""
         self.documents.load_state_dict(state["documents"])
-        self.ids, self.used, self.goes_on = list(state["ids"]), 0, True
+        self.ids, self.used, self.resumes = list(state["ids"]), 0, True

@@ -1,17 +1,19 @@
-"""What all processes of a run do together: a failure in one of them is an error in all."""
+"""Run work in all processes of a training, so that a failure in one is an error in all."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import torch.distributed as dist
 
+Result = TypeVar("Result")
+
 
 class TogetherError(Exception):
-    """What failed in one process or several: the reasons, each once."""
+    """The reasons why one process or several failed, each reason once."""
 
 
 def joined_count() -> int:
-    """How many processes can speak to each other."""
+    """Return how many processes have joined the process group."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
@@ -19,36 +21,39 @@ def joined_rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-def together(work: Callable[[], Any], group: dist.ProcessGroup | None = None) -> list:
-    """What `work()` gives in each process, known to all; TogetherError where it fails in any."""
-    result, fault = None, None
+def together(work: Callable[[], Result], group: dist.ProcessGroup | None = None) -> list[Result]:
+    """Call `work` in every process, and return the results of all of them in every process.
+
+    Every process raises TogetherError if one fails.
+    """
+    outcome: tuple[Result] | str  # the result, or the reason why there is none
     try:
-        result = work()
+        outcome = (work(),)
     except Exception as error:
-        fault = reason(error)
-    outcomes = [(result, fault)]
+        outcome = reason(error)
+    outcomes = [outcome]
     if dist.is_initialized():
-        outcomes = [None] * dist.get_world_size(group)
-        dist.all_gather_object(outcomes, (result, fault), group=group)
-    if faults := dict.fromkeys(fault for _, fault in outcomes if fault):
+        outcomes = [outcome] * dist.get_world_size(group)
+        dist.all_gather_object(outcomes, outcome, group=group)
+    if faults := dict.fromkeys(found for found in outcomes if isinstance(found, str)):
         raise TogetherError("; ".join(faults))
-    return [result for result, _ in outcomes]
+    return [found[0] for found in outcomes if isinstance(found, tuple)]
 
 
-def first_alone(work: Callable[[], Any], group: dist.ProcessGroup | None = None) -> Any:
-    """What `work()` gives in the first process, known to all; the others wait for it."""
-    is_first = joined_rank() == 0
-    return together(lambda: work() if is_first else None, group)[0]
+def first_alone(work: Callable[[], Result], group: dist.ProcessGroup | None = None) -> Result:
+    """Call `work` in the first process, and return its result in every process."""
+    return together(lambda: [work()] if joined_rank() == 0 else [], group)[0][0]
 
 
 def reason(error: BaseException) -> str:
-    """Why, in a few words: the system's own where it refused something."""
-    while error is not None:
-        if isinstance(error, TogetherError):
-            return str(error)
-        if isinstance(error, OSError) and error.strerror:
-            place = f" ({error.filename})" if error.filename else ""
-            return f"{error.strerror}{place}"
-        last, error = error, error.__cause__ or error.__context__
-    lines = str(last).strip().splitlines()
-    return f"{type(last).__name__}: {lines[0] if lines else 'no more is known'}"
+    """Return why an error occurred in a few words: those of the system if it refused something."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, TogetherError):
+            return str(cause)
+        if isinstance(cause, OSError) and cause.strerror:
+            place = f" ({cause.filename})" if cause.filename else ""
+            return f"{cause.strerror}{place}"
+        error, cause = cause, cause.__cause__ or cause.__context__
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no more is known'}"

@@ -1,15 +1,15 @@
-"""Token shards: the ids of all documents in files of numbers, tokenised once and read in rows.
+"""Read token shards: files with the ids of documents that were tokenised once, read in rows.
 
-    folder/tokens.json         what the files hold
-    folder/tokens-00000.bin    ids one behind the other, little-endian; the end token closes each
-    folder/tokens-00001.bin    document, and documents go on across files
+    folder/tokens.json         the description of the files
+    folder/tokens-00000.bin    ids in sequence, little-endian; each document ends with the end token
+    folder/tokens-00001.bin    the next ids; documents continue across files
     folder/tokenizer.json ...  the tokenizer's own files
-    folder/validation/         documents that were set aside: tokens.json and files of their own
+    folder/validation/         the validation documents: tokens.json and files of their own
 
-A row is `length` tokens in sequence, so it may begin and end inside of a document. No row is looked
-up: its place follows from its number. Rows are read when they are asked for, so memory does not
-grow with the files; a file that is cut short is an error of Python, where a mapped one would end
-the process.
+A row is a training example of `length` tokens in sequence, so it may begin and end within a
+document. Its place follows from its number. Rows are read from the disk on demand, so memory does
+not grow with the files. A truncated file raises an error; a memory-mapped one would end the
+process.
 """
 
 import hashlib
@@ -17,27 +17,27 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import overload
 
 import numpy as np
 import torch
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+Row = dict[str, torch.Tensor]  # input_ids, position_ids and labels, each [length]
 
 FORMAT = 1
 ABOUT = "tokens.json"
 VALIDATION = "validation"
-IGNORED = -100  # the label of a token that is not to be predicted
+IGNORED = -100  # the label of a token that does not count in the loss
 
 
 class TokensError(ValueError):
-    """What is wrong with token shards, in one sentence."""
+    """The fault of token shards and what to do, in one sentence."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What tokens.json says."""
+    """The content of tokens.json."""
 
     format: int
     dtype: str  # of an id: uint16 or uint32
@@ -49,7 +49,7 @@ class About:
     documents: int
 
     def files(self) -> list[tuple[str, int]]:
-        """The name and the number of bytes of each file."""
+        """Return the name and the number of bytes of each file."""
         full, rest = divmod(self.tokens, self.shard_tokens)
         counts = [self.shard_tokens] * full + [rest] * bool(rest)
         size = np.dtype(self.dtype).itemsize
@@ -60,8 +60,8 @@ def file_name(number: int) -> str:
     return f"tokens-{number:05}.bin"
 
 
-def digest_of(tokenizer: "PreTrainedTokenizerBase") -> str:
-    """The same for tokenizers whose ids mean the same."""
+def digest_of(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Hash the vocabulary of a tokenizer, by which its ids are compared with those of others."""
     vocabulary = sorted(tokenizer.get_vocab().items())
     return hashlib.sha256(json.dumps(vocabulary).encode()).hexdigest()
 
@@ -80,11 +80,11 @@ def refuse_beyond(ids: np.ndarray, vocabulary: int, whose: str, remedy: str) -> 
 # Reading
 
 
-class TokenRows(Sequence):
+class TokenRows(Sequence[Row]):
     """The rows of a folder of token shards, or of its `validation` folder.
 
-    `rows[i]` is what `pack` makes of tokens i · length to (i + 1) · length; a last row that would
-    be shorter is left out. It can be handed to the workers of a DataLoader.
+    `rows[i]` packs tokens i · length to (i + 1) · length; a last row that would be shorter is
+    omitted. The workers of a DataLoader can share the object.
     """
 
     def __init__(self, folder: str | Path, length: int):
@@ -102,7 +102,13 @@ class TokenRows(Sequence):
     def __len__(self) -> int:
         return self.about.tokens // self.length
 
-    def __getitem__(self, index: int | slice) -> dict[str, torch.Tensor] | list:
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
         if isinstance(index, slice):
             return [self[i] for i in range(len(self))[index]]
         ids = self.read(range(len(self))[index] * self.length)
@@ -110,7 +116,7 @@ class TokenRows(Sequence):
         return pack(ids, self.about.end_token)
 
     def read(self, start: int) -> np.ndarray:
-        """`length` ids, of as many files as they lie in."""
+        """Read `length` ids, from as many files as they lie in."""
         parts, end = [], start + self.length
         dtype = little(self.about.dtype)
         while start < end:
@@ -126,30 +132,30 @@ class TokenRows(Sequence):
 
     def refuse_other(
         self,
-        tokenizer: "PreTrainedTokenizerBase | None" = None,
-        config: "PreTrainedConfig | None" = None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        config: PreTrainedConfig | None = None,
     ) -> None:
-        """Refuses tokens of another tokenizer, and ids that a model has no embedding for."""
+        """Refuse tokens of another tokenizer, and ids for which a model has no embedding."""
         if tokenizer is not None and digest_of(tokenizer) != self.about.tokenizer:
             raise TokensError(
                 f"the tokens in {self.folder} are not those of the tokenizer {name_of(tokenizer)}: "
-                "prepare them with it, or take the tokenizer that lies beside them"
+                "prepare them with it, or use the tokenizer in their folder"
             )
         if config is not None and config.vocab_size < self.about.vocabulary:
             raise TokensError(
                 f"the model's vocab_size is {config.vocab_size}, but the tokens in {self.folder} "
-                f"are of a vocabulary of {self.about.vocabulary}: take a model of that size"
+                f"are of a vocabulary of {self.about.vocabulary}: use a model of that size"
             )
 
 
-def name_of(tokenizer: "PreTrainedTokenizerBase") -> str:
+def name_of(tokenizer: PreTrainedTokenizerBase) -> str:
     return tokenizer.name_or_path or "that was given"
 
 
 def read_about(folder: Path) -> About:
     path = folder / ABOUT
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise TokensError(
             f"{folder} holds no tokens, for there is no {ABOUT}: give a folder that "
@@ -158,16 +164,16 @@ def read_about(folder: Path) -> About:
     except (OSError, ValueError) as error:
         raise TokensError(f"{path} cannot be read: prepare the tokens anew") from error
     wanted = {field.name: field.type for field in fields(About)}
-    if not isinstance(said, dict) or said.get("format") != FORMAT:
-        found = said.get("format") if isinstance(said, dict) else None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = content.get("format") if isinstance(content, dict) else None
         raise TokensError(
             f"the format of {path} is {found}, and this version reads {FORMAT}: prepare the tokens "
             "anew"
         )
     for name, kind in wanted.items():
-        if type(said.get(name)) is not kind:
-            raise TokensError(f"{name} in {path} is {said.get(name)!r}: prepare the tokens anew")
-    about = About(**{name: said[name] for name in wanted})
+        if type(content.get(name)) is not kind:
+            raise TokensError(f"{name} in {path} is {content.get(name)!r}: prepare the tokens anew")
+    about = About(**{name: content[name] for name in wanted})
     if about.dtype not in ("uint16", "uint32") or about.shard_tokens < 1:
         raise TokensError(f"{path} does not say how the files are written: prepare them anew")
     return about
@@ -188,11 +194,11 @@ def refuse_files(folder: Path, about: About) -> None:
 # Rows
 
 
-def pack(ids: np.ndarray, end_token: int) -> dict[str, torch.Tensor]:
-    """A row of documents that do not see each other: its ids, positions and labels, [length].
+def pack(ids: np.ndarray, end_token: int) -> Row:
+    """Return ids, positions and labels, [length], of documents that do not attend to each other.
 
-    Positions begin at 0 in each document, and at the head of the row, even inside of a document.
-    The first token of each has no label, because nothing before it may predict it.
+    Positions begin at 0 in each document and at the start of the row, even within a document. The
+    first token of each document has no label, because no token before it may predict it.
     """
     places = np.arange(len(ids))
     begins = np.concatenate(([True], ids[:-1] == end_token))
@@ -204,16 +210,16 @@ def pack(ids: np.ndarray, end_token: int) -> dict[str, torch.Tensor]:
     }
 
 
-def collate_rows(rows: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor | int]:
-    """A batch of packed rows, with what keeps documents apart on every backend.
+def collate_rows(rows: Sequence[Row]) -> dict[str, torch.Tensor | int]:
+    """Collate packed rows to a batch whose documents are separate on every attention backend.
 
-    Flash attention reads `position_ids` in batches of one row only; in larger ones the documents of
-    a row would see each other without a word. It is told where each of them begins and ends, in
-    all rows laid end to end; other backends leave that aside.
+    Flash attention reads `position_ids` only in batches of one row; in larger ones the documents of
+    a row would attend to each other without an error. The batch therefore has the boundaries of
+    all documents, in all rows laid end to end, which other backends ignore.
     """
     batch = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
     begins = (batch["position_ids"].flatten() == 0).nonzero().flatten()
     bounds = torch.cat((begins, torch.tensor([batch["input_ids"].numel()]))).to(torch.int32)
-    longest = batch["input_ids"].shape[1]  # of any batch: compiled code is not to depend on it
+    longest = batch["input_ids"].shape[1]  # the same for every batch, so nothing is recompiled
     boundaries = {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds}
     return {**batch, **boundaries, "max_length_q": longest, "max_length_k": longest}

@@ -1,6 +1,6 @@
-"""Whether a folder of files is what was written: a list of their sizes and checksums in a mark.
+"""Mark a folder of files as complete, with a list of their sizes and checksums to verify it by.
 
-The mark is written after everything else. A folder without one was never whole.
+The mark is written after everything else. A folder without one was never complete.
 """
 
 import errno
@@ -9,6 +9,7 @@ import os
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from ..file_integrity import json_object
 
@@ -25,12 +26,12 @@ def checksum(path: Path) -> int:
 
 
 def describe(paths: Iterable[Path]) -> dict[str, list[int]]:
-    """Name → size and checksum."""
+    """Return size and checksum of files by name."""
     return {path.name: [path.stat().st_size, checksum(path)] for path in paths}
 
 
-def write_mark(folder: Path, files: dict[str, list[int]], content: dict) -> None:
-    """Writes the mark, and waits until the folder is on the disk."""
+def write_mark(folder: Path, files: dict[str, list[int]], content: dict[str, object]) -> None:
+    """Write the mark, and wait until the folder is on the disk."""
     missing = [name for name in files if not (folder / name).is_file()]
     if missing:
         raise OSError(errno.ENOENT, f"{missing[0]} of another process is not in this folder")
@@ -42,7 +43,7 @@ def write_mark(folder: Path, files: dict[str, list[int]], content: dict) -> None
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until the names in a folder are on the disk."""
+    """Wait until the names in a folder are on the disk."""
     if os.name == "nt":  # Windows opens no folders
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -52,7 +53,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def read_mark(folder: Path) -> dict:
+def read_mark(folder: Path) -> dict[str, Any]:
     mark = json_object(folder / MARK)
     if not isinstance(mark.get("files"), dict):
         raise ValueError(f"{folder / MARK} names no files")
@@ -60,7 +61,7 @@ def read_mark(folder: Path) -> dict:
 
 
 def fault_of(folder: Path, part: int = 0, parts: int = 1) -> str | None:
-    """What is damaged; of several readers, each looks at its share of the files."""
+    """Return what is damaged, or None; of several readers each verifies its share of the files."""
     try:
         files = sorted(read_mark(folder)["files"].items())
     except (OSError, ValueError) as error:

@@ -1,18 +1,31 @@
-"""What differs between the families where the same is asked of all: batches, targets, decoding.
+"""Build small models of each family and call them: the differences that common tests abstract from.
 
 Sizes are odd on purpose: three key heads, a head size that is not hidden / heads, a prime
 vocabulary.
 """
 
 from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import nn
-from transformers import EncoderDecoderCache, StaticCache
+from transformers import (
+    Cache,
+    EncoderDecoderCache,
+    PreTrainedConfig,
+    PreTrainedModel,
+    StaticCache,
+)
 
 BACKENDS = ("eager", "sdpa", "flash_attention_2")  # the last one simulated: see simulated_flash.py
 PAD, START, END = 0, 1, 2
 IGNORED = -100
+
+Rows = list[list[int]]  # token ids of several sequences
+Examples = list[dict[str, list[int]]]  # input_ids and labels
+Batch = dict[str, torch.Tensor]
+Pair = tuple[torch.Tensor, torch.Tensor]
+Model = TypeVar("Model", bound=nn.Module)
 
 SIZES = {
     "vocab_size": 101,
@@ -26,8 +39,8 @@ SIZES = {
 }
 
 
-def pad(rows, side):
-    """Lists of token ids → input_ids and attention_mask, padded on one side."""
+def pad(rows: Rows, side: str) -> Pair:
+    """Return input_ids and attention_mask of sequences, padded on one side."""
     width = max(len(row) for row in rows)
     ids, mask = torch.full((len(rows), width), PAD), torch.zeros(len(rows), width, dtype=torch.long)
     for i, row in enumerate(rows):
@@ -36,17 +49,17 @@ def pad(rows, side):
     return ids, mask
 
 
-def random_rows(lengths, seed=0, vocab_size=101):
+def random_rows(lengths: list[int], seed: int = 0, vocab_size: int = 101) -> Rows:
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(3, vocab_size, (n,), generator=generator).tolist() for n in lengths]
 
 
 @torch.no_grad()
-def randomise(model, seed=0):
-    """Fills all that can be learned: norms at one and biases at zero would hide mistakes.
+def randomise(model: Model, seed: int = 0) -> Model:
+    """Fill all parameters with random values: norms at one and biases at zero would hide mistakes.
 
     Frozen parameters are tables of constants and keep their values. A buffer that is saved
-    (final_logits_bias) is a weight in all but name: it has to collect a gradient to be compared.
+    (final_logits_bias) counts as a weight, whose gradient is compared.
     """
     generator = torch.Generator().manual_seed(seed)
     for name, tensor in model.state_dict(keep_vars=True).items():
@@ -62,168 +75,182 @@ def randomise(model, seed=0):
 
 @dataclass
 class Family:
-    """Classes of a family, and how they are asked; `sizes` are fields of a small configuration."""
+    """The classes of a family and how its models are called.
+
+    `sizes` are the fields of a small configuration.
+    """
 
     name: str
-    config_class: type
-    model_class: type
-    base_class: type
+    config_class: type[PreTrainedConfig]
+    model_class: type[PreTrainedModel]
+    base_class: type[PreTrainedModel] | None
     auto: type  # the Auto class of its usual head
-    sizes: dict
+    sizes: dict[str, Any]
 
-    def config(self, **overrides):
+    usual_sizes: ClassVar[dict[str, Any]]
+    ids_name: ClassVar[str] = "input_ids"  # the argument of the sequence that logits are for
+
+    def config(self, **overrides: object) -> PreTrainedConfig:
         return self.config_class(**{**self.sizes, **overrides})
 
-    def build(self, backend="sdpa", model_class=None, **overrides):
+    def build(
+        self,
+        backend: str | None = "sdpa",
+        model_class: type[PreTrainedModel] | None = None,
+        **overrides: object,
+    ) -> PreTrainedModel:
         model = randomise((model_class or self.model_class)(self.config(**overrides))).eval()
-        if backend is not None:  # else the model's own choice
+        if backend is not None:  # or else the model's own choice
             model.config._attn_implementation = backend
         return model
 
-    def target(self, ids):
-        """What a forward pass is given besides its input: only an encoder-decoder wants more."""
+    def target(self, ids: torch.Tensor) -> Batch:
+        """Return the arguments of a forward pass besides its input, for an encoder-decoder."""
         return {}
 
-    def logits(self, model, rows, side="right", **kwargs):
-        """The logits of each row's real tokens: a list of [length, vocab]."""
+    def source(self, ids: torch.Tensor) -> Batch:
+        """Return a padded source for each target sequence, for an encoder-decoder."""
+        return {}
+
+    def logits(
+        self, model: PreTrainedModel, rows: Rows, side: str = "right", **kwargs: object
+    ) -> list[torch.Tensor]:
+        """Return the logits, [length, vocab], of each sequence without its padding."""
         ids, mask = pad(rows, side)
         logits = model(input_ids=ids, attention_mask=mask, **kwargs).logits
         return [logits[i, mask[i].bool()] for i in range(len(rows))]
 
-    def training_rows(self, rows, targets=None):
-        """What a dataset holds: input_ids and labels, unpadded."""
-        return [{"input_ids": row, "labels": row} for row in rows]
+    def at_once(self, model: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
+        """Return the logits of one forward pass without a cache."""
+        return model(**self.source(ids), **{self.ids_name: ids}, use_cache=False).logits
 
-    def training_batch(self, rows, targets=None):
+    def training_rows(self, rows: Rows, targets: Rows | None = None) -> Examples:
+        """Return the examples of a dataset: input_ids and labels without padding."""
+        return examples_of(rows, rows)
+
+    def training_batch(self, rows: Rows, targets: Rows | None = None) -> Batch:
         return self.collate(self.training_rows(rows, targets))
 
-    def collate(self, examples):
-        """Rows of a dataset as one batch, padded on the right."""
+    def collate(self, examples: Examples) -> Batch:
+        """Collate the examples of a dataset to a batch that is padded on the right."""
         ids, mask = pad([example["input_ids"] for example in examples], "right")
         labels, counted = pad([example["labels"] for example in examples], "right")
         labels = labels.masked_fill(counted == 0, IGNORED)
         return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
-    def shifted(self, logits, labels):
-        """Logits beside the labels that they are to give."""
+    def shifted(self, logits: torch.Tensor, labels: torch.Tensor) -> Pair:
+        """Align logits with the labels that they predict."""
         return logits, labels
 
 
 class Encoder(Family):
-    """Each token is found from those on both sides; nothing is written."""
+    """An encoder, which finds masked tokens from those on both sides and does not generate."""
 
     # The window of the second layer is narrow enough to matter.
     usual_sizes = {**SIZES, "num_hidden_layers": 2, "sliding_window": 4}
 
-    def training_rows(self, rows, targets=None):
-        """Some tokens are to be found: every other one."""
-        labels = ([t if i % 2 == 0 else IGNORED for i, t in enumerate(row)] for row in rows)
-        return [
-            {"input_ids": row, "labels": wanted} for row, wanted in zip(rows, labels, strict=True)
-        ]
+    def training_rows(self, rows: Rows, targets: Rows | None = None) -> Examples:
+        """Return examples with a label for every other token."""
+        every_other = [[t if i % 2 == 0 else IGNORED for i, t in enumerate(row)] for row in rows]
+        return examples_of(rows, every_other)
 
 
-class Decoder(Family):
-    """A prompt is the sequence itself; what is decoded continues it."""
+class GeneratingFamily(Family):
+    """A family whose models generate sequences, with a cache or without."""
 
-    usual_sizes = {**SIZES, "num_hidden_layers": 2}
+    prompt_side: ClassVar[str]  # where prompts are padded
 
-    def steps(self, model, ids, chunks, cache=None):
-        """Feeds `ids` in chunks beside a cache; the logits of all of them."""
-        logits, past = [], cache
+    def encoded(self, model: PreTrainedModel, ids: torch.Tensor) -> dict[str, Any]:
+        """Return the arguments that all steps have in common, for an encoder-decoder."""
+        return {}
+
+    def steps(
+        self, model: PreTrainedModel, ids: torch.Tensor, chunks: int, cache: Cache | None = None
+    ) -> torch.Tensor:
+        """Return the logits of `ids`, which the model reads in chunks beside a cache."""
+        logits: list[torch.Tensor] = []
+        past, source = cache, self.encoded(model, ids)
         for chunk in ids.split(chunks, dim=1):
-            output = model(input_ids=chunk, past_key_values=past, use_cache=True)
+            output = model(**source, **{self.ids_name: chunk}, past_key_values=past, use_cache=True)
             logits, past = [*logits, output.logits], output.past_key_values
         return torch.cat(logits, dim=1)
 
-    def at_once(self, model, ids):
-        return model(input_ids=ids, use_cache=False).logits
+    def static_cache(self, model: PreTrainedModel, length: int) -> Cache:
+        config = model.config.get_text_config(decoder=True)
+        cache = StaticCache(config=config, max_cache_len=length)
+        if not model.config.is_encoder_decoder:
+            return cache
+        return EncoderDecoderCache(cache, StaticCache(config=config, max_cache_len=7))
 
-    def static_cache(self, model, length):
-        return StaticCache(config=model.config, max_cache_len=length)
+    def generate(
+        self, model: PreTrainedModel, rows: Rows, side: str | None = None, **kwargs: object
+    ) -> Rows:
+        """Return the generated tokens of each sequence, up to its end token."""
+        ids, mask = pad(rows, side or self.prompt_side)
+        start = 1
+        if not model.config.is_encoder_decoder:
+            start, kwargs["pad_token_id"] = ids.shape[1], PAD
+        output = model.generate(input_ids=ids, attention_mask=mask, **kwargs)
+        return [until_end(row[start:]) for row in output.tolist()]
 
-    def generate(self, model, rows, side="left", **kwargs):
-        """The new tokens of each row, up to its end token."""
-        ids, mask = pad(rows, side)
-        output = model.generate(input_ids=ids, attention_mask=mask, pad_token_id=PAD, **kwargs)
-        return [until_end(row[ids.shape[1] :]) for row in output.tolist()]
+    def written_by_hand(self, model: PreTrainedModel, row: list[int], steps: int = 10) -> list[int]:
+        """Decode greedily without a cache, with the whole sequence in each step."""
+        ids = torch.tensor([row])
+        source: Batch = {}
+        if model.config.is_encoder_decoder:
+            source, ids = {"input_ids": ids}, torch.tensor([[START]])
+        start = ids.shape[1]
+        for _ in range(steps):
+            output = model(**source, **{self.ids_name: ids}, use_cache=False)
+            ids = torch.cat((ids, output.logits[:, -1:].argmax(-1)), dim=1)
+        return until_end(ids[0, start:].tolist())
 
-    def shifted(self, logits, labels):
+
+class Decoder(GeneratingFamily):
+    """A decoder, whose output continues its input."""
+
+    usual_sizes = {**SIZES, "num_hidden_layers": 2}
+    prompt_side = "left"
+
+    def shifted(self, logits: torch.Tensor, labels: torch.Tensor) -> Pair:
         return logits[:, :-1], labels[:, 1:]
 
-    def written_by_hand(self, model, row, steps=10):
-        """The loop of a first lesson: the whole sequence again for each token, no cache."""
-        written = torch.tensor([row])
-        for _ in range(steps):
-            token = model(input_ids=written, use_cache=False).logits[:, -1].argmax(-1)
-            written = torch.cat((written, token[:, None]), dim=1)
-        return until_end(written[0, len(row) :].tolist())
 
-
-class Seq2Seq(Family):
-    """A prompt is a source; what is decoded answers it. The target is one fixed sequence where one
-    is needed."""
+class Seq2Seq(GeneratingFamily):
+    """An encoder-decoder, whose output answers a source; a fixed target is used where needed."""
 
     usual_sizes = {**SIZES, "encoder_layers": 1, "decoder_layers": 2, "dropout": 0.0}
+    prompt_side = "right"
+    ids_name = "decoder_input_ids"
 
-    def target(self, ids):
+    def target(self, ids: torch.Tensor) -> Batch:
         return {"decoder_input_ids": ids}
 
-    def logits(self, model, rows, side="right", **kwargs):
+    def source(self, ids: torch.Tensor) -> Batch:
+        source, mask = pad(random_rows([5 + 2 * (i % 2) for i in range(len(ids))], seed=7), "right")
+        return {"input_ids": source, "attention_mask": mask}
+
+    def encoded(self, model: PreTrainedModel, ids: torch.Tensor) -> dict[str, Any]:
+        source = self.source(ids)
+        mask = source["attention_mask"]
+        return {"encoder_outputs": model.get_encoder()(**source), "attention_mask": mask}
+
+    def logits(
+        self, model: PreTrainedModel, rows: Rows, side: str = "right", **kwargs: object
+    ) -> list[torch.Tensor]:
         ids, mask = pad(rows, side)
         target = torch.tensor([[START, *random_rows([6], seed=9)[0]]] * len(rows))
         output = model(input_ids=ids, attention_mask=mask, decoder_input_ids=target, **kwargs)
         return list(output.logits)
 
-    def source(self, ids):
-        """A padded source for each row of targets, with its encoder outputs."""
-        source, mask = pad(random_rows([5 + 2 * (i % 2) for i in range(len(ids))], seed=7), "right")
-        return {"input_ids": source, "attention_mask": mask}
-
-    def steps(self, model, ids, chunks, cache=None):
-        logits, past = [], cache
-        source = self.source(ids)
-        encoder_outputs = model.get_encoder()(**source)
-        for chunk in ids.split(chunks, dim=1):
-            output = model(
-                encoder_outputs=encoder_outputs,
-                attention_mask=source["attention_mask"],
-                decoder_input_ids=chunk,
-                past_key_values=past,
-                use_cache=True,
-            )
-            logits, past = [*logits, output.logits], output.past_key_values
-        return torch.cat(logits, dim=1)
-
-    def at_once(self, model, ids):
-        return model(**self.source(ids), decoder_input_ids=ids, use_cache=False).logits
-
-    def static_cache(self, model, length):
-        config = model.config.get_text_config(decoder=True)
-        return EncoderDecoderCache(
-            StaticCache(config=config, max_cache_len=length),
-            StaticCache(config=config, max_cache_len=7),
-        )
-
-    def generate(self, model, rows, side="right", **kwargs):
-        ids, mask = pad(rows, side)
-        output = model.generate(input_ids=ids, attention_mask=mask, **kwargs)
-        return [until_end(row[1:]) for row in output.tolist()]
-
-    def written_by_hand(self, model, row, steps=10):
-        source, written = torch.tensor([row]), torch.tensor([[START]])
-        for _ in range(steps):
-            output = model(input_ids=source, decoder_input_ids=written, use_cache=False)
-            token = output.logits[:, -1].argmax(-1)
-            written = torch.cat((written, token[:, None]), dim=1)
-        return until_end(written[0, 1:].tolist())
-
-    def training_rows(self, rows, targets=None):
-        targets = targets or [row[::-1] for row in rows]
-        return [
-            {"input_ids": row, "labels": target} for row, target in zip(rows, targets, strict=True)
-        ]
+    def training_rows(self, rows: Rows, targets: Rows | None = None) -> Examples:
+        return examples_of(rows, targets or [row[::-1] for row in rows])
 
 
-def until_end(tokens, end=END):
+def examples_of(rows: Rows, labels: Rows) -> Examples:
+    pairs = zip(rows, labels, strict=True)
+    return [{"input_ids": row, "labels": wanted} for row, wanted in pairs]
+
+
+def until_end(tokens: list[int], end: int = END) -> list[int]:
     return tokens[: tokens.index(end) + 1] if end in tokens else tokens

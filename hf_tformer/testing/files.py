@@ -1,18 +1,21 @@
-"""Promises about what is kept in files, and who can open them."""
+"""Promises about saved files and who can open them."""
+
+from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
+from transformers import PreTrainedConfig
 
-import hf_tformer
-
+from ..checking import check
 from .promise import Promises, promise
 from .travel import expect_same_elsewhere, write
 
 
 class FilePromises(Promises):
     @promise
-    def test_saved(self, tmp_path):
-        """A model that was saved and loaded is the one it was, to the last bit.
+    def test_saved(self, tmp_path: Path) -> None:
+        """A model that is saved and loaded again is the same, to the last bit.
 
         Give every field of the configuration a type and a default, and every parameter a value in
         _init_weights. Keep no other tensors: what a constructor computes is lost on loading.
@@ -20,7 +23,7 @@ class FilePromises(Promises):
         model = self.build().to(torch.bfloat16)
         with torch.no_grad():
             for number, parameter in enumerate(model.parameters()):
-                parameter.fill_(number + 1)  # two that were swapped are told apart
+                parameter.fill_(number + 1)  # so that two that are swapped differ
         model.save_pretrained(tmp_path)
         assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".py", ".safetensors"}
         loaded, report = self.model_class.from_pretrained(tmp_path, output_loading_info=True)
@@ -35,7 +38,7 @@ class FilePromises(Promises):
             assert torch.equal(buffer, fresh[name]), f"{name} is not what a new model computes"
 
     @promise
-    def test_ties(self, tmp_path):
+    def test_ties(self, tmp_path: Path) -> None:
         """Tied tables are one tensor before and after saving, and in the file; untied ones are two.
 
         Name them in _tied_weights_keys of the head, and obey tie_word_embeddings.
@@ -51,9 +54,9 @@ class FilePromises(Promises):
             assert ("lm_head.weight" in names) != tie
 
     @promise
-    def test_travels(self, tmp_path):
-        """A saved folder opens where neither this package nor your files can be imported, answers
-        the same, and saves itself again.
+    def test_travels(self, tmp_path: Path) -> None:
+        """A saved model opens where neither this package nor your files can be imported, gives the
+        same outputs, and can be saved again.
 
         Import torch, transformers and `from .file import name`; fill auto_map and call
         register_for_auto_class for each class.
@@ -68,17 +71,17 @@ class FilePromises(Promises):
         expect_same_elsewhere(tmp_path, *cases)
 
     @promise
-    def test_check(self, tmp_path):
-        """`tformer check` finds nothing wrong with a saved folder.
+    def test_check(self, tmp_path: Path) -> None:
+        """`tformer check` finds nothing wrong with a saved model.
 
-        `tformer check FOLDER` prints all that it finds.
+        `tformer check FOLDER` prints all its findings.
         """
         self.build().save_pretrained(tmp_path)
-        failed = [finding for finding in hf_tformer.check(tmp_path) if finding.verdict == "fail"]
+        failed = [finding for finding in check(tmp_path) if finding.verdict == "fail"]
         assert not failed, "\n".join(f"{finding.name}: {finding.detail}" for finding in failed)
 
 
-def described(config):
-    """What a configuration says of the model, and not of the folder that it came from."""
+def described(config: PreTrainedConfig) -> dict[str, Any]:
+    """Return the fields of a configuration that describe the model, not the folder it is from."""
     of_the_folder = ("architectures", "auto_map", "transformers_version", "_name_or_path")
     return {n: value for n, value in config.to_dict().items() if n not in of_the_folder}

@@ -1,22 +1,24 @@
 """Promises about logits."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from . import simulated_flash
 from .families import BACKENDS, random_rows
 from .promise import CLOSE, ROWS, Promises, promise
+from .simulated_flash import install
 
 
 class LogitsPromises(Promises):
     @promise
     @pytest.mark.parametrize("side", ["left", "right"])
     @torch.no_grad()
-    def test_padding(self, side):
-        """A text has the logits that it has alone, whichever side it is padded on.
+    def test_padding(self, side: str) -> None:
+        """A sequence has the same logits in a padded batch as alone, padded on either side.
 
-        Add attention_mask to your scores (sdpa gives it as booleans, True where a key is seen, or
-        None), and take positions from position_ids, not from places.
+        Add attention_mask to your scores (sdpa passes it as booleans, True where a query attends to
+        a key, or None), and take positions from position_ids, not from the index of a token.
         """
         model = self.build()
         together = self.family.logits(model, ROWS, side)
@@ -27,13 +29,13 @@ class LogitsPromises(Promises):
     @promise
     @pytest.mark.parametrize("backend", BACKENDS[1:])
     @torch.no_grad()
-    def test_backends(self, backend, monkeypatch):
+    def test_backends(self, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each attention backend that the model supports gives the logits of the eager one.
 
-        Do not touch what the backend receives, or set _supports_sdpa and _supports_flash_attn to
+        Do not change what the backend receives, or set _supports_sdpa and _supports_flash_attn to
         False in your PreTrainedModel. Flash attention's kernel is simulated.
         """
-        simulated_flash.install(monkeypatch)
+        install(monkeypatch)
         model = self.build()
         flag = "_supports_sdpa" if backend == "sdpa" else "_supports_flash_attn"
         if not getattr(model, flag):
@@ -46,8 +48,8 @@ class LogitsPromises(Promises):
 
     @promise
     @torch.no_grad()
-    def test_outputs(self):
-        """Hidden states and attention weights of every layer are returned to those who ask.
+    def test_outputs(self) -> None:
+        """Hidden states and attention weights of every layer are returned on request.
 
         Return (output, weights) from your attention, and derive it from SelfAttention and the layer
         from that of the family.
@@ -65,8 +67,8 @@ class LogitsPromises(Promises):
         assert [tuple(w.shape) for w in weights] == [shape] * len(layers)
 
     @promise
-    def test_sharding(self):
-        """Each layer is named as one that stays on one device, and no name is of another model.
+    def test_sharding(self) -> None:
+        """Each layer class is declared to stay on one device, and no class of another model is.
 
         Name the classes of your layers in _no_split_modules of your PreTrainedModel, and derive
         every part that is a model from it.
@@ -80,7 +82,7 @@ class LogitsPromises(Promises):
 
     @promise
     @torch.no_grad()
-    def test_resize(self, tmp_path):
+    def test_resize(self, tmp_path: Path) -> None:
         """A vocabulary can be resized: the tables grow together, and stay tied where they were.
 
         Name the table embed_tokens and the head lm_head, or override get_input_embeddings.
@@ -101,10 +103,10 @@ class LogitsPromises(Promises):
 class PackingPromises(Promises):
     @promise
     @torch.no_grad()
-    def test_packing(self):
-        """Texts that stand in one row behind one another have the logits that each has alone.
+    def test_packing(self) -> None:
+        """Sequences that are packed into one have the same logits as each alone.
 
-        Positions that restart tell them apart, and the mask keeps them apart: add it to your
+        Positions that restart mark their boundaries, and the mask separates them: add it to your
         scores.
         """
         model = self.build()

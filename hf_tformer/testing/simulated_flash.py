@@ -1,46 +1,49 @@
-"""Flash attention's two entry points, re-implemented with loops for a CPU.
+"""Implement flash attention's two functions with loops, for a CPU.
 
-What is simulated is the kernel alone: its ragged batches, its bottom-right causal mask, its window
-and its zeros for rows that see nothing. The code around it, where wrong answers come from, is
+Only the kernel is simulated: its ragged batches, its bottom-right causal mask, its window and its
+zeros for queries that attend to no key. The code around it, where wrong results come from, is
 transformers' own.
 """
 
+import pytest
 import torch
 
 
 def flash_attn_func(
-    q,
-    k,
-    v,
-    dropout_p=0.0,
-    softmax_scale=None,
-    causal=False,
-    window_size=(-1, -1),
-    softcap=0.0,
-    deterministic=False,
-):
-    """[batch, seq, heads, head_dim] → the same shape as q."""
-    options = (softmax_scale, causal, window_size, softcap)
-    return torch.stack([attend(*row, *options) for row in zip(q, k, v, strict=True)])
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    deterministic: bool = False,
+) -> torch.Tensor:
+    """Attend in a batch, [batch, seq, heads, head_dim]; the result has the shape of q."""
+    rows = zip(q, k, v, strict=True)
+    return torch.stack([attend(*row, softmax_scale, causal, window_size, softcap) for row in rows])
 
 
 def flash_attn_varlen_func(
-    q,
-    k,
-    v,
-    cu_seqlens_q,
-    cu_seqlens_k,
-    max_seqlen_q,
-    max_seqlen_k,
-    dropout_p=0.0,
-    softmax_scale=None,
-    causal=False,
-    window_size=(-1, -1),
-    softcap=0.0,
-    deterministic=False,
-):
-    """[total, heads, head_dim] with the boundaries of each sequence; lengths beyond the maxima are
-    a caller's fault."""
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    deterministic: bool = False,
+) -> torch.Tensor:
+    """Attend in sequences laid end to end, [total, heads, head_dim], with their boundaries.
+
+    A sequence that is longer than the maximum is an error of the caller.
+    """
     assert cu_seqlens_q.dtype == cu_seqlens_k.dtype == torch.int32
     assert int(cu_seqlens_q.diff().max()) <= int(max_seqlen_q)
     assert int(cu_seqlens_k.diff().max()) <= int(max_seqlen_k)
@@ -55,9 +58,17 @@ def flash_attn_varlen_func(
     return torch.cat([attend(*row, softmax_scale, causal, window_size, softcap) for row in rows])
 
 
-def attend(query, key, value, softmax_scale, causal, window_size, softcap):
-    """One sequence: [query, heads, dim], [key, kv_heads, dim] → [query, heads, dim]."""
-    assert query.shape[-1] == key.shape[-1] == value.shape[-1], "the kernel wants one head size"
+def attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    softmax_scale: float | None,
+    causal: bool,
+    window_size: tuple[int, int],
+    softcap: float,
+) -> torch.Tensor:
+    """Attend in one sequence: [query, heads, dim], [key, kv_heads, dim] → [query, heads, dim]."""
+    assert query.shape[-1] == key.shape[-1] == value.shape[-1], "the kernel has one head size"
     groups = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     scores = torch.einsum("qhd,khd->hqk", query, key) * (softmax_scale or query.shape[-1] ** -0.5)
@@ -75,8 +86,8 @@ def attend(query, key, value, softmax_scale, causal, window_size, softcap):
     return torch.einsum("hqk,khd->qhd", weights, value)
 
 
-def install(monkeypatch):
-    """Makes transformers' flash path call the functions above until the end of the test."""
+def install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let transformers' flash attention call the functions above until the end of the test."""
     from transformers import modeling_flash_attention_utils as utils
 
     functions = (

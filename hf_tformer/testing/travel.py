@@ -1,16 +1,21 @@
-"""A saved folder, opened by someone who never heard of its code: fresh process, offline, nothing
-installed."""
+"""Open saved models in a fresh process, offline, where this package cannot be imported."""
 
 import inspect
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import torch
+from transformers import PreTrainedModel
 
-# The reader's whole program. It proves that the package cannot be imported before it loads
-# anything; then it opens each folder, compares what it answers, and saves it again.
+from .families import Family
+
+Case = tuple[Path, str, Path, Path]  # folder, Auto class, file of outputs, where to save again
+
+# The program of that process. It blocks the import of the package before it loads anything; then it
+# opens each folder, compares its outputs, and saves it again.
 READER = """
 import json, sys, torch, transformers
 sys.modules["hf_tformer"] = None
@@ -31,8 +36,9 @@ print("same")
 """
 
 
-def start_reader(tmp_path, *cases, cwd=None, **environment):
-    """A case: folder, auto class, file of answers, where to save again."""
+def start_reader(
+    tmp_path: Path, *cases: Case, cwd: Path | None = None, **environment: str
+) -> subprocess.Popen[str]:
     environment = {
         **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         "HF_MODULES_CACHE": str(tmp_path / "modules"),
@@ -50,17 +56,19 @@ def start_reader(tmp_path, *cases, cwd=None, **environment):
     )
 
 
-def expect_same(reader):
+def expect_same(reader: subprocess.Popen[str]) -> None:
     output, errors = reader.communicate(timeout=300)
     assert output.strip().endswith("same"), errors[-3000:]
 
 
-def expect_same_elsewhere(*args, **kwargs):
-    expect_same(start_reader(*args, **kwargs))
+def expect_same_elsewhere(
+    tmp_path: Path, *cases: Case, cwd: Path | None = None, **environment: str
+) -> None:
+    expect_same(start_reader(tmp_path, *cases, cwd=cwd, **environment))
 
 
-def write(folder, family, model):
-    """Saves a model; beside its folder, in the file returned, what it answers."""
+def write(folder: Path, family: Family, model: PreTrainedModel) -> Path:
+    """Save a model and its outputs; return the file of outputs, which is beside the folder."""
     model.save_pretrained(folder)
     ids = torch.randint(3, 101, (2, 7))
     inputs = {"input_ids": ids}

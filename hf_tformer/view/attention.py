@@ -1,25 +1,26 @@
-"""Seeing attention: which token looks at which, for every layer and head.
+"""Collect attention weights: which token attends to which, for every layer and head.
 
-    model, one row of inputs → attention_maps → {"decoder": AttentionMap, ...}
-                             → as_text | draw | save_html
+    model, one sequence → attention_maps → {"decoder": AttentionMap, ...}
+                        → as_text | draw | save_html
 
-Fast backends never form the weights, so the forward pass runs with eager attention, whatever the
-model is set to; afterwards it is set as before. Any model of transformers that returns its weights
-is shown, not ours alone.
+Fast backends never compute the weights as a matrix, so the forward pass runs with eager attention;
+afterwards the model has the backend that it had before. This works for every model of transformers
+that returns its weights, not for ours alone.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .maps import ALONE, KINDS, AttentionMap, TitledMaps
 from .page import notebook_frame, save_page
-from .recording import NoEager, recording
+from .recording import NoEager, Scores, recording
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers.utils import ModelOutput
 
 
 class AttentionMaps(TitledMaps):
@@ -39,20 +40,20 @@ def attention_maps(
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     written_from: int | None = None,
 ) -> AttentionMaps:
-    """The attention of one row of `inputs`, by name: `decoder` or `encoder`; an encoder-decoder has
-    both, and `cross`.
+    """Return the attention weights of one sequence by kind: `decoder` or `encoder`; an
+    encoder-decoder has both, and `cross`.
 
-    `inputs` is what the model is called with: `input_ids`, for an encoder-decoder also
-    `decoder_input_ids`. Without a tokenizer, tokens are labelled by their ids. Where the text was
-    written by the model, `written_from` is the index of its first written token.
+    `inputs` are the arguments of the model: `input_ids`, and `decoder_input_ids` for an
+    encoder-decoder. Without a tokenizer, tokens are labelled by their ids. `written_from` is the
+    index of the first token that the model generated, if it did.
     """
     if inputs.get("input_ids") is None:
-        raise ValueError("the rows and columns of attention are tokens of a text: give input_ids")
+        raise ValueError("the rows and columns of attention are tokens: give input_ids")
     ids = {"source": inputs["input_ids"], "target": inputs.get("decoder_input_ids")}
     if model.config.is_encoder_decoder and ids["target"] is None:
-        raise ValueError("an encoder-decoder also looks from its target: give decoder_input_ids")
-    if len(ids["source"]) != 1:
-        raise ValueError(f"input_ids has {len(ids['source'])} rows: give one at a time")
+        raise ValueError("an encoder-decoder attends from a target, too: give decoder_input_ids")
+    if len(inputs["input_ids"]) != 1:
+        raise ValueError(f"input_ids has {len(inputs['input_ids'])} sequences: give one at a time")
     output, scores = run_eagerly(model, inputs)
     labels = {
         side: read_tokens(row[0].tolist(), tokenizer)
@@ -72,17 +73,22 @@ def attention_maps(
     return maps
 
 
-def run_eagerly(model, inputs):
-    """The output with its weights, and the scores of each layer, by the identity of its weights."""
+def run_eagerly(
+    model: "PreTrainedModel", inputs: "Mapping[str, torch.Tensor]"
+) -> "tuple[ModelOutput, dict[int, Callable[[], Scores | None]]]":
+    """Return the output with its weights, and the scores of each layer by the id() of its weights.
+
+    There are no scores for a model whose eager attention function is not found.
+    """
     try:
         with recording(model) as calls:
             output = run_once(model, inputs)
-    except NoEager:  # then without the scores
+    except NoEager:
         output, calls = run_once(model, inputs), []
     return output, {id(weights): scores for weights, scores in calls}
 
 
-def run_once(model, inputs):
+def run_once(model: "PreTrainedModel", inputs: "Mapping[str, torch.Tensor]") -> "ModelOutput":
     import torch
 
     with set_to_eager(model), torch.no_grad():
@@ -92,25 +98,28 @@ def run_once(model, inputs):
 def kinds_of(
     model: "PreTrainedModel", inputs: "Mapping[str, torch.Tensor]", output: Mapping
 ) -> dict[str, tuple[str, str, str]]:
-    """What there is of KINDS. A model of one stack is an encoder if it looks ahead."""
+    """Return the entries of KINDS that the output has weights for.
+
+    A model of one stack is an encoder if its tokens attend to later ones.
+    """
     if model.config.is_encoder_decoder:
         return {name: kind for name, kind in KINDS.items() if has_weights(output.get(kind[0]))}
     if not has_weights(output.get("attentions")):
         return {}
     mask = inputs.get("attention_mask")
     reads = slice(None) if mask is None or mask.dim() != 2 else mask[0].bool().cpu()
-    looks_ahead = any(  # but for rows of padding, which may look anywhere
+    looks_ahead = any(  # except from padding, which may attend to anything
         (w.cpu().triu(1)[:, :, reads] > 0).any() for w in output["attentions"] if w is not None
     )
-    told = [part.is_causal for part in model.modules() if hasattr(part, "is_causal")]
-    is_encoder = looks_ahead or (bool(told) and not any(told))  # also of one token
+    flags = [part.is_causal for part in model.modules() if hasattr(part, "is_causal")]
+    is_encoder = looks_ahead or (bool(flags) and not any(flags))  # as for a sequence of one token
     return {"encoder" if is_encoder else "decoder": ALONE}
 
 
 def refuse_other_weights(
     model: "PreTrainedModel", layers: "list[torch.Tensor]", shape: tuple[int, int]
 ) -> None:
-    """Some models return windows or blocks of their attention, or its scores."""
+    """Refuse what some models return instead: windows or blocks of attention, or its scores."""
     model_class = type(model).__name__
     for layer in layers:
         if layer.shape != (1, layers[0].shape[1], *shape):
@@ -131,10 +140,10 @@ def has_weights(layers: "Iterable[torch.Tensor | None] | None") -> bool:
 
 @contextmanager
 def set_to_eager(model: "PreTrainedModel") -> Iterator[None]:
-    """Eager attention without dropout, and at the end what was set before."""
+    """Run a model with eager attention and without dropout; restore its settings at the end."""
     configs = {id(part.config): part.config for part in model.modules() if hasattr(part, "config")}
     before = [(config, config._attn_implementation) for config in configs.values()]
-    trained = [part for part in model.modules() if part.training]  # some may be frozen
+    trained = [part for part in model.modules() if part.training]  # perhaps not all of them
     for config in configs.values():  # T5's stacks have copies of their own
         config._attn_implementation = "eager"
     model.eval()
@@ -148,9 +157,9 @@ def set_to_eager(model: "PreTrainedModel") -> Iterator[None]:
 
 
 def stack(attentions: "Iterable[torch.Tensor]") -> "torch.Tensor":
-    """One tensor [1, heads, rows, columns] per layer → [layers, heads, rows, columns].
+    """Join tensors [1, heads, rows, columns], one per layer, as [layers, heads, rows, columns].
 
-    Rows that see nothing are 0, where some models give no number.
+    Rows that attend to nothing are 0, where some models give NaN.
     """
     import torch
 
@@ -158,12 +167,12 @@ def stack(attentions: "Iterable[torch.Tensor]") -> "torch.Tensor":
 
 
 def read_tokens(ids: list[int], tokenizer: "PreTrainedTokenizerBase | None") -> list[str]:
-    """How each token reads; blanks that would be lost in a label are shown."""
+    """Return the text of each token, with blanks that a label would lose made visible."""
     if tokenizer is None:
         return [str(token) for token in ids]
     texts = [tokenizer.decode([token], clean_up_tokenization_spaces=False) for token in ids]
     names = tokenizer.convert_ids_to_tokens(ids)
-    # A piece of a character has no text of its own; a number beyond the vocabulary has no name.
+    # A part of a character has no text of its own; an id beyond the vocabulary has no name.
     readable = [
         (name or str(token)) if not text or "\ufffd" in text else text
         for token, text, name in zip(ids, texts, names, strict=True)

@@ -1,4 +1,4 @@
-"""The attention weights of each kind, which write themselves as tables and draw themselves."""
+"""Attention weights as data: one kind of attention as tables and a picture, and all of a model."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import torch
     from matplotlib.figure import Figure
 
-# name here → field of the model's output, and whose tokens are its rows and its columns
+# kind → field of the model's output, and the sequences of its rows and its columns
 KINDS = {
     "encoder": ("encoder_attentions", "source", "source"),
     "decoder": ("decoder_attentions", "target", "target"),
@@ -24,10 +24,10 @@ CELL = 0.28  # inches that a token takes in a picture
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """The weights [layers, heads, rows, columns] of one kind; each row sums to one.
+    """The weights [layers, heads, rows, columns] of one kind of attention; each row sums to one.
 
-    A row is the token that looks, a column the token that is looked at. `scores` says of each layer
-    what the weights came from, None where that is not known.
+    A row is the token that attends, a column the token that it attends to. `scores` holds for each
+    layer what the weights were computed from, or None where that is not known.
     """
 
     name: str
@@ -37,7 +37,7 @@ class AttentionMap:
     scores: list[Scores | None] = field(default_factory=list, repr=False)
 
     def choose(self, kind: str, wanted: Iterable[int] | None) -> list[int]:
-        """Indices of layers or heads, counted from 0; all where none are named."""
+        """Return indices of layers or heads, counted from 0: all of them if `wanted` is None."""
         count = self.weights.shape[{"layer": 0, "head": 1}[kind]]
         wanted = range(count) if wanted is None else list(wanted)
         wrong = [index for index in wanted if not 0 <= index < count]
@@ -51,7 +51,7 @@ class AttentionMap:
     def as_text(
         self, layers: Iterable[int] | None = None, heads: Iterable[int] | None = None
     ) -> str:
-        """One table per head."""
+        """Return one table per head."""
         tables = [
             self.table(layer, head)
             for layer in self.choose("layer", layers)
@@ -75,7 +75,7 @@ class AttentionMap:
     def draw(
         self, layers: Iterable[int] | None = None, heads: Iterable[int] | None = None
     ) -> "Figure":
-        """A matplotlib figure, layers downwards and heads across; `.savefig(path)` writes it."""
+        """Return a matplotlib figure, layers downwards and heads across; `.savefig` writes it."""
         layers, heads = self.choose("layer", layers), self.choose("head", heads)
         figure_class, fonts = import_matplotlib()
         height, width = (max(2.0, CELL * len(labels)) for labels in (self.rows, self.columns))
@@ -96,13 +96,13 @@ class AttentionMap:
 
 
 def import_matplotlib() -> "tuple[type[Figure], list[str]]":
-    """The class of figures, and the fonts to write tokens in."""
+    """Return matplotlib's class of figures, and the fonts for tokens."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.font_manager import fontManager
     except ImportError as error:
         raise ImportError(
-            "a picture needs matplotlib: run `pip install 'hf-tformer[viz]'`, or ask for text"
+            "a picture needs matplotlib: run `pip install 'hf-tformer[viz]'`, or choose tables"
         ) from error
     installed = {font.name for font in fontManager.ttflist}
     return Figure, ["DejaVu Sans", *(font for font in MORE_FONTS if font in installed)]

@@ -1,8 +1,8 @@
-"""What a head does, in numbers: each is a mean over the rows of its weights.
+"""Measure what a head does: each measure is a mean over the rows of its weights.
 
     weights [layers, heads, rows, columns] → name → [layers, heads]
 
-A measure that says nothing of these tokens (no token occurs twice, cross-attention) is left out.
+A measure is omitted where it has no meaning: where no token occurs twice, and in cross-attention.
 The page explains each; see MEASURES in page/src/words.ts.
 """
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 def measure_heads(
     weights: "torch.Tensor", rows: list[str], is_self: bool
 ) -> "dict[str, torch.Tensor]":
-    """`rows` are the tokens that look. Layer by layer: what is computed on the way is large."""
+    """Return each measure as [layers, heads]; `rows` are the tokens that attend."""
     import torch
 
     repeated = follows_the_same(rows) if is_self else None
-    layers = [measure_layer(layer, repeated) for layer in weights]
+    layers = [measure_layer(layer, repeated) for layer in weights]  # to hold one layer's tensors
     return {name: torch.stack([layer[name] for layer in layers]) for name in layers[0]}
 
 
 def measure_layer(
     weights: "torch.Tensor", repeated: "torch.Tensor | None"
 ) -> "dict[str, torch.Tensor]":
-    """[heads, rows, columns] → name → [heads]; `repeated` is None where two texts meet."""
+    """Return each measure of one layer as [heads]; `repeated` is None for cross-attention."""
     import torch
 
     rows, columns = (torch.arange(length) for length in weights.shape[1:])
@@ -46,14 +46,14 @@ def measure_layer(
 
 
 def entropy(weights: "torch.Tensor") -> "torch.Tensor":
-    """In bits: 0 looks at one token, 3 at eight alike."""
+    """Return the entropy in bits: 0 if all weight is on one token, 3 if it is shared by eight."""
     import torch
 
     return (torch.special.entr(weights).sum(-1).mean(-1) / math.log(2)).abs()  # never -0.0
 
 
 def follows_the_same(tokens: list[str]) -> "torch.Tensor":
-    """[row, column]: the column's token comes right after an earlier one that equals the row's."""
+    """Return [row, column]: whether the column's token follows an earlier copy of the row's."""
     import torch
 
     numbers = {token: number for number, token in enumerate(dict.fromkeys(tokens))}

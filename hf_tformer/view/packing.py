@@ -1,11 +1,11 @@
-"""Numbers as text that a page can carry: rounded, compressed, base64.
+"""Pack numbers for the attention page: rounded, compressed, in base64.
 
-Weights are stored as whole numbers. How many bits each has depends on how many there are: a page of
-24 layers × 16 heads × 1,000 tokens has 384 million of them.
+Weights are stored as integers, with fewer bits where there are more weights: a page of 24 layers ×
+16 heads × 1,000 tokens has 384 million of them.
 
     LINEAR  16 bits   value = code / 65535
     ROOT     8 bits   value = (code / 255)²    small weights keep more digits than large ones
-    COARSE   8 bits   the same, and what is less than SMALL is 0
+    COARSE   8 bits   the same, and weights less than SMALL are 0
 """
 
 import base64
@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rounding:
+    """A way to store weights as integers of `bits` bits."""
+
     name: str
     bits: int
-    limit: float  # weights of a page, up to which this is chosen
-    error: float  # at most, of any weight
+    limit: float  # largest number of weights in a page that it is chosen for
+    error: float  # largest error of a weight
 
 
-LEVEL = 4  # a third of the time of zlib's own, 6, and up to 5% more bytes
+LEVEL = 4  # a third of the time of zlib's default, 6, and up to 5% more bytes
 SMALL = 1e-3
 LINEAR = Rounding("linear", 16, 8e6, 0.5 / 65535)
 ROOT = Rounding("root", 8, 64e6, 1 / 255)
@@ -37,14 +39,14 @@ def choose_rounding(count: int) -> Rounding:
 
 
 def pack_weights(weights: "torch.Tensor", rounding: Rounding) -> str:
-    """The weights of one head."""
+    """Return the packed weights of one head."""
     import torch
 
     if rounding is LINEAR:
         return pack((weights * 65535).round_().numpy().astype("<u2").tobytes())
     roots = weights.sqrt()
     if rounding is COARSE:
-        torch.nn.functional.threshold_(roots, SMALL**0.5, 0.0)
+        torch.threshold_(roots, SMALL**0.5, 0.0)
     return pack(roots.mul_(255).round_().to(torch.uint8).numpy().tobytes())
 
 
@@ -61,7 +63,7 @@ def pack(data: bytes) -> str:
 
 
 def thumbnail(weights: "torch.Tensor", size: int) -> str:
-    """The largest weight of each part, at most size × size of them: one bright token stays seen."""
+    """Return a matrix of at most size × size cells: a single large weight stays visible in it."""
     import torch
 
     shape = [min(size, length) for length in weights.shape[1:]]

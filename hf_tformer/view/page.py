@@ -1,9 +1,9 @@
-"""The attention page: one HTML file that needs nothing else.
+"""Write the attention page: one HTML file that needs no other file and no network.
 
     TitledMaps ... → payload (JSON) + packed numbers, one script element each → page.html filled
 
 The page is written in TypeScript (`page/src`, built into `page/page.js`). Its content security
-policy lets its own script and style run and nothing else: no request can leave it. What comes from
+policy lets its own script and style run and nothing else: no request can leave it. Everything from
 a model or a tokenizer is data: JSON without a single `<`, and base64.
 """
 
@@ -15,19 +15,23 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .maps import ALONE, KINDS, AttentionMap, TitledMaps
 from .measures import measure_heads
 from .packing import choose_rounding, pack_booleans, pack_floats, pack_weights, thumbnail
 from .recording import Scores
 
+if TYPE_CHECKING:
+    import torch
+
 ROOM = Path(__file__).parent / "page"
 THUMBNAIL = 32  # cells along a side
-SCORES_LIMIT = 4e6  # numbers: 20 MB of a page; more are left out, and the page says so
+SCORES_LIMIT = 4e6  # numbers: 20 MB of a page; more are omitted, and the page says so
 
 
 def save_page(path: str | Path, entries: list[TitledMaps]) -> None:
-    """Whole or not at all."""
+    """Write the page whole or not at all."""
     path = Path(path)
     descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}-")
     try:
@@ -41,13 +45,14 @@ def save_page(path: str | Path, entries: list[TitledMaps]) -> None:
 
 
 def notebook_frame(entries: list[TitledMaps]) -> str:
-    """The page inside a notebook, where it can reach nothing of the notebook."""
+    """Return the page as a frame for a notebook, isolated from the notebook itself."""
     page = html.escape("".join(page_parts(entries)), quote=True)
     style = "width: 100%; height: 720px; border: 0"
     return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'
 
 
 def page_parts(entries: list[TitledMaps]) -> Iterator[str]:
+    """Yield the page in parts, so that it need not be in memory as a whole."""
     style, script = ((ROOM / name).read_text("utf-8") for name in ("style.css", "page.js"))
     maps = [(number, one) for number, entry in enumerate(entries) for one in entry.values()]
     count = sum(one.weights.numel() for _, one in maps)
@@ -101,14 +106,14 @@ def describe(number: int, entry: TitledMaps, with_scores: bool) -> dict:
 
 
 def sides_of(one: AttentionMap, entry: TitledMaps) -> tuple[str, str]:
-    """Whose tokens a map shows: an encoder-decoder has two texts."""
-    has_two_texts = len(entry) > 1 or "cross" in entry
-    _, rows, columns = KINDS.get(one.name, ALONE) if has_two_texts else ALONE
+    """Return the sequences of a map's rows and columns: an encoder-decoder has two sequences."""
+    has_two = len(entry) > 1 or "cross" in entry
+    _, rows, columns = KINDS.get(one.name, ALONE) if has_two else ALONE
     return rows, columns
 
 
 def chunks_of(number: int, one: AttentionMap) -> str:
-    """The end of the names of the elements that hold its numbers."""
+    """Return how the ids of the elements end that hold its numbers."""
     return f"{number}-{one.name}"
 
 
@@ -144,8 +149,8 @@ def describe_scores(scores: Scores | None) -> dict | None:
     }
 
 
-def tensors_of(scores: Scores) -> list:
-    """In the order in which the page reads them."""
+def tensors_of(scores: Scores) -> "list[torch.Tensor]":
+    """Return the tensors of a layer's scores in the order in which the page reads them."""
     return [
         scores.query,
         scores.key,

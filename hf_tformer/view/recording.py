@@ -1,7 +1,7 @@
-"""What attention functions are called with: the numbers that the weights come from.
+"""Record what attention functions are called with: the numbers that weights are computed from.
 
-A model asks transformers' registry for its attention function. While `recording`, its eager one is
-called through ours, which keeps query, key, scale and what is added to the scores.
+A model looks up its attention function in a registry of transformers. While `recording`, the eager
+function is called by one of ours, which keeps query, key, scale and biases.
 """
 
 import inspect
@@ -9,27 +9,27 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
     from transformers import PreTrainedModel
 
-NAMES = ("eager_attention", "eager_attention_forward")  # ours, and that of transformers' models
+NAMES = ("eager_attention", "eager_attention_forward")  # in our models, in those of transformers
 
 
 @dataclass(frozen=True)
 class Scores:
-    """How the weights of a layer come about: softmax(query · key · scale + bias) over what is not
-    hidden, each head alone.
+    """The operands of a layer's weights: softmax(query · key · scale + bias) in each head, over the
+    columns that are not hidden.
 
-    query  [heads, rows, size]      as it is compared: after rotations
-    key    [heads, columns, size]
-    hidden [rows, columns]          which columns a row does not see
-    bias   [heads, rows, columns]   what distances add to the scores; None where nothing does
+    query  [heads, rows, size]      after rotary positions
+    key    [heads, columns, size]   after rotary positions
+    hidden [rows, columns]          True where a row does not attend to a column
+    bias   [heads, rows, columns]   attention bias, or None
     cap    the bound of scores, or None
-    cos, sin  [tokens, rotated sizes], which query and key were turned by; None without
+    cos, sin  [tokens, rotated sizes]   of the rotary positions, or None
     """
 
     query: "torch.Tensor"
@@ -42,7 +42,7 @@ class Scores:
     sin: "torch.Tensor | None"
 
     def weights(self, dtype: "torch.dtype | None" = None) -> "torch.Tensor":
-        """Computed once more, as a model of that type rounds."""
+        """Compute the weights again, with the rounding of a model of that dtype."""
         query, key = self.query.to(dtype), self.key.to(dtype)
         scores = query @ key.transpose(-1, -2) * self.scale
         if self.cap is not None:
@@ -52,36 +52,43 @@ class Scores:
         return scores.float().masked_fill(self.hidden, float("-inf")).softmax(-1)
 
 
-class NoEager(Exception):  # noqa: N818 (found by the way, and passed by)
-    """A model whose eager function has another name than all others."""
+class NoEager(Exception):  # noqa: N818 (a reason to record no scores, not a failure)
+    """Raised for a model whose eager attention function has an unusual name."""
 
 
 @contextmanager
 def recording(
     model: "PreTrainedModel",
 ) -> "Iterator[list[tuple[torch.Tensor, Callable[[], Scores | None]]]]":
-    """Yields a list that grows: the weights of a layer as the model has them, and their scores."""
+    """Yield a list that grows by each layer's weights and a function that returns its scores."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     calls: list = []
-    angles: dict = {}  # module → (cos, sin) of the text
+    angles: dict = {}  # module → (cos, sin)
 
-    def eager(module, query, key, value, *args, **kwargs):
+    def eager(
+        module: "nn.Module",
+        query: "torch.Tensor",
+        key: "torch.Tensor",
+        value: "torch.Tensor",
+        *args: Any,
+        **kwargs: Any,
+    ) -> "tuple[torch.Tensor, torch.Tensor]":
         function = eager_of(module)
         given = inspect.signature(function).bind(module, query, key, value, *args, **kwargs)
         output, weights = function(*given.args, **given.kwargs)
         named = given.arguments | given.arguments.get("kwargs", {})
-        turned = angles.get(module, (None, None))
-        calls.append((weights, lambda: read_scores(query, key, weights, named, turned)))
+        rotation = angles.get(module, (None, None))
+        calls.append((weights, lambda: read_scores(query, key, weights, named, rotation)))
         return output, weights
 
-    def remember(module, args, kwargs):
+    def remember(module: "nn.Module", args: tuple, kwargs: dict) -> None:
         given = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments
         if given.get("position_embeddings") is not None:
             angles[module] = tuple(part[0].float().cpu() for part in given["position_embeddings"])
 
-    turning = [module for module in model.modules() if turns_halves(module)]
-    hooks = [m.register_forward_pre_hook(remember, with_kwargs=True) for m in turning]
+    rotating = [module for module in model.modules() if rotates_halves(module)]
+    hooks = [m.register_forward_pre_hook(remember, with_kwargs=True) for m in rotating]
     ALL_ATTENTION_FUNCTIONS["eager"] = eager
     try:
         yield calls
@@ -91,10 +98,11 @@ def recording(
             hook.remove()
 
 
-def turns_halves(module: "nn.Module") -> bool:
-    """Whether it turns the pairs (i, i + half), as ours and Llama do; others turn neighbours.
+def rotates_halves(module: "nn.Module") -> bool:
+    """Return whether an attention module rotates the pairs (i, i + half), as ours and Llama's do.
 
-    SmolLM3 has layers that turn nothing, and DeepSeek's turn the last sizes of a head.
+    Others rotate neighbours; SmolLM3 has layers that rotate nothing, and DeepSeek's rotate the last
+    sizes of a head.
     """
     import torch
 
@@ -106,7 +114,7 @@ def turns_halves(module: "nn.Module") -> bool:
     if hasattr(home, "eager_attention"):  # ours
         return True
     rotate_half = getattr(home, "rotate_half", None)
-    return bool(rotate_half) and rotate_half(torch.arange(4)).tolist() == [-2, -3, 0, 1]
+    return rotate_half is not None and rotate_half(torch.arange(4)).tolist() == [-2, -3, 0, 1]
 
 
 def eager_of(module: "nn.Module") -> Callable:
@@ -117,8 +125,15 @@ def eager_of(module: "nn.Module") -> Callable:
     raise NoEager(type(module).__name__)
 
 
-def read_scores(query, key, weights, named, turned) -> Scores | None:
-    """None where the weights are not what these numbers give: the model does something more."""
+def read_scores(
+    query: "torch.Tensor",
+    key: "torch.Tensor",
+    weights: "torch.Tensor",
+    named: dict[str, Any],
+    rotation: "tuple[torch.Tensor | None, torch.Tensor | None]",
+) -> Scores | None:
+    """Return the scores of a layer, or None if they do not give its weights: then the model
+    computes something else."""
     import torch
 
     dtype = query.dtype
@@ -134,16 +149,16 @@ def read_scores(query, key, weights, named, turned) -> Scores | None:
         query.shape[-1] ** -0.5 if scale is None else float(scale),
         added_bias(named, hidden, len(weights)),
         named.get("softcap"),
-        *turned,
+        *rotation,
     )
-    sees = ~hidden.all(-1)  # others may be given any weights
+    sees = ~hidden.all(-1)  # the weights of other rows mean nothing
     exact = max(1e-3, 2 * torch.finfo(dtype).eps)
     again, given = scores.weights(dtype)[:, sees], weights[:, sees]
     return scores if torch.allclose(again, given, rtol=exact, atol=1e-5) else None
 
 
-def hidden_by(mask, weights) -> "torch.Tensor":
-    """[rows, columns] of the first head: masks are the same for all."""
+def hidden_by(mask: Any, weights: "torch.Tensor") -> "torch.Tensor":
+    """Return [rows, columns]: what the mask of the first head hides, as all heads have the same."""
     import torch
 
     shape = weights.shape[1:]
@@ -154,8 +169,8 @@ def hidden_by(mask, weights) -> "torch.Tensor":
     return is_hidden.expand(shape)
 
 
-def added_bias(named, hidden, heads) -> "torch.Tensor | None":
-    """What is added to scores that are not hidden; masks that only hide add nothing."""
+def added_bias(named: dict[str, Any], hidden: "torch.Tensor", heads: int) -> "torch.Tensor | None":
+    """Return what is added to scores that are not hidden, or None if a mask only hides."""
     import torch
 
     total = torch.zeros(())

@@ -12,20 +12,19 @@ import pytest
 import torch
 from transformers.utils import logging
 
-from benchmarks import memory, page, report, viewers
+from benchmarks import apart, page, report, viewers
 from benchmarks.__main__ import main
 from benchmarks.apart import in_own_process
-from benchmarks.machine import Limits
 from benchmarks.measure import (
     OURS,
     Absent,
+    Limits,
     Row,
     Run,
     Settings,
     Unfair,
     Workload,
     race,
-    task_of,
 )
 from benchmarks.registry import BENCHMARKS, Benchmark
 from benchmarks.runtimes import EIGHT_BITS, PLAIN
@@ -142,38 +141,43 @@ def test_a_peer_that_is_not_installed_is_named():
 
     task = Workload("sums", {OURS: lambda: Run(lambda: 1), "fastlib": missing})
     assert row(task, "fastlib").note == "absent: fastlib is not installed"
+    neither = Workload("sums", {OURS: missing, "peer": lambda: Run(lambda: 1)})
+    assert [row.peer for row in race(neither, Settings(), LIMITS)] == [OURS]
 
 
-@pytest.mark.skipif(not memory.CLEAR_REFS.exists(), reason="needs Linux")
+@pytest.mark.skipif(not apart.CLEAR_REFS.exists(), reason="needs Linux")
 def test_a_known_allocation_is_seen_in_a_fresh_process():
     """Freed before the end, after 100 MiB that the process held and gave back earlier."""
     program = (
-        "import torch; from benchmarks.measure import Settings; from benchmarks import memory;"
+        "import torch; from benchmarks import apart;"
         "torch.ones(25 * 2**20).sum();"
-        "print(memory.peak_growth(lambda: torch.ones(16 * 2**20).sum(), Settings()) / memory.MIB)"
+        "print(apart.peak_growth(lambda: torch.ones(16 * 2**20).sum()) / apart.MIB)"
     )
     run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert 63 < float(run.stdout) < 72, run.stderr
 
 
-@pytest.mark.skipif(not memory.CLEAR_REFS.exists(), reason="needs Linux")
+@pytest.mark.skipif(not apart.CLEAR_REFS.exists(), reason="needs Linux")
 def test_who_finds_out_while_it_is_weighed_that_it_cannot_is_absent():
     """As a runtime that is opened then, and writes no batches: the others are weighed."""
 
     def refuse():
-        raise Absent("writes one text after the other")
+        raise Absent("generates one sequence after the other")
 
-    settings, workload = Settings(), Workload("texts", {OURS: lambda: Run(refuse)})
-    benchmarks = {"writing": Benchmark("writing", "Writing", lambda settings: [workload])}
-    task = task_of("writing", "texts", OURS, settings)
-    assert memory.answer(task, benchmarks) == {"absent": "writes one text after the other"}
+    workload = Workload("sequences", {OURS: lambda: Run(refuse)})
+    benchmarks = {"decode": Benchmark("decode", "Decoding", lambda settings: [workload])}
+    task = json.dumps(["decode", "sequences", OURS, asdict(Settings())])
+    assert list(apart.answers(task, benchmarks, ["weigh"])) == [
+        {"is_rounded": False},
+        {"absent": "generates one sequence after the other"},
+    ]
 
 
 @pytest.mark.slow
 def test_a_contestant_is_weighed_in_a_process_of_its_own():
     settings = Settings(quick=True)
     label = next(iter(BENCHMARKS["loss"].workloads(settings))).label
-    assert memory.weigh_in_fresh_process("loss", label, OURS, settings)["bytes"] > 0
+    assert apart.weigh_in_fresh_process("loss", label, OURS, settings) > 0
 
 
 @pytest.mark.slow

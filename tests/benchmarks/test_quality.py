@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from benchmarks import quality
+from benchmarks import quality, quality_translation
 
 GERMAN = [f"ein Hund und {n} Katzen" for n in range(40)]
 ENGLISH = [f"a dog and {n} cats" for n in range(40)]
@@ -42,7 +42,7 @@ def test_the_encoder_is_measured_beside_models_that_are_not_smaller(tmp_path, ca
 def test_both_architectures_see_the_same_batches_and_have_the_same_size(
     task, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(quality, "CPU", {**quality.CPU, **TINY})
+    monkeypatch.setattr(quality_translation, "CPU", {**quality_translation.CPU, **TINY})
     for split in ("train", "val", "test_2016_flickr"):
         for language, lines in (("de", GERMAN), ("en", ENGLISH)):
             with gzip.open(tmp_path / f"multi30k.{split}.{language}.gz", "wt") as file:

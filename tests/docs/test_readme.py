@@ -95,7 +95,7 @@ def test_the_folder_map_names_every_module(language):
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_every_test_file_that_keeps_a_promise_is_in_the_table(language):
-    """By its own name, or by that of its room."""
+    """The table names each test file or its room."""
     table = (DOCS / language / "guarantees.md").read_text(encoding="utf-8")
     files = [path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")]
     assert not [

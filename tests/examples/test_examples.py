@@ -141,7 +141,7 @@ def test_what_two_files_taught_opens_with_the_auto_classes(tmp_path):
 
 def test_without_validation_files_the_last_pairs_are_kept_back(tmp_path, capsys):
     train(tmp_path / "out", *write_files(tmp_path, "train"), "--num_train_epochs", 0.1)
-    assert "19 pairs to learn from, 1 to measure by" in capsys.readouterr().out
+    assert "19 pairs to train on, 1 to evaluate on" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -247,7 +247,7 @@ REFUSED = {
     "half a pair": ("--source_file good.de", "--source_file is given without --target_file"),
     "no training files": (
         "--test_source_file good.de --test_target_file good.en",
-        "nothing to learn from",
+        "nothing to train on",
     ),
     "long sentences only": (
         "--source_file good.de --target_file good.en --max_length 2",

@@ -51,7 +51,7 @@ def test_the_encoder_learns_classes_of_texts_from_a_table(program, encoder, tmp_
     rows = [f"the cat sat {n}\tcat\nthe dog ran {n}\tdog" for n in range(20)]
     (tmp_path / "animals.tsv").write_text("\n".join(rows), encoding="utf-8")
     out = program.works("finetune_encoder", encoder, f"--data animals.tsv --output animals {TUNE}")
-    assert "2 classes, 36 rows to learn from, 4 to measure by" in out
+    assert "2 classes, 36 examples to train on, 4 to evaluate on" in out
     found = pipeline("text-classification", "animals")("the cat sat")
     assert found[0]["label"] in ("cat", "dog")
 
@@ -68,7 +68,7 @@ def test_the_encoder_learns_tags_of_words_from_a_file(program, encoder, tmp_path
 @pytest.mark.parametrize("flags", ["", "--tags"])
 def test_without_a_model_a_small_one_learns_from_dates(program, flags):
     out = program.works("finetune_encoder", f"--number_of_dates 40 --output dates {flags} {TUNE}")
-    assert "accuracy on rows that it has not seen" in out
+    assert "accuracy on examples that it has not seen" in out
 
 
 WRONG = {

@@ -161,7 +161,7 @@ def test_the_manual_of_python_is_text_enough(program):
     """The default: no file, no network."""
     flags = "--output m --max_steps 1 --batch_size 2 --vocab_size 1000"
     out = program.works("train_language_model", flags, TINY)
-    blocks = int(out.split(" blocks to learn from")[0].split()[-1])
+    blocks = int(out.split(" blocks to train on")[0].split()[-1])
     assert blocks > 500
     assert (Path("m") / "config.json").exists()
 
@@ -202,7 +202,7 @@ BAD_TRAINING = {
     "too few rows": (f"--text words.txt {TRAIN} --global_batch_size 999", "fewer rows per step"),
     "layout": (f"--text words.txt {TRAIN} --shard 2", "take 2 processes, and there are 1"),
     "no tokens": ("--tokens nowhere", "nowhere holds no tokens"),
-    "two texts": ("--tokens nowhere --text words.txt", "leave --text and --dataset away"),
+    "two texts": ("--tokens nowhere --text words.txt", "leave out --text and --dataset"),
 }
 
 
@@ -406,7 +406,7 @@ def test_the_text_may_come_from_standard_input(program, language_model, monkeypa
         ("./nowhere", ["hi"], "there is no folder ./nowhere"),
         ("nobody/nothing", ["hi"], "nobody/nothing cannot be opened"),
         ("MODEL", [" "], "there is no text"),
-        ("MODEL", ["hi", "--file also.txt"], "leave one of them away"),
+        ("MODEL", ["hi", "--file also.txt"], "leave one of them out"),
         ("MODEL", ["--file nowhere.txt"], "there is no file nowhere.txt"),
         ("MODEL", ["hi", "--num_beams 4"], "leave --num_beams"),
         ("MODEL", ["hi", "--temperature -1"], "-1 is not positive"),
@@ -483,6 +483,12 @@ def test_a_picture_that_cannot_be_made_is_refused(
 ):
     assert sentence in program.refuses("attention_maps", language_model, *arguments)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_matplotlib_is_named_before_the_model_is_opened(program, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    refused = program.refuses("attention_maps", "no-such-model", "the cat")
+    assert "a picture needs matplotlib: run `pip install 'hf-tformer[viz]'`" in refused
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -87,7 +87,7 @@ def test_two_processes_train_the_model_of_one_and_the_first_alone_writes(runs):
             if not name.endswith("k_proj.bias"):  # without influence: what moves it is rounding
                 apart = (second[name] - first[name]).norm() / first[name].norm()
                 assert apart < tolerance, name
-    for text in ("saved: ", "to measure by", "trainable params"):
+    for text in ("saved: ", "to evaluate on", "trainable params"):
         assert two_printed.count(text) == one_printed.count(text)
 
 

@@ -315,7 +315,7 @@ def test_the_page_names_each_lesson_once():
 @pytest.mark.parametrize(
     ("lesson", "said", "code"),
     [
-        (1, r"local-m +\d+\.\d%, of rows of 24 +\d+\.\d%", "modeling_local.py"),
+        (1, r"local-m +\d+\.\d%, of sequences of 24 +\d+\.\d%", "modeling_local.py"),
         (-1, r"talking +\d+\.\d%\n", "modeling_talking.py"),
     ],
     ids=["local-m", "talking"],

@@ -59,7 +59,7 @@ def test_distances_of_long_texts_are_in_the_same_ranges(kind):
     ids, mask = pad(random_rows([300, 140, 141, 17]), "left")
     inputs = {"input_ids": ids, "attention_mask": mask}
     inputs |= {"decoder_input_ids": ids[:, :3]} if family is SEQ2SEQ else {}
-    with counted_passes("run_whole_texts") as taken, torch.no_grad():
+    with counted_passes("run_whole_sequences") as taken, torch.no_grad():
         quick = model(**inputs).logits
     with fast.disabled(), torch.no_grad():
         slow = model(**inputs).logits
@@ -174,7 +174,9 @@ def test_bias_of_a_pair_is_that_of_its_distance(kind):
     stack = model.get_decoder()
     states = torch.zeros(1, 150, 1, dtype=torch.float64)
     expected = torch.cat(stack.score_bias(states))
-    found = biases.of_whole_texts(stack, 150, torch.float64).expand(len(expected), 1, -1, -1, -1)
+    found = biases.of_whole_sequences(stack, 150, torch.float64).expand(
+        len(expected), 1, -1, -1, -1
+    )
     earlier = torch.ones(150, 150, dtype=torch.bool).tril()
     assert torch.equal(found[:, 0].where(earlier, 0), expected.where(earlier, 0))
     assert (found[:, 0].masked_select(~earlier) == -torch.inf).all()

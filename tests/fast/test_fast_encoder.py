@@ -88,7 +88,7 @@ def packed(lengths):
 @torch.no_grad()
 def encoded(model, plain=False, real=None, **inputs):
     """The vectors of real tokens, and whether the modules were left out."""
-    with counted_passes("run_encoded_texts", plain) as taken:
+    with counted_passes("run_whole_sequences", plain) as taken:
         states = model(**inputs).last_hidden_state
     mask = inputs.get("attention_mask", real)
     return (states if mask is None else states[mask.bool()]), len(taken)
@@ -176,7 +176,7 @@ def test_blocks_serve_a_window_that_looks_back_alone(length):
     )
     model = randomise(hf_tformer.TformerDecoderModel(config)).eval().double()
     ids = torch.tensor(random_rows([length, length]))
-    with counted_passes("run_whole_texts") as taken, torch.no_grad():
+    with counted_passes("run_whole_sequences") as taken, torch.no_grad():
         quick = model(ids, use_cache=False).last_hidden_state
         with fast.disabled():
             slow = model(ids, use_cache=False).last_hidden_state
@@ -281,7 +281,7 @@ HEADS = [
 @torch.no_grad()
 def test_every_head_answers_alike_in_both_ways(head, pooling):
     model, inputs = build(model_class=head, classifier_pooling=pooling), padded([9, 4, 6], "left")
-    with counted_passes("run_encoded_texts") as taken:
+    with counted_passes("run_whole_sequences") as taken:
         quick = model(**inputs).logits
     with fast.disabled():
         slow = model(**inputs).logits
@@ -354,7 +354,7 @@ ASKED = {
 @pytest.mark.parametrize("what", ASKED)
 def test_texts_that_are_read_in_another_way_are_left_to_modules(what):
     model, ids = build(sliding_window=None), torch.tensor(random_rows([9, 9]))
-    with counted_passes("run_encoded_texts") as taken:
+    with counted_passes("run_whole_sequences") as taken:
         quick = model(ids, **ASKED[what]).last_hidden_state
     with fast.disabled():
         assert torch.equal(quick, model(ids, **ASKED[what]).last_hidden_state)

@@ -187,7 +187,6 @@ def test_padding_between_tokens_is_left_to_modules_where_a_window_counts_it():
 PACKED = {"position_ids": torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]] * 3)}
 FINISHED_MASK = {"attention_mask": torch.ones(9, 9, dtype=torch.bool).tril(-1).expand(3, 1, 9, 9)}
 READINGS = {
-    "packed documents": (PACKED, {}),
     "a mask of its own": (FINISHED_MASK, {}),
     "both directions": ({"is_causal": False}, {}),
     "attention to be shown": ({"output_attentions": True}, {}),
@@ -198,9 +197,28 @@ READINGS = {
 def test_texts_that_are_read_in_another_way_are_left_to_modules(reading):
     options, settings = READINGS[reading]
     model = DECODER.build(**settings)
-    with counted_passes("run_whole_texts") as taken, torch.no_grad():
+    with counted_passes("run_whole_sequences") as taken, torch.no_grad():
         model(torch.tensor(random_rows([9, 9, 9])), **options)
     assert taken == []
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"sliding_window": 3}, {"score_bias": "alibi", "position_embedding_type": "none"}],
+    ids=["rotary", "windows", "linear biases"],
+)
+def test_packed_sequences_are_read_as_modules_read_them(settings, use_cache):
+    model, ids = DECODER.build(**settings), torch.tensor(random_rows([9, 9, 9]))
+    logits = []
+    for plain in (False, True):
+        with counted_passes("run_whole_sequences", plain) as taken, torch.no_grad():
+            logits.append(model(ids, **PACKED, use_cache=use_cache).logits)
+        assert len(taken) == (0 if plain else 1)
+    torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-5)
+    alone = model(ids[:1, :4], use_cache=False).logits
+    assert PACKED["position_ids"][0, 4] == 0
+    torch.testing.assert_close(logits[0][:1, :4], alone, rtol=1e-4, atol=1e-5)
 
 
 TEXTS = {
@@ -224,6 +242,16 @@ def test_steps_of_our_own_write_what_transformers_loop_writes(family, text, leng
     prompt = inputs["input_ids"].shape[1] + 1 if family is DECODER else 1
     assert taken == ours.shape[1] - prompt
     assert none == 0
+
+
+def test_a_cache_that_keeps_all_does_not_widen_the_windows():
+    """A cache made without the configuration drops nothing: then only masks keep the windows."""
+    model = DECODER.build(sliding_window=4)
+    inputs = left_padded([9, 7])
+    ours, taken = written(model, **inputs, past_key_values=DynamicCache())
+    theirs, _ = written(model, plain=True, **inputs, past_key_values=DynamicCache())
+    assert ours.tolist() == theirs.tolist()
+    assert taken == 0
 
 
 BEGINNINGS = {

@@ -44,13 +44,16 @@ def with_model(model_class):
     return change
 
 
-def minus(states, norm, sublayer, output, dropout):
-    return states - output(sublayer(norm(states)))
+def subtract(layer, hidden_states, **inputs):
+    hidden_states = (
+        hidden_states - layer.self_attn(layer.self_attn_norm(hidden_states), **inputs)[0]
+    )
+    return hidden_states - layer.mlp(layer.mlp_norm(hidden_states))
 
 
-def own_residual(model):
+def own_arrangement(model):
     for layer in model.model.layers:
-        layer.residual = minus
+        layer.arrange = subtract
     return model
 
 
@@ -65,7 +68,7 @@ def dropping(model):
 CHANGES = {
     "layers of a subclass": with_model(LouderModel),
     "a model of a subclass": with_model(ShiftedModel),
-    "a residual of one's own": own_residual,
+    "an arrangement of one's own": own_arrangement,
     "dropout that goes on": dropping,
 }
 

@@ -143,7 +143,7 @@ def test_a_search_can_begin_with_encoded_sources():
 
 
 def test_a_prompt_is_read_once_for_all_beams():
-    with counted_passes("run_whole_texts") as read:
+    with counted_passes("run_whole_sequences") as read:
         searched(DECODER.build(), True, **prompts(DECODER, [7, 3]))
     assert [shape[:2] for shape in read] == [(2, 7)]
 

@@ -100,7 +100,10 @@ def test_half_precision_is_as_near_to_float32_as_the_modules_are(family, dtype, 
         found = family.steps(model, ids, 1), family.at_once(model, ids)
         return [(a.float() - b).square().mean() for a, b in zip(found, exact, strict=True)]
 
-    with counted_passes("run_next_tokens") as steps, counted_passes("run_whole_texts") as passes:
+    with (
+        counted_passes("run_next_tokens") as steps,
+        counted_passes("run_whole_sequences") as passes,
+    ):
         ours = errors()
     with fast.disabled():
         theirs = errors()

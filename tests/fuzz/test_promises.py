@@ -3,8 +3,10 @@
 import pytest
 from hypothesis import Phase
 
-from hf_tformer.model import losses, modeling_decoder, modeling_encoder
-from hf_tformer.model.configuration_base import TformerConfig
+from hf_tformer import limits
+from hf_tformer.fast import losses as fused
+from hf_tformer.fast import passes
+from hf_tformer.model import modeling_decoder, modeling_encoder
 from hf_tformer.testing import simulated_flash
 
 from .building import by_name
@@ -44,7 +46,7 @@ def forget_padding(count_positions):
 
 
 def check_nothing(check_keys):
-    return lambda self, kwargs: None
+    return lambda config, kwargs: None
 
 
 def smooth_more(loss):
@@ -55,25 +57,25 @@ def smooth_more(loss):
     return loss_smoothed_more
 
 
-def see_further(window_of):
-    def window_and_one_more(config, kind):
-        window = window_of(config, kind)
+def see_further(layer_window):
+    def window_and_one_more(config, layer_idx):
+        window = layer_window(config, layer_idx)
         return None if window is None else window + 1
 
     return window_and_one_more
 
 
-def forget_documents(find_documents):
+def forget_documents(find_packed_sequence_indices):
     return lambda *args: None
 
 
 FAULTS = {
     "backend": (simulated_flash, "attend", attend_wrongly),
     "alone": (modeling_decoder, "count_positions", forget_padding),
-    "configuration_file": (TformerConfig, "check_keys", check_nothing),
-    "window": (modeling_encoder, "window_of", see_further),
-    "packed": (modeling_encoder, "find_documents", forget_documents),
-    "lean_loss": (losses, "turn_into_gradients", smooth_more),
+    "configuration_file": (limits, "check_keys", check_nothing),
+    "window": (modeling_encoder, "layer_window", see_further),
+    "packed": (passes, "find_packed_sequence_indices", forget_documents),
+    "lean_loss": (fused, "turn_into_gradients", smooth_more),
 }
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from hf_tformer.model.layers import keep_own_stage
 from hf_tformer.scale.pipeline import Stage
+from hf_tformer.scale.sharding import keep_own_stage
 from support.families import DECODER, ENCODER, SEQ2SEQ, random_rows
 
 from .processes import new_layouts, run_in_processes
@@ -14,7 +14,7 @@ from .writing import CASES, write, write_in_stages
 @pytest.mark.parametrize(
     ("family", "fields", "count", "sentence"),
     [
-        (SEQ2SEQ, {}, 2, "two stacks, .* which no stage hands on: cut a decoder or an encoder"),
+        (SEQ2SEQ, {}, 2, "two stacks, .* which no stage passes on: divide a decoder or an encoder"),
         (ENCODER, {"score_bias": "relative"}, 2, "score_bias is 'relative', whose table"),
         (DECODER, {}, 3, "stage 0 of 3 does not exist for 2 layers"),
     ],
@@ -54,5 +54,5 @@ def test_the_stages_of_transformers_write_what_one_process_writes(tmp_path):
 
 
 def test_a_bias_that_reads_the_first_cache_has_no_stages():
-    with pytest.raises(ValueError, match=r"score_bias is 'alibi', .* leave out pp_size"):
+    with pytest.raises(ValueError, match=r"score_bias is 'alibi', .* omit pp_size"):
         keep_own_stage(DECODER.build(score_bias="alibi").base_model)

@@ -11,10 +11,9 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from hf_tformer import fast
-from hf_tformer.model.linear_bias import slopes_of
+from hf_tformer.model.attention_bias import bucket_of, slopes_of
 from hf_tformer.model.norms import NormOfAllHeads, OffsetNorm, RMSNorm
 from hf_tformer.model.positions import FairseqPositions, RotaryEmbedding
-from hf_tformer.model.relative_bias import bucket_of
 from hf_tformer.testing import simulated_flash
 from support.families import DECODER, ENCODER, FAMILIES, SEQ2SEQ, WRITERS, random_rows
 from support.leaves import ARCHITECTURES, LEAVES, ROPE_BY_KIND, WINDOWS, backend_of, each

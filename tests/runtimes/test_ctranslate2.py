@@ -8,9 +8,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from benchmarks import memory
-from benchmarks.machine import Limits
-from benchmarks.measure import OURS, Settings, race
+from benchmarks import apart
+from benchmarks.measure import OURS, Limits, Settings, race
 from benchmarks.registry import BENCHMARKS
 from conversion.engine.errors import ConversionError
 from conversion.runtimes import ctranslate2 as runtime
@@ -195,5 +194,5 @@ def test_the_benchmark_weighs_what_it_opens():
     settings = Settings(quick=True)
     workloads = BENCHMARKS["engines"].workloads(settings)
     workload = ways(next(one for one in workloads if "MiB" in one.measures), "float32")
-    _, row = memory.weigh("engines", workload, settings)
+    _, row = apart.weigh("engines", workload, settings)
     assert row.theirs > 0

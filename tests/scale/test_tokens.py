@@ -115,7 +115,7 @@ def test_the_tokenizer_lies_beside_its_tokens_and_another_is_refused(folder):
     rows.refuse_other(AutoTokenizer.from_pretrained(folder), DECODER.config())
     with pytest.raises(TokensError, match=r"not those of the tokenizer .*: prepare them with it"):
         rows.refuse_other(words_tokenizer(51))
-    with pytest.raises(TokensError, match=r"vocab_size is 49, but .* vocabulary of 50: take"):
+    with pytest.raises(TokensError, match=r"vocab_size is 49, but .* vocabulary of 50: use"):
         rows.refuse_other(config=DECODER.config(vocab_size=49))
 
 
@@ -163,7 +163,7 @@ WRITING = {
     "half documents": ({"validation": 1.5}, "validation is 1.5: give a share"),
     "all set aside": ({"validation": 2}, "validation is 2 of 2 .* none for train: give more"),
     "none set aside": ({"validation": 1e-9}, "none for validation: give more documents"),
-    "no end": ({"tokenizer": "no end"}, "no end token, which parts the documents: choose"),
+    "no end": ({"tokenizer": "no end"}, "no end token, which separates documents: choose"),
     "a full folder": ({"folder": "full"}, "full exists and is not empty: choose another folder"),
     "a file": ({"folder": "full/file"}, "file exists and is not empty: choose another folder"),
 }
@@ -386,8 +386,8 @@ def test_the_program_prepares_files_and_lines(program, tmp_path):
     (tmp_path / "book.txt").write_text("a whole book\nof two lines")
     flags = "--vocab_size 270 --validation 3 --column body --output parts/tokens"
     told = program.works("prepare_tokens", "--text book.txt lines.jsonl", flags)
-    assert "7 documents to learn from" in told
-    assert "3 documents to measure by" in told
+    assert "7 documents to train on" in told
+    assert "3 documents to evaluate on" in told
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "parts" / "tokens")
     folders = tmp_path / "parts" / "tokens", tmp_path / "parts" / "tokens" / "validation"
     texts = [tokenizer.decode(ids_in(folder)) for folder in folders]
@@ -402,7 +402,7 @@ def test_the_program_prepares_a_data_set_while_it_arrives(program, tmp_path):
     for way in ("", "--streaming"):
         flags = f"--vocab_size 270 --validation 1 --column body --output tokens{way}"
         told = program.works("prepare_tokens", "--dataset many", *way.split(), flags)
-        assert "9 documents to learn from" in told
+        assert "9 documents to train on" in told
     assert ids_in(tmp_path / "tokens") == ids_in(tmp_path / "tokens--streaming")
 
 

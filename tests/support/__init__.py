@@ -1,1 +1,1 @@
-"""What several tests need: models, folders, servers, comparisons."""
+"""Helpers that several rooms of tests share: models, folders, servers, comparisons."""

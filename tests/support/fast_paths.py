@@ -49,7 +49,7 @@ def read_at_once(family, model, mask, plain=False, **options):
     ids, decoder = torch.tensor(random_rows([9, 9, 9])), {}
     if family is SEQ2SEQ:
         decoder = {"decoder_input_ids": torch.tensor([[1, 5, 4]] * 3)}
-    with counted_passes("run_whole_texts", plain) as taken, torch.no_grad():
+    with counted_passes("run_whole_sequences", plain) as taken, torch.no_grad():
         output = model(input_ids=ids, attention_mask=mask, **decoder, **options)
     real = mask.bool() if family is DECODER else mask.any(1)
     return output.logits[real], output, len(taken)

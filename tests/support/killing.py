@@ -158,7 +158,7 @@ class Preparing:
     """The folder of tokens appears whole or not at all."""
 
     def __init__(self, place):
-        from corpus import train_tokenizer
+        from data import train_tokenizer
 
         self.place = place / "prepared"
         self.documents = [f"document {number} of many: " + "text " * 50 for number in range(300)]

@@ -1,4 +1,4 @@
-"""Where the repository and its tests are."""
+"""The folders of the repository and of its tests."""
 
 from pathlib import Path
 

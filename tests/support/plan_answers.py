@@ -1,4 +1,4 @@
-"""What a plan says of a case of plan_traffic.py, beside what torch sends."""
+"""Compares what a plan predicts for a case of plan_traffic.py with what torch sends."""
 
 import json
 import subprocess

@@ -1,7 +1,7 @@
 # ruff: noqa: RUF001 (texts and regular expressions hold signs of many scripts)
 """Small tokenizers of every kind that llama.cpp knows, trained on the spot."""
 
-from corpus import train_tokenizer as of_language_models
+from data import train_tokenizer as of_language_models
 from tokenizers import (
     AddedToken,
     Regex,

@@ -119,7 +119,7 @@ def test_a_layer_or_head_that_is_not_there_is_refused_by_number(choice):
 def test_what_cannot_be_shown_is_refused():
     with pytest.raises(ValueError, match="give decoder_input_ids"):
         attention_maps(SEQ2SEQ.build(), {"input_ids": IDS})
-    with pytest.raises(ValueError, match="has 2 rows"):
+    with pytest.raises(ValueError, match="has 2 sequences"):
         attention_maps(DECODER.build(), {"input_ids": IDS.repeat(2, 1)})
 
 

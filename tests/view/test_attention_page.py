@@ -369,7 +369,7 @@ REFUSED = {
     "model 5 --also 6": "--also has no meaning for tables and pictures: name a page",
     "model 5 --beside model": "--beside has no meaning",
     "model 5 -o page.html --heads 0": "--heads has no meaning for a page",
-    "model 5 --target 6 -o page.html": "--target is what an encoder-decoder writes",
+    "model 5 --target 6 -o page.html": "--target is for an encoder-decoder",
     "model 5 --generate --new-tokens 0": "--new-tokens is 0",
     "model 5 -o no/page.html": "there is no folder no",
 }

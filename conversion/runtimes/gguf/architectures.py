@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from hf_tformer.model.layer_types import is_by_kind
+from hf_tformer.model.layer_types import is_by_layer_type
 
 from ...engine.aliases import Config, Fields
 from ...engine.errors import ConversionError, UnexpressibleError
@@ -123,7 +123,7 @@ def windows(period: int) -> Refuse:
 def one_frequency(ours: Config, reader: str) -> None:
     """Refuse other frequencies in layers with windows, which the graph ignores."""
     rope = getattr(ours, "rope_parameters", {})
-    thetas = {one["rope_theta"] for one in rope.values()} if is_by_kind(rope) else set()
+    thetas = {one["rope_theta"] for one in rope.values()} if is_by_layer_type(rope) else set()
     if len(thetas) > 1:
         raise ConversionError(
             f"rope_theta is one of {sorted(thetas)} in the kinds of layers, but {reader} has one "

@@ -1,6 +1,6 @@
 """The fields of a GGUF file that describe the model, without the prefix of the architecture."""
 
-from hf_tformer.model.layer_types import is_by_kind
+from hf_tformer.model.layer_types import is_by_layer_type
 
 from ...engine.aliases import Config, Fields
 from ...engine.errors import ConversionError, UnexpressibleError
@@ -42,7 +42,7 @@ def rotation(ours: Config, architecture: Architecture, reader: str) -> Fields:
     if ours.position_embedding_type != "rotary":
         return {}
     rope = ours.rope_parameters
-    by_kind = rope if is_by_kind(rope) else {FULL: rope, SLIDING: rope}
+    by_kind = rope if is_by_layer_type(rope) else {FULL: rope, SLIDING: rope}
     full = by_kind.get(FULL) or by_kind[SLIDING]
     kind = full["rope_type"]
     if kind not in architecture.rotations:
@@ -58,7 +58,7 @@ def rotation(ours: Config, architecture: Architecture, reader: str) -> Fields:
         "rope.dimension_count": int(ours.head_dim * full.get("partial_rotary_factor", 1.0)),
         "rope.freq_base": float(full["rope_theta"]),
     }
-    if is_by_kind(rope) and SLIDING in rope:
+    if is_by_layer_type(rope) and SLIDING in rope:
         require_plain(rope[SLIDING], reader)
         fields["rope.freq_base_swa"] = float(rope[SLIDING]["rope_theta"])
     return {**fields, **SCALINGS.get(kind, nothing)(full, reader)}

@@ -1,4 +1,4 @@
-"""The fields of Additive: those of the encoder-decoder, and none of its own."""
+"""The fields of Additive: those of TformerSeq2SeqConfig, and its own."""
 
 from transformers.configuration_utils import strict
 
@@ -18,7 +18,7 @@ AUTO_MAP = {
 class AdditiveConfig(TformerSeq2SeqConfig):
     model_type = "additive"
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, **kwargs: object) -> None:
         super().__post_init__(**kwargs)
         self.auto_map = dict(AUTO_MAP)
 

@@ -24,7 +24,7 @@ from .stacks_seq2seq import (
 class AdditiveAttention(CrossAttention):
     """W_q and W_k are q_proj and k_proj."""
 
-    def __init__(self, config, layer_idx):
+    def __init__(self, config: AdditiveConfig, layer_idx: int) -> None:
         super().__init__(config, layer_idx)
         self.v = nn.Parameter(torch.empty(config.num_attention_heads, config.head_dim))
 
@@ -39,7 +39,7 @@ class AdditiveAttention(CrossAttention):
 
 
 class AdditiveDecoderLayer(TformerSeq2SeqDecoderLayer):
-    def __init__(self, config, layer_idx):
+    def __init__(self, config: AdditiveConfig, layer_idx: int) -> None:
         super().__init__(config, layer_idx)
         self.cross_attn = AdditiveAttention(config, layer_idx)
 
@@ -51,7 +51,7 @@ class AdditivePreTrainedModel(TformerSeq2SeqPreTrainedModel):
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = False
     _supports_attention_backend = False
 
-    def _init_weights(self, module):
+    def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, AdditiveAttention):
             init.normal_(module.v, std=self.config.head_dim**-0.5)
@@ -69,7 +69,7 @@ class AdditiveModel(AdditivePreTrainedModel, TformerSeq2SeqModel):
     # Its own parameters would not be split among processes: each computes all of this attention.
     _tp_plan = {n: x for n, x in TformerSeq2SeqModel._tp_plan.items() if "cross_attn" not in n}
 
-    def post_init(self):
+    def post_init(self) -> None:
         self.encoder = AdditiveEncoder(self.config)  # before tables are tied
         self.decoder = AdditiveDecoder(self.config)
         super().post_init()
@@ -78,7 +78,7 @@ class AdditiveModel(AdditivePreTrainedModel, TformerSeq2SeqModel):
 class AdditiveForConditionalGeneration(
     AdditivePreTrainedModel, TformerSeq2SeqForConditionalGeneration
 ):
-    def post_init(self):
+    def post_init(self) -> None:
         self.model = AdditiveModel(self.config)
         super().post_init()
 

@@ -1,4 +1,4 @@
-"""The fields of Local: those of the encoder-decoder, and two of its own."""
+"""The fields of Local: those of TformerSeq2SeqConfig, and its own."""
 
 from transformers.configuration_utils import strict
 
@@ -22,11 +22,11 @@ class LocalConfig(TformerSeq2SeqConfig):
     alignment: str = "predictive"  # Luong's local-p; monotonic: his local-m
     alignment_window: int = 4  # source tokens that are seen on each side of the place
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, **kwargs: object) -> None:
         super().__post_init__(**kwargs)
         self.auto_map = dict(AUTO_MAP)
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
         super().validate_architecture()
         if self.alignment_window < 1:
             raise ValueError(f"alignment_window is {self.alignment_window}: choose at least 1")

@@ -12,7 +12,7 @@ from .attention import eager_attention
 from .configuration_local import LocalConfig
 from .cross_attention import CrossAttention
 from .modeling_seq2seq import TformerSeq2SeqForConditionalGeneration, TformerSeq2SeqModel
-from .positions import count_visible
+from .positions import count_positions
 from .stacks_seq2seq import (
     TformerSeq2SeqDecoder,
     TformerSeq2SeqDecoderLayer,
@@ -49,7 +49,7 @@ class MonotonicAttention(CrossAttention):
 class PredictiveAttention(MonotonicAttention):
     """Local-p, with a place for each head."""
 
-    def __init__(self, config, layer_idx):
+    def __init__(self, config: LocalConfig, layer_idx: int) -> None:
         super().__init__(config, layer_idx)
         self.w_p = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
         self.v_p = nn.Linear(config.hidden_size, config.num_attention_heads, bias=False)
@@ -68,7 +68,7 @@ ALIGNMENTS = {"monotonic": MonotonicAttention, "predictive": PredictiveAttention
 
 
 class LocalDecoderLayer(TformerSeq2SeqDecoderLayer):
-    def __init__(self, config, layer_idx):
+    def __init__(self, config: LocalConfig, layer_idx: int) -> None:
         super().__init__(config, layer_idx)
         self.cross_attn = ALIGNMENTS[config.alignment](config, layer_idx)
 
@@ -93,23 +93,25 @@ class LocalDecoder(LocalPreTrainedModel, TformerSeq2SeqDecoder):
             encoder_attention_mask = encoder_hidden_states.new_ones(encoder_hidden_states.shape[:2])
         return encoder_attention_mask[:, None, None].bool()
 
-    def run_layers(self, hidden_states, encoder_hidden_states, self_mask, *args, **kwargs):
-        kwargs["target_places"] = count_visible(self_mask)
-        return super().run_layers(hidden_states, encoder_hidden_states, self_mask, *args, **kwargs)
+    def run_layers(self, hidden_states, source, attention_mask, *inputs, **kwargs):
+        past = 0 if inputs[-1] is None else inputs[-1].get_seq_length()
+        size = hidden_states.shape[1], past, hidden_states.device
+        kwargs["target_places"] = count_positions(attention_mask, *size)
+        return super().run_layers(hidden_states, source, attention_mask, *inputs, **kwargs)
 
 
 class LocalModel(LocalPreTrainedModel, TformerSeq2SeqModel):
     # Its own parameters would not be split among processes: each computes all of this attention.
     _tp_plan = {n: x for n, x in TformerSeq2SeqModel._tp_plan.items() if "cross_attn" not in n}
 
-    def post_init(self):
+    def post_init(self) -> None:
         self.encoder = LocalEncoder(self.config)  # before tables are tied
         self.decoder = LocalDecoder(self.config)
         super().post_init()
 
 
 class LocalForConditionalGeneration(LocalPreTrainedModel, TformerSeq2SeqForConditionalGeneration):
-    def post_init(self):
+    def post_init(self) -> None:
         self.model = LocalModel(self.config)
         super().post_init()
 

@@ -1,4 +1,4 @@
-"""The fields of Talking: those of the decoder, and none of its own."""
+"""The fields of Talking: those of TformerDecoderConfig, and its own."""
 
 from transformers.configuration_utils import strict
 
@@ -22,11 +22,11 @@ class TalkingConfig(TformerDecoderConfig):
         n: x for n, x in TformerDecoderConfig.base_model_tp_plan.items() if "self_attn" not in n
     }
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, **kwargs: object) -> None:
         super().__post_init__(**kwargs)
         self.auto_map = dict(AUTO_MAP)
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
         super().validate_architecture()
         if self.attn_logit_softcapping is not None:
             raise ValueError(

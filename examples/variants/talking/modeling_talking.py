@@ -21,7 +21,13 @@ from .modeling_decoder import (
 
 
 class TalkingAttention(SelfAttention):
-    def __init__(self, config, layer_idx, is_causal, sliding_window=None):
+    def __init__(
+        self,
+        config: TalkingConfig,
+        layer_idx: int,
+        is_causal: bool,
+        sliding_window: int | None = None,
+    ) -> None:
         super().__init__(config, layer_idx, is_causal, sliding_window)
         heads = config.num_attention_heads
         self.mix_scores = nn.Parameter(torch.empty(heads, heads))  # A
@@ -54,10 +60,10 @@ def mix(matrix, heads):
 
 
 class TalkingLayer(TformerDecoderLayer):
-    def __init__(self, config, layer_idx):
+    def __init__(self, config: TalkingConfig, layer_idx: int) -> None:
         super().__init__(config, layer_idx)
-        window = self.self_attn.sliding_window
-        self.self_attn = TalkingAttention(config, layer_idx, is_causal=True, sliding_window=window)
+        plain = self.self_attn
+        self.self_attn = TalkingAttention(config, layer_idx, plain.is_causal, plain.sliding_window)
 
 
 class TalkingPreTrainedModel(TformerDecoderPreTrainedModel):
@@ -67,7 +73,7 @@ class TalkingPreTrainedModel(TformerDecoderPreTrainedModel):
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = False
     _supports_attention_backend = False
 
-    def _init_weights(self, module):
+    def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, TalkingAttention):
             for matrix in (module.mix_scores, module.mix_weights):
@@ -79,7 +85,7 @@ class TalkingModel(TalkingPreTrainedModel, TformerDecoderModel):
 
 
 class TalkingForCausalLM(TalkingPreTrainedModel, TformerDecoderForCausalLM):
-    def post_init(self):
+    def post_init(self) -> None:
         self.model = TalkingModel(self.config)  # before tables are tied
         super().post_init()
 

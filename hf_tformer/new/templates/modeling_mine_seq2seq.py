@@ -1,4 +1,4 @@
-"""Mine: the encoder-decoder, with one change. Each head of the decoder's self-attention learns a
+"""Mine: TformerSeq2SeqModel with one change. Each head of the decoder's self-attention learns a
 temperature."""
 
 import torch

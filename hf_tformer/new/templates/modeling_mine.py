@@ -1,16 +1,17 @@
-"""Mine: the encoder, with one change. Each attention head learns a temperature."""
+"""Mine: TformerDecoderModel with one change. Each attention head learns a temperature."""
 
 import torch
 from torch import nn
 from transformers import initialization as init
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from .attention import SelfAttention
 from .configuration_mine import MineConfig
-from .modeling_encoder import (
-    TformerEncoderForMaskedLM,
-    TformerEncoderLayer,
-    TformerEncoderModel,
-    TformerEncoderPreTrainedModel,
+from .modeling_decoder import (
+    TformerDecoderForCausalLM,
+    TformerDecoderLayer,
+    TformerDecoderModel,
+    TformerDecoderPreTrainedModel,
 )
 
 
@@ -31,14 +32,14 @@ class MineAttention(SelfAttention):
         return super().project_query(hidden_states) * self.temperature[:, None, None]
 
 
-class MineLayer(TformerEncoderLayer):
+class MineLayer(TformerDecoderLayer):
     def __init__(self, config: MineConfig, layer_idx: int) -> None:
         super().__init__(config, layer_idx)
-        window = self.self_attn.sliding_window
-        self.self_attn = MineAttention(config, layer_idx, is_causal=False, sliding_window=window)
+        plain = self.self_attn
+        self.self_attn = MineAttention(config, layer_idx, plain.is_causal, plain.sliding_window)
 
 
-class MinePreTrainedModel(TformerEncoderPreTrainedModel):
+class MinePreTrainedModel(TformerDecoderPreTrainedModel):
     config: MineConfig
     _no_split_modules = ["MineLayer"]
 
@@ -48,15 +49,18 @@ class MinePreTrainedModel(TformerEncoderPreTrainedModel):
             init.constant_(module.temperature, self.config.first_temperature)
 
 
-class MineModel(MinePreTrainedModel, TformerEncoderModel):
+class MineModel(MinePreTrainedModel, TformerDecoderModel):
     layer_class = MineLayer
 
 
-class MineForMaskedLM(MinePreTrainedModel, TformerEncoderForMaskedLM):
+class MineForCausalLM(MinePreTrainedModel, TformerDecoderForCausalLM):
     def post_init(self) -> None:
         self.model = MineModel(self.config)  # before tables are tied
         super().post_init()
 
 
+# Trainer's label smoothing shifts the labels of a class only if its name stands in this table.
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["mine"] = "MineForCausalLM"
+
 MineModel.register_for_auto_class("AutoModel")
-MineForMaskedLM.register_for_auto_class("AutoModelForMaskedLM")
+MineForCausalLM.register_for_auto_class("AutoModelForCausalLM")

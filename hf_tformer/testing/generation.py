@@ -1,17 +1,21 @@
-"""Promises about texts that are written, and the caches beside them."""
+"""Promises about generation and caches."""
+
+from typing import Any
 
 import pytest
 import torch
 
-from .families import random_rows
+from .families import GeneratingFamily, random_rows
 from .promise import CLOSE, ROWS, Promises, promise
 
 
-class WritingPromises(Promises):
+class GenerationPromises(Promises):
+    family: GeneratingFamily
+
     @promise
     @torch.no_grad()
-    def test_causality(self):
-        """No token sees those behind it.
+    def test_causality(self) -> None:
+        """No token attends to later ones.
 
         Add attention_mask to your scores; with sdpa it may be None, which means a causal mask.
         """
@@ -26,11 +30,11 @@ class WritingPromises(Promises):
     @pytest.mark.parametrize("cache", ["dynamic", "static"])
     @pytest.mark.parametrize("chunk", [1, 4])
     @torch.no_grad()
-    def test_cached_steps(self, cache, chunk):
-        """A text that is read in steps beside a cache has the logits of the text read at once.
+    def test_cached_steps(self, cache: str, chunk: int) -> None:
+        """A sequence that is read in steps beside a cache has the logits of one forward pass.
 
-        Hand keys and values to past_key_values.update and attend to what it returns; remember
-        nothing else between two calls.
+        Pass keys and values to past_key_values.update and attend to what it returns; keep nothing
+        else between two calls.
         """
         model = self.build()
         ids = torch.tensor(random_rows([9, 9]))
@@ -40,14 +44,14 @@ class WritingPromises(Promises):
 
     @promise
     @pytest.mark.parametrize("beams", [1, 3], ids=["greedy", "beams"])
-    def test_caches(self, beams):
-        """Every cache gives the text that is written without one, in a padded batch.
+    def test_caches(self, beams: int) -> None:
+        """Every cache generates the same tokens as no cache, in a padded batch.
 
-        See cached_steps and padding: where they are kept, look for what is computed from the length
+        See cached_steps and padding: if they are kept, look for what is computed from the length
         of the input instead of from position_ids.
         """
         model = self.build()
-        options = {"max_new_tokens": 10, "do_sample": False, "num_beams": beams}
+        options: dict[str, Any] = {"max_new_tokens": 10, "do_sample": False, "num_beams": beams}
         expected = self.family.generate(model, ROWS, **options, use_cache=False)
         for cache in ("dynamic", "static"):
             found = self.family.generate(model, ROWS, **options, cache_implementation=cache)
@@ -55,12 +59,12 @@ class WritingPromises(Promises):
 
     @promise
     @torch.no_grad()
-    def test_generate(self):
-        """generate writes what a loop writes that reads the whole text again for each token.
+    def test_generate(self) -> None:
+        """generate returns the tokens of a loop that computes the whole sequence for each token.
 
         Leave prepare_inputs_for_generation alone, and keep forward's arguments.
         """
         model = self.build()
         expected = [self.family.written_by_hand(model, row) for row in ROWS]
-        options = {"max_new_tokens": 10, "do_sample": False}
+        options: dict[str, Any] = {"max_new_tokens": 10, "do_sample": False}
         assert self.family.generate(model, ROWS, **options) == expected
