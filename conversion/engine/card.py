@@ -60,7 +60,8 @@ def metadata_of(path: Path) -> dict[str, Any]:
         fields = metadata_load(path) or {}
     except (ValueError, RecursionError, yaml.YAMLError):
         return {}
-    if not is_list_of_names(fields.get("tags")):
+    tags = fields.get("tags")
+    if not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
         fields.pop("tags", None)
     # Fields become arguments, except those that huggingface_hub's card has itself.
     taken = (*dir(ModelCardData), "self", "ignore_metadata_errors")
@@ -70,10 +71,6 @@ def metadata_of(path: Path) -> dict[str, Any]:
     except Exception:  # such fields fail in many ways
         return {}
     return fields
-
-
-def is_list_of_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 def about(

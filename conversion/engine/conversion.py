@@ -1,4 +1,4 @@
-"""A conversion: what is asked for, and what was done."""
+"""The request and the result of a conversion."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

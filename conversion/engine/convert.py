@@ -159,7 +159,6 @@ def converted_tensors(
     places = checked_places(request, steps, checkpoint, source_side)
     target_ignored = {} if to_ours else {**format.ignored, **format.dropped}
     check_targets(steps, target_side, target_ignored, to_ours)
-
     stored: Any = source.config
 
     def read(name: str) -> torch.Tensor:

@@ -86,7 +86,7 @@ BIASES = ("attention_bias", "attention_output_bias", "mlp_bias")
 
 
 def require(config: Config, reader: str, **needed: object) -> None:
-    """Refuse a configuration whose fields have other values than the other side stands for."""
+    """Refuse a configuration whose fields have other values than the given ones."""
     choose(config, reader, **{name: (value,) for name, value in needed.items()})
 
 

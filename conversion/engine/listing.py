@@ -44,7 +44,7 @@ PROOFS = {
         "is described by `--rules FILE` ([Contributing](../CONTRIBUTING.md))."
     ),
 }
-TABLE = ("| name | models | ways | read by | what to know |", "|---|---|---|---|---|")
+TABLE = ("| name | models | ways | read by | remarks |", "|---|---|---|---|---|")
 
 
 def as_lines(formats: list[AnyFormat]) -> str:

@@ -90,7 +90,7 @@ def refuse_too_many_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrained
     rows = model.get_input_embeddings().num_embeddings
     if needed > rows:
         raise ConversionError(
-            f"the tokenizer needs {needed} rows of embeddings, but vocab_size is {rows}: give the "
+            f"the tokenizer needs {needed} embeddings, but vocab_size is {rows}: give the "
             f"tokenizer of this model, or call model.resize_token_embeddings({needed}) first"
         )
 

@@ -28,10 +28,12 @@ class AsInFile:
     """A stand-in for a model, with the names and shapes of the file."""
 
     def __init__(self, config: SimpleNamespace) -> None:
-        self.shapes = config.shapes
+        self.config = config
 
     def state_dict(self, keep_vars: bool = True) -> State:
-        return {name: torch.empty(shape, device="meta") for name, shape in self.shapes.items()}
+        return {
+            name: torch.empty(shape, device="meta") for name, shape in self.config.shapes.items()
+        }
 
 
 @dataclass(frozen=True)

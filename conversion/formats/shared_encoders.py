@@ -27,7 +27,7 @@ QUESTIONS = linear("qa_outputs.out_proj", "qa_outputs")
 
 
 def more_ids(config: Config) -> Fields:
-    """Return the special tokens that a configuration names, whether its class knows them or not."""
+    """Return the special tokens of a configuration, which its class may not declare."""
     found = {name: getattr(config, name, None) for name in MORE_IDS}
     return {name: token for name, token in found.items() if token is not None}
 

@@ -32,7 +32,7 @@ class Source:
 
     @property
     def generates(self) -> bool:
-        """Whether its head generates sequences."""
+        """Return whether the model has a language modelling head."""
         return self.library.model_class.can_generate()
 
     def reader(self) -> Reader:

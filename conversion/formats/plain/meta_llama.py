@@ -101,7 +101,7 @@ def open_ranks(folder: FilePath) -> Ranks:
         if name not in SETTINGS and value is not None:
             raise ConversionError(
                 f"{name} is {value!r} in {folder}/params.json, which hf_tformer cannot express: "
-                f"known are {', '.join(SETTINGS)}"
+                f"supported are {', '.join(SETTINGS)}"
             )
     if type(params.get("dim")) is not int:
         raise ConversionError(f"{folder}/params.json has no whole number dim: fetch it again")
@@ -119,7 +119,7 @@ SETTINGS = {
     "use_scaled_rope": False,
     "rope_scaling_factor": None,
     "max_seq_len": 2048,  # a choice: rotary positions have no end
-    # The shapes say these, and say them exactly.
+    # The shapes determine these.
     "vocab_size": None,
     "multiple_of": None,
     "ffn_dim_multiplier": None,
@@ -131,7 +131,7 @@ SETTINGS = {
 def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
     if settings.use_scaled_rope and not settings.rope_scaling_factor:
         raise ConversionError(
-            "use_scaled_rope is true in params.json, which does not say by how much: give it with "
+            "use_scaled_rope is true in params.json, without the factor: give it with "
             "--set rope_scaling_factor=8 for Llama 3.1, --set rope_scaling_factor=32 for 3.2"
         )
     layers = count(checkpoint, f"{THEIRS}.attention.wq.weight")
@@ -179,7 +179,7 @@ def rope_of(theirs: SimpleNamespace) -> Fields:
 FORMATS = (
     PlainFormat(
         name="meta-llama",
-        remark="Meta's folder, whose params.json says all but rope_scaling_factor",
+        remark="Meta's folder, whose params.json holds all settings but rope_scaling_factor",
         released="Llama 1, 2, 3, 3.1, 3.2 and 3.3 as Meta ships them",
         rules=RULES,
         config_to_ours=to_ours,
@@ -187,7 +187,7 @@ FORMATS = (
         reference=MetaLlama,
         sizes=sizes,
         settings=SETTINGS,
-        marks=(),  # a folder: params.json tells
+        marks=(),  # a folder is recognised by params.json
         ignored=IGNORED,
         opener=open_ranks,
     ),

@@ -76,7 +76,7 @@ def to_ours(theirs: SimpleNamespace) -> Fields:
 FORMATS = (
     PlainFormat(
         name="nanogpt",
-        remark="nanoGPT's ckpt.pt, which says all of it",
+        remark="nanoGPT's ckpt.pt, which holds all settings",
         released="nanoGPT, compiled or not, with biases or without",
         rules=rules,
         config_to_ours=to_ours,

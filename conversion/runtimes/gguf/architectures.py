@@ -28,10 +28,6 @@ Change = Callable[[torch.Tensor, Config], torch.Tensor]
 Refuse = Callable[[Config, str], None]
 
 
-def no_more(ours: Config) -> Fields:
-    return {}
-
-
 @dataclass(frozen=True)
 class Architecture:
     """A graph of llama.cpp. `format` is the name of the format with its tensor names.
@@ -48,7 +44,7 @@ class Architecture:
     rotations: tuple[str, ...] = PLAIN
     choices: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     refuses: tuple[Refuse, ...] = ()
-    more: Callable[[Config], Fields] = no_more
+    more: Callable[[Config], Fields] = lambda ours: {}
     layout: Mapping[str, Change] = field(default_factory=dict)
     needs_head: bool = False
 
@@ -204,10 +200,6 @@ def shorter_decoder(ours: Config, reader: str) -> None:
         raise UnexpressibleError("decoder_layers", ours.decoder_layers, reader, (*deepest,))
 
 
-def of_bert(ours: Config) -> Fields:
-    return {"attention.causal": False}
-
-
 def no_head(ours: Config, reader: str) -> None:
     """Refuse heads of encoders, which llama.cpp does not compute."""
     named = ours.architectures
@@ -331,7 +323,7 @@ ARCHITECTURES = (
             format,
             GELU,
             refuses=(no_head, *PLAIN_SCORES),
-            more=of_bert,
+            more=lambda ours: {"attention.causal": False},
             layout={"position_embeddings.weight": without_padding},
         )
         for format in ("bert", "roberta", "distilbert")

@@ -61,7 +61,8 @@ def rotation(ours: Config, architecture: Architecture, reader: str) -> Fields:
     if is_by_layer_type(rope) and SLIDING in rope:
         require_plain(rope[SLIDING], reader)
         fields["rope.freq_base_swa"] = float(rope[SLIDING]["rope_theta"])
-    return {**fields, **SCALINGS.get(kind, nothing)(full, reader)}
+    scaling = SCALINGS.get(kind)
+    return {**fields, **(scaling(full, reader) if scaling else {})}
 
 
 def require_plain(rope: Fields, reader: str) -> None:
@@ -70,10 +71,6 @@ def require_plain(rope: Fields, reader: str) -> None:
             f"rope_parameters['{SLIDING}']['rope_type'] is {rope['rope_type']!r}, which {reader} "
             "cannot express: only 'default' converts"
         )
-
-
-def nothing(rope: Fields, reader: str) -> Fields:
-    return {}
 
 
 def linear(rope: Fields, reader: str) -> Fields:
