@@ -31,9 +31,8 @@ class AsInFile:
         self.config = config
 
     def state_dict(self, keep_vars: bool = True) -> State:
-        return {
-            name: torch.empty(shape, device="meta") for name, shape in self.config.shapes.items()
-        }
+        shapes = self.config.shapes.items()
+        return {name: torch.empty(shape, device="meta") for name, shape in shapes}
 
 
 @dataclass(frozen=True)
