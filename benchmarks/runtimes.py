@@ -15,12 +15,12 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, TorchAoConfig
 
-from conversion.engine.companions import own_tokenizer
 from conversion.engine.errors import ConversionError
+from conversion.engine.side_files import own_tokenizer
 from conversion.runtimes.exporting import export_to_runtime, library_of
 from conversion.runtimes.generating import Graphs, InGenerate
 from conversion.runtimes.registry import RUNTIMES
-from conversion.runtimes.runtime import Runtime, Source, real_rows
+from conversion.runtimes.runtime import Runtime, Source, unpadded
 from hf_tformer import fast
 
 from .decoding import generation, llama_pair, prompt, varied
@@ -165,14 +165,14 @@ class Files:
         known = library_of(ours)
         origin = Source(ours, known, known.load_config(ours), dtype, own_tokenizer(files)[0])
         running = runtime.open(origin, files)
-        rows = real_rows(self.inputs)
-        if len(rows) > 1 and not running.writes_batches:
+        rows = unpadded(self.inputs)
+        if len(rows) > 1 and not running.generates_batches:
             raise Absent("generates one sequence after the other")
         if isinstance(running, Graphs):
             return self.decoded(InGenerate(origin, running))
         # CTranslate2 alone translates sentences of several lengths in one batch.
         is_even = len({len(row) for row in rows}) == 1
-        decode = running.continue_texts if is_even else running.continue_batch
+        decode = running.generate if is_even else running.generate_batch
         call = partial(decode, rows, self.length, self.beams)
         return Run(call, lambda found: {"tokens": varied(torch.tensor(found))})
 

@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from typing import Any
 
 from huggingface_hub import constants
 from transformers.utils import logging
@@ -26,13 +27,13 @@ from .runtimes.registry import RUNTIMES
 
 
 def main(arguments: list[str] | None = None, prog: str = "tformer-convert") -> int:
-    """Runs one command; a failure is one sentence on stderr and the exit status 1."""
+    """Run one command; a failure is one sentence on stderr and the exit status 1."""
     options = build_parser(prog).parse_args(arguments)
     options.progress = not constants.HF_HUB_DISABLE_PROGRESS_BARS
-    logging.disable_progress_bar()  # those of loading, in the comparison
+    logging.disable_progress_bar()  # of loading the models that are compared
     try:
         print(options.run(options), flush=True)
-    except BrokenPipeError:  # whoever reads has read enough
+    except BrokenPipeError:  # the reader has closed its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ConversionError, OSError) as error:
         print(printable(" ".join(f"{prog}: {error}".split())), file=sys.stderr)
@@ -41,56 +42,68 @@ def main(arguments: list[str] | None = None, prog: str = "tformer-convert") -> i
 
 
 def build_parser(prog: str) -> Parser:
-    parser = Parser(prog=prog, description="Between our folders and the formats of others.")
+    parser = Parser(prog=prog, description="Convert between our folders and other formats.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    importing = commands.add_parser("import", help="a folder of another format becomes one of ours")
-    importing.add_argument("--format", choices=FORMATS, help="refuse a folder of any other")
-    importing.add_argument("--rules", metavar="FILE", help="a Python file that describes SRC")
-    importing.add_argument("--dtype", choices=DTYPES, help="round to it; else as in SRC")
+    importing = commands.add_parser("import", help="make a folder of ours from another format")
+    importing.add_argument("--format", choices=FORMATS, help="the only format to accept")
+    importing.add_argument("--rules", metavar="FILE", help="Python file that describes SRC")
+    importing.add_argument("--dtype", choices=DTYPES, help="dtype of the weights (default: SRC's)")
     importing.set_defaults(run=run_import)
-    exporting = commands.add_parser("export", help="a folder of ours becomes one of another format")
-    exporting.add_argument("--to", choices=[*FORMATS, *RUNTIMES], required=True, metavar="FORMAT")
+    exporting = commands.add_parser("export", help="make another format from a folder of ours")
+    exporting.add_argument(
+        "--to",
+        choices=[*FORMATS, *RUNTIMES],
+        required=True,
+        metavar="FORMAT",
+        help="format or runtime to export to",
+    )
     exporting.add_argument(
         "--dtype",
         metavar="DTYPE",
-        help=f"{', '.join(DTYPES)} (else as in SRC); runtimes have their own, such as int8",
+        help=f"{', '.join(DTYPES)} (default: SRC's); runtimes have their own, such as int8",
     )
     exporting.set_defaults(run=run_export)
-    for command in (importing, exporting):
-        command.add_argument(
-            "src", metavar="SRC", help="folder with config.json and weights, or file"
-        )
-        command.add_argument("dst", metavar="DST", help="folder to make")
-        command.add_argument(
-            "--tokenizer", metavar="PATH", help="folder, tokenizer.json or Hub id; else that of SRC"
-        )
-        command.add_argument(
-            "--no-verify",
-            action="store_true",
-            help="skip the comparison of both models' logits, which loads them in float32, one "
-            "after the other; without it, one shard (2 GB) is in memory at a time",
-        )
-
     verifying = commands.add_parser("verify", help="compare the logits of two folders")
-    verifying.add_argument("first", metavar="A")
-    verifying.add_argument("second", metavar="B")
+    verifying.add_argument("first", metavar="A", help="folder or file")
+    verifying.add_argument("second", metavar="B", help="folder or file")
     verifying.set_defaults(run=run_verify)
+    for command in (importing, exporting):
+        add_shared_options(command)
     for command in (importing, verifying):
         command.add_argument(
             "--set",
             action="append",
             dest="settings",
             metavar="NAME=VALUE",
-            help="what a plain file does not say, by its name there; may be repeated",
+            help="setting that a plain file lacks, by its name there; may be repeated",
         )
-    formats = commands.add_parser("formats", help="the formats, and the models that they hold")
-    formats.add_argument("words", metavar="WORD", nargs="*", help="of a name, a model or a class")
-    shapes = formats.add_mutually_exclusive_group()
-    shapes.add_argument("--json", action="store_true", help="for a program")
-    shapes.add_argument("--markdown", action="store_true", help="for a page")
-    formats.set_defaults(run=list_formats)
+    add_listing(commands.add_parser("formats", help="list the formats and their models"))
     return parser
+
+
+def add_shared_options(command: Parser) -> None:
+    command.add_argument("src", metavar="SRC", help="folder with config.json and weights, or file")
+    command.add_argument("dst", metavar="DST", help="folder to make")
+    command.add_argument(
+        "--tokenizer", metavar="PATH", help="folder, tokenizer.json or Hub id (default: SRC's)"
+    )
+    command.add_argument(
+        "--no-verify",
+        action="store_true",
+        help="skip the comparison of both models' logits, which loads them in float32, one "
+        "after the other; without it, one shard (2 GB) is in memory at a time",
+    )
+
+
+def add_listing(command: Parser) -> None:
+    command.add_argument(
+        "words", metavar="WORD", nargs="*", help="word in a name, a model or a class"
+    )
+    layouts = command.add_mutually_exclusive_group()
+    layouts.add_argument("--json", action="store_true", help="JSON output")
+    layouts.add_argument("--markdown", action="store_true", help="Markdown output")
+    command.set_defaults(run=list_formats)
 
 
 def run_import(options: argparse.Namespace) -> str:
@@ -108,10 +121,10 @@ def run_import(options: argparse.Namespace) -> str:
 
 def run_export(options: argparse.Namespace) -> str:
     done = export_checkpoint(options.src, options.dst, options.to, **shared_options(options))
-    return describe_export(done) if options.to in RUNTIMES else describe(done)
+    return describe_export(done) if isinstance(done, Export) else describe(done)
 
 
-def shared_options(options: argparse.Namespace) -> dict[str, object]:
+def shared_options(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "dtype": options.dtype,
         "verify": not options.no_verify,
@@ -122,24 +135,24 @@ def shared_options(options: argparse.Namespace) -> dict[str, object]:
 
 def describe(done: Conversion) -> str:
     proof = (
-        "not verified: nobody has compared the logits of both models"
+        "not verified: the logits of both models were not compared"
         if done.difference is None
         else f"largest difference of the {done.compared}: {done.difference:.1e}"
     )
     assumed = "".join(f"; assumed {name}={value}" for name, value in done.assumed.items())
-    told = f"{done.folder}: {done.tensors} tensors, {done.format}; {proof}{assumed}"
-    left_out = (f"left out: {words}" for words in done.left_out)
-    disagreements = (f"does not agree: {words}" for words in done.disagreements)
-    return "\n".join(map(printable, (told, *left_out, *disagreements)))
+    first = f"{done.folder}: {done.tensors} tensors, {done.format}; {proof}{assumed}"
+    omitted = (f"omitted: {part}" for part in done.left_out)
+    disagreements = (f"does not agree: {sentence}" for sentence in done.disagreements)
+    return "\n".join(map(printable, (first, *omitted, *disagreements)))
 
 
 def describe_export(done: Export) -> str:
-    told = (
+    first = (
         f"{done.folder}: {done.runtime.title}, {done.dtype}, {in_words(done.size)}, "
         f"{done.seconds:.0f} s; {in_sentences(done.proof, done.runtime.title)}"
     )
-    disagreements = (f"does not agree: {words}" for words in done.disagreements)
-    return "\n".join(map(printable, (told, *disagreements)))
+    disagreements = (f"does not agree: {sentence}" for sentence in done.disagreements)
+    return "\n".join(map(printable, (first, *disagreements)))
 
 
 def run_verify(options: argparse.Namespace) -> str:
@@ -148,11 +161,11 @@ def run_verify(options: argparse.Namespace) -> str:
 
 
 def list_formats(options: argparse.Namespace) -> str:
-    forms = matching(options.words)
+    found = matching(options.words)
     if options.json:
-        return listing.as_json(forms)
+        return listing.as_json(found)
     if options.markdown:
-        return listing.as_page(forms)
+        return listing.as_page(found)
     if options.words:
-        return listing.as_blocks(forms)
-    return listing.as_lines(forms)
+        return listing.as_blocks(found)
+    return listing.as_lines(found)

@@ -1,6 +1,7 @@
-"""The model card of a conversion: what it was made from, who compared them, how it is used."""
+"""The model card of a conversion: the source, the comparison, and how to use the model."""
 
 from pathlib import Path
+from typing import Any, TypeGuard
 
 import yaml
 from huggingface_hub import ModelCard, ModelCardData, metadata_load
@@ -9,7 +10,9 @@ import hf_tformer
 from hf_tformer.publishing import card as our_card
 from hf_tformer.publishing.upload import count_parameters
 
+from .aliases import FilePath
 from .conversion import Conversion
+from .format import Format
 from .translation import AnyFormat
 
 TEXT = """\
@@ -28,112 +31,111 @@ TEXT = """\
 WITH_TORCH = """\
 from safetensors.torch import load_file
 
-weights = load_file("{}/model.safetensors")  # config.json says what no shape tells\
+weights = load_file("{}/model.safetensors")  # config.json holds what no shape determines\
 """
-CARD_BYTES = 2**20  # what is larger takes the reader of YAML minutes
+CARD_BYTES = 2**20  # reading a larger one as YAML takes minutes
 OF_OURS = ("hf_tformer", "custom_code")  # tags of a folder that brings our code
 
 
 def write_card(
-    folder: Path, form: AnyFormat, to_ours: bool, done: Conversion, src: str | Path
+    folder: Path, format: AnyFormat, to_ours: bool, done: Conversion, src: FilePath
 ) -> None:
-    """Writes README.md into `folder`, with what the card of `src` says about licence and origin."""
+    """Write README.md into `folder`, with the metadata of the card of `src`."""
     source = Path(src).resolve()
     metadata = metadata_of(source / "README.md")
     write = write_ours if to_ours else write_theirs
-    card = write(folder, form, done, about(done, form, to_ours, source, metadata))
+    card = write(folder, format, done, about(done, format, to_ours, source, metadata))
     tags = [tag for tag in metadata.get("tags") or [] if tag not in OF_OURS]
-    fields = {**card.data.to_dict(), **metadata, "library_name": library_of(form, to_ours)}
+    fields = {**card.data.to_dict(), **metadata, "library_name": library_of(format, to_ours)}
     fields["tags"] = [*(card.data.tags or []), *tags]
     data = ModelCardData(**fields, ignore_metadata_errors=True)
     ModelCard(f"---\n{data.to_yaml()}\n---\n\n{card.text}").save(folder / "README.md")
 
 
-def metadata_of(path: Path) -> dict:
-    """What stands before the text of a card; one that cannot be read says nothing."""
+def metadata_of(path: Path) -> dict[str, Any]:
+    """Return the metadata of a card, nothing if it cannot be read."""
     try:
         if not path.is_file() or path.stat().st_size > CARD_BYTES:
             return {}
         fields = metadata_load(path) or {}
     except (ValueError, RecursionError, yaml.YAMLError):
         return {}
-    if not is_list_of_names(fields.get("tags")):
+    tags = fields.get("tags")
+    if not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
         fields.pop("tags", None)
-    # Fields become arguments: not those that a card of huggingface_hub takes for itself.
+    # Fields become arguments, except those that huggingface_hub's card has itself.
     taken = (*dir(ModelCardData), "self", "ignore_metadata_errors")
     fields = {name: value for name, value in fields.items() if str(name) == name not in taken}
     try:
         ModelCardData(**fields, ignore_metadata_errors=True).to_yaml()
-    except Exception:  # whatever stands there is raised in as many ways
+    except Exception:  # such fields fail in many ways
         return {}
     return fields
 
 
-def is_list_of_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-
-def about(done: Conversion, form: AnyFormat, to_ours: bool, source: Path, metadata: dict) -> str:
+def about(
+    done: Conversion, format: AnyFormat, to_ours: bool, source: Path, metadata: dict[str, Any]
+) -> str:
     proof = (
-        "Nobody has compared the logits of the two."
+        "The logits of the two were not compared."
         if done.difference is None
-        else "Both read the same padded batch; the largest difference of their "
+        else "Both were given the same padded batch; the largest difference of their "
         f"{done.compared} was {done.difference:.1e}."
     )
-    kept = "What its card says about licence, languages and data sets stands above."
-    kind = form.name if to_ours else "hf_tformer"
+    kept = "License, languages and data sets are those of its card."
+    kind = format.name if to_ours else "hf_tformer"
     tool = f"hf_tformer {hf_tformer.__version__}"
     text = f"Converted from the {kind} checkpoint `{source.name}` by {tool}. {proof}"
     if to_ours and done.left_out:
-        text += f" Left out: {'; '.join(done.left_out)}."
+        text += f" Omitted: {'; '.join(done.left_out)}."
     return f"{text} {kept}" if metadata else text
 
 
-def write_ours(folder: Path, form: AnyFormat, done: Conversion, description: str) -> ModelCard:
+def write_ours(folder: Path, format: AnyFormat, done: Conversion, description: str) -> ModelCard:
     return our_card.write_card(
         folder,
         done.folder.absolute().name,
         parameters=count_parameters(folder),
         description=description,
-        license=None,  # nobody but the source's card can say
+        license=None,  # known from the source's card only
     )
 
 
-def write_theirs(folder: Path, form: AnyFormat, done: Conversion, description: str) -> ModelCard:
-    what, task, auto = our_card.about(config_of(form))
+def write_theirs(folder: Path, format: AnyFormat, done: Conversion, description: str) -> ModelCard:
+    what, task, auto = our_card.about(config_of(format))
     name = done.folder.absolute().name
     text = TEXT.format(
         name=name,
         what=what,
         parameters=count_parameters(folder),
-        reader=reader_of(form),
+        reader=reader_of(format),
         description=description,
         snippet=snippet(folder, name, auto)
-        if is_of_transformers(form)
+        if is_of_transformers(format)
         else WITH_TORCH.format(name),
     )
-    data = ModelCardData(library_name=library_of(form, False), pipeline_tag=task)
+    data = ModelCardData(library_name=library_of(format, False), pipeline_tag=task)
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
 
 
-def config_of(form: AnyFormat) -> dict[str, object]:
-    """What our configuration says of the class of ours that the format is for."""
-    config_class = form.our_classes.config_class
-    return {"model_type": config_class.model_type, "architectures": [form.our_classes.model_name]}
+def config_of(format: AnyFormat) -> dict[str, object]:
+    """Return the fields of our configuration that name the class of the format."""
+    config_class = format.our_classes.config_class
+    return {"model_type": config_class.model_type, "architectures": [format.our_classes.model_name]}
 
 
-def is_of_transformers(form: AnyFormat) -> bool:
-    return hasattr(form, "classes")
+def is_of_transformers(format: AnyFormat) -> TypeGuard[Format]:
+    return isinstance(format, Format)
 
 
-def library_of(form: AnyFormat, to_ours: bool) -> str:
-    return "transformers" if to_ours or is_of_transformers(form) else "pytorch"
+def library_of(format: AnyFormat, to_ours: bool) -> str:
+    return "transformers" if to_ours or is_of_transformers(format) else "pytorch"
 
 
-def reader_of(form: AnyFormat) -> str:
-    if is_of_transformers(form):
-        return f"which transformers reads as {form.classes[1]}"
-    return f"for {form.remark}"
+def reader_of(format: AnyFormat) -> str:
+    if is_of_transformers(format):
+        return f"which transformers reads as {format.classes[1]}"
+    return f"for {format.remark}"
 
 
 def snippet(folder: Path, name: str, auto: str) -> str:

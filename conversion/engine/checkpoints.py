@@ -1,4 +1,4 @@
-"""Reading checkpoints lazily and without running anything; writing them one shard at a time."""
+"""Read checkpoints lazily and without running code; write them one shard at a time."""
 
 import argparse
 import json
@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from math import prod
 from pathlib import Path
+from typing import Any, TypeGuard
 
 import torch
 from packaging.version import Version
@@ -17,32 +18,33 @@ from safetensors.torch import save_file
 from hf_tformer.file_integrity import fault_of_pickle, json_object
 from hf_tformer.path_safety import fault_of_file
 
+from .aliases import Fields, FilePath, NamedTensors, State
 from .errors import ConversionError
 
 SHARD_BYTES = 2 * 10**9
 INDEX = "model.safetensors.index.json"
-# What has been read of a file stays in memory for as long as it is open: so much may.
+# The pages that were read of a file stay in memory while it is open: this much may.
 READ_BEFORE_REOPENING = 4 * 2**20
 TOUCHED = 2**16  # bytes that Linux maps around a page which is read; a write maps one by one
-# In this order: what needs no pickle comes first.
+# In the order of preference: formats without pickle come first.
 FILES = (INDEX, "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin")
-# Where training programs put the weights, and what they know about them, in the dict they save.
+# Where training programs put weights and settings in the dictionary that they save.
 WEIGHTS = ("model", "state_dict", "model_state_dict")
-DESCRIPTIONS = ("config", "settings", "model_args")  # the last one is the most trusted
-# Added to each name by torch.compile and by DistributedDataParallel.
+DESCRIPTIONS = ("config", "settings", "model_args")  # the last one takes precedence
+# Prefixes of torch.compile and DistributedDataParallel.
 WRAPPERS = ("_orig_mod.", "module.")
-Tensors = Iterable[tuple[str, torch.Tensor]]  # by name
-Written = tuple[Path, dict[str, int]]  # a shard, and the bytes of each tensor in it
-# The only class besides tensors and Python's own values: settings of attention-is-all-you-need.
+Written = tuple[Path, dict[str, int]]  # a shard and the size of each tensor in bytes
+# The only class allowed beside tensors and Python's values: settings of attention-is-all-you-need.
 ALLOWED = (argparse.Namespace,)
 
 
 class SafeShard:
-    """A safetensors file; opening it reads the header alone."""
+    """A safetensors file, of which only the header is read at first."""
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: FilePath) -> None:
         self.path = path
-        self.file, self.read_so_far = None, 0
+        self.file: safe_open | None = None
+        self.read_so_far = 0
         try:
             with safe_open(path, framework="pt") as file:
                 headers = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
@@ -65,7 +67,7 @@ class SafeShard:
 
     def read(self, name: str) -> torch.Tensor:
         if self.read_so_far + self.nbytes(name) > READ_BEFORE_REOPENING:
-            self.close()  # what is large never shares a mapping, which a small tensor would keep
+            self.close()  # so that a small tensor never keeps the mapping of a large one
         if self.file is None:
             self.file = safe_open(self.path, framework="pt")
         self.read_so_far += self.nbytes(name)
@@ -76,15 +78,15 @@ class SafeShard:
 
 
 class PickledShard:
-    """A dict of tensors from torch.save; they stay on the disk until they are used."""
+    """A dictionary of tensors from torch.save, which stay on the disk until they are used."""
 
-    def __init__(self, path: str | Path, tensors: dict[str, torch.Tensor] | None = None):
-        tensors = read_pickle(path) if tensors is None else tensors
-        if not is_state_dict(tensors):
+    def __init__(self, path: FilePath, content: object = None) -> None:
+        content = read_pickle(path) if content is None else content
+        if not is_state_dict(content):
             raise ConversionError(
                 f"{path} is no dict of tensors: save model.state_dict() as safetensors"
             )
-        self.tensors = tensors
+        self.tensors: State = content
 
     def names(self) -> list[str]:
         return list(self.tensors)
@@ -99,22 +101,22 @@ class PickledShard:
         return self.tensors[name]
 
     def close(self) -> None:
-        """Nothing to do: the system takes its pages back when it needs them."""
+        """Do nothing: the system reclaims the pages when it needs them."""
 
 
-def is_state_dict(content: object) -> bool:
+def is_state_dict(content: object) -> TypeGuard[State]:
     return isinstance(content, dict) and all(
         isinstance(name, str) and torch.is_tensor(tensor) for name, tensor in content.items()
     )
 
 
-def read_pickle(path: str | Path) -> object:
-    """What torch.save wrote, as long as it is tensors and plain values; nothing of it runs."""
+def read_pickle(path: FilePath) -> object:
+    """Return what torch.save wrote, if it is tensors and plain values; no code of it runs."""
     if Version(torch.__version__) < Version("2.6"):
         raise ConversionError(
-            f"torch {torch.__version__} can be made to run code by {path}: upgrade to 2.6 or later"
+            f"torch is {torch.__version__}, in which {path} could run code: upgrade to 2.6 or later"
         )
-    if fault := fault_of_pickle(path):
+    if fault := fault_of_pickle(Path(path)):
         raise ConversionError(fault)
     try:
         with torch.serialization.safe_globals(list(ALLOWED)):
@@ -126,7 +128,7 @@ def read_pickle(path: str | Path) -> object:
         ) from error
 
 
-# What torch.load raises for a file that it cannot or will not read.
+# The errors of torch.load for a file that it cannot or will not read.
 DAMAGE = (
     pickle.UnpicklingError,
     RuntimeError,
@@ -143,19 +145,22 @@ Shard = SafeShard | PickledShard
 
 
 class Checkpoint:
-    """The tensors of all shards by name, each read when it is asked for.
+    """The tensors of all shards by name, each read on demand.
 
-    `description` is what the files say about the model besides; `prefix` stands before each name.
+    `description` are settings that the files hold, `prefix` stands before each name.
     """
 
-    def __init__(self, shards: Iterable[Shard], description: dict | None = None, prefix: str = ""):
-        self.places, self.description, self.prefix = {}, description or {}, prefix
-        self.last_read = None
+    def __init__(
+        self, shards: Iterable[Shard], description: Fields | None = None, prefix: str = ""
+    ) -> None:
+        self.places: dict[str, Shard] = {}
+        self.description, self.prefix = description or {}, prefix
+        self.last_read: Shard | None = None
         for shard in shards:
             for name in shard.names():
                 name = name.removeprefix(prefix)
                 if name in self.places:
-                    raise ConversionError(f"{name} stands in two shards: fetch the folder again")
+                    raise ConversionError(f"{name} is in two shards: fetch the folder again")
                 self.places[name] = shard
 
     def names(self) -> list[str]:
@@ -169,7 +174,7 @@ class Checkpoint:
 
     def read(self, name: str) -> torch.Tensor:
         shard = self.place(name)
-        if self.last_read not in (None, shard):
+        if self.last_read is not None and self.last_read is not shard:
             self.last_read.close()
         self.last_read = shard
         return shard.read(self.prefix + name)
@@ -180,15 +185,15 @@ class Checkpoint:
         return self.places[name]
 
 
-def open_file(path: str | Path) -> Checkpoint:
-    """The weights in one file, taken out of what training programs put around them."""
+def open_file(path: FilePath) -> Checkpoint:
+    """Open the weights in one file, without what training programs put around them."""
     path = Path(path)
     if path.suffix == ".safetensors":
-        shard, description = SafeShard(path), {}
-    else:
-        content = read_pickle(path)
-        shard, description = PickledShard(path, weights_in(content)), description_in(content)
-    return Checkpoint([shard], description, common_prefix(shard.names()))
+        safe = SafeShard(path)
+        return Checkpoint([safe], prefix=common_prefix(safe.names()))
+    content = read_pickle(path)
+    shard = PickledShard(path, weights_in(content))
+    return Checkpoint([shard], description_in(content), common_prefix(shard.names()))
 
 
 def weights_in(content: object) -> object:
@@ -197,26 +202,27 @@ def weights_in(content: object) -> object:
     return found[0] if found else content
 
 
-def description_in(content: object) -> dict[str, object]:
-    """The settings that were saved with the weights, as one dict."""
-    merged = {}
-    for key in DESCRIPTIONS if isinstance(content, dict) else ():
-        said = content.get(key)
-        said = vars(said) if isinstance(said, ALLOWED) else said
-        merged.update(said if isinstance(said, dict) else {})
+def description_in(content: object) -> Fields:
+    """Return the settings that were saved with the weights, as one dictionary."""
+    merged: Fields = {}
+    saved = content if isinstance(content, dict) else {}
+    for key in DESCRIPTIONS:
+        settings = saved.get(key)
+        settings = vars(settings) if isinstance(settings, ALLOWED) else settings
+        merged.update(settings if isinstance(settings, dict) else {})
     return merged
 
 
 def common_prefix(names: list[str]) -> str:
-    """What wrappers around the model have put before every name."""
+    """Return what wrappers around the model have put before every name."""
     prefix = ""
     while added := [w for w in WRAPPERS if names and all(n.startswith(prefix + w) for n in names)]:
         prefix += added[0]
     return prefix
 
 
-def open_checkpoint(folder: str | Path) -> Checkpoint:
-    """The weights in a folder, whichever way they were saved."""
+def open_checkpoint(folder: FilePath) -> Checkpoint:
+    """Open the weights in a folder, in whichever format they were saved."""
     for file in FILES:
         path = Path(folder) / file
         if path.is_file():
@@ -227,7 +233,7 @@ def open_checkpoint(folder: str | Path) -> Checkpoint:
 
 
 def shard_paths(index: Path) -> list[Path]:
-    """The files that an index names; they lie beside it and all of them are there."""
+    """Return the files that an index names; refuse missing ones and those that lie elsewhere."""
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise ConversionError(f"{index} has no weight_map: fetch it again")
@@ -244,9 +250,9 @@ def shard_paths(index: Path) -> list[Path]:
     return paths
 
 
-def read_json(path: str | Path) -> dict:
+def read_json(path: FilePath) -> dict[str, Any]:
     try:
-        return json_object(path)
+        return json_object(Path(path))
     except FileNotFoundError as error:
         raise ConversionError(
             f"{path} is missing: give a folder with config.json, or a file"
@@ -255,9 +261,11 @@ def read_json(path: str | Path) -> dict:
         raise ConversionError(str(error)) from error
 
 
-def write_checkpoint(folder: Path, tensors: Tensors, shard_bytes: int = SHARD_BYTES) -> None:
-    """Writes (name, tensor) pairs as they come; never more than one shard is in memory."""
-    shards, shard, size = [], {}, 0
+def write_checkpoint(folder: Path, tensors: NamedTensors, shard_bytes: int = SHARD_BYTES) -> None:
+    """Write tensors as they come; never more than one shard is in memory."""
+    shards: list[Written] = []
+    shard: State = {}
+    size = 0
     for name, tensor in tensors:
         if shard and size + tensor.nbytes > shard_bytes:
             shards.append(write_shard(folder, len(shards), shard))
@@ -270,32 +278,33 @@ def write_checkpoint(folder: Path, tensors: Tensors, shard_bytes: int = SHARD_BY
 
 
 def own_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous tensor that keeps nothing alive but itself, as safetensors asks."""
+    """Return a contiguous tensor that shares no memory, as safetensors requires."""
     tensor = tensor.detach().contiguous()
     is_part = tensor.untyped_storage().nbytes() != tensor.nbytes
     return tensor.clone() if is_part else tensor
 
 
-def write_shard(folder: Path, number: int, tensors: dict[str, torch.Tensor]) -> Written:
+def write_shard(folder: Path, number: int, tensors: State) -> Written:
     path = folder / f"shard-{number}.safetensors"
-    for tensor in tensors.values():  # brings in what lies in a file still, many pages at a touch
+    for tensor in tensors.values():  # reads what still lies in a file, many pages at a time
         tensor.flatten().view(torch.uint8)[::TOUCHED].sum()
     try:
         save_file(tensors, path, metadata={"format": "pt"})
     except SafetensorError as error:
-        number = re.search(r"os error (\d+)", str(error))  # its words for what the system says
-        if number is None:
+        found = re.search(r"os error (\d+)", str(error))
+        if found is None:
             raise OSError(f"{path} could not be written: {error}") from error
-        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
+        raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from error
     return path, {name: tensor.nbytes for name, tensor in tensors.items()}
 
 
 def name_shards(folder: Path, shards: list[Written]) -> None:
-    """Gives the files the names that transformers looks for, now that their number is known."""
+    """Give the files the names that transformers looks for, which contain their number."""
     if len(shards) == 1:
         shards[0][0].rename(folder / "model.safetensors")
         return
-    weight_map, total = {}, 0
+    weight_map: dict[str, str] = {}
+    total = 0
     for number, (path, sizes) in enumerate(shards, start=1):
         name = f"model-{number:05}-of-{len(shards):05}.safetensors"
         path.rename(folder / name)

@@ -1,23 +1,24 @@
-"""A conversion: what is asked for, and what was done."""
+"""The request and the result of a conversion."""
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import torch
 
+from .aliases import Fields, FilePath
 from .translation import AnyFormat, AnySide
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """What was done: where it lies, how many tensors, and how far the logits are apart.
+    """The result of a conversion.
 
-    `difference` is None where nobody has compared them. `disagreements` holds a sentence for each
-    special id that configuration, generation and tokenizer do not agree on, `assumed` the defaults
-    for what nobody said, `left_out` a sentence for each part of theirs that has no place in ours.
-    `compared` is what was compared: logits, or the hidden states of a model without a head.
+    `difference` is the largest one between the logits of both models, None if they were not
+    compared. `disagreements` has a sentence for each special id on which configuration, generation
+    settings and tokenizer disagree, `assumed` the defaults of settings that were not given,
+    `left_out` a sentence for each part of theirs that has no place in ours. `compared` is what was
+    compared: logits, or the hidden states of a model without a head.
     """
 
     folder: Path
@@ -25,24 +26,24 @@ class Conversion:
     tensors: int
     difference: float | None
     disagreements: tuple[str, ...] = ()
-    assumed: dict[str, object] = field(default_factory=dict)
+    assumed: Fields = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     compared: str = "logits"
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be converted, from where to where, and how."""
+    """The source, the destination and the options of a conversion."""
 
-    src: str | os.PathLike
-    dst: str | os.PathLike
-    form: AnyFormat
+    src: FilePath
+    dst: FilePath
+    format: AnyFormat
     direction: Literal["import", "export"]
     dtype: torch.dtype | None = None
     verify: bool = True
-    tokenizer: str | os.PathLike | None = None
+    tokenizer: FilePath | None = None
     progress: bool = False
-    settings: dict[str, object] | None = None
+    settings: Fields | None = None
 
     @property
     def to_ours(self) -> bool:
@@ -50,8 +51,8 @@ class Request:
 
     @property
     def source_side(self) -> AnySide:
-        return self.form.theirs if self.to_ours else self.form.our_classes
+        return self.format.theirs if self.to_ours else self.format.our_classes
 
     @property
     def target_side(self) -> AnySide:
-        return self.form.our_classes if self.to_ours else self.form.theirs
+        return self.format.our_classes if self.to_ours else self.format.theirs

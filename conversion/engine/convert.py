@@ -1,9 +1,9 @@
-"""From a folder of another format to one of ours and back, whole or not at all."""
+"""Convert a folder of another format to ours and back, completely or not at all."""
 
-import os
 from collections.abc import Iterator, Sequence
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,9 +12,9 @@ from tqdm.auto import tqdm
 from hf_tformer.file_integrity import not_a_number
 
 from . import proof
+from .aliases import Fields, FilePath, NamedTensors
 from .card import write_card
-from .checkpoints import Checkpoint, Tensors, write_checkpoint
-from .companions import Companions
+from .checkpoints import Checkpoint, write_checkpoint
 from .conversion import Conversion, Request
 from .destination import appearing
 from .errors import ConversionError
@@ -22,6 +22,7 @@ from .registry import detect, refuse_unreadable
 from .rules import (
     Rule,
     Side,
+    Step,
     check_shape,
     check_targets,
     convert,
@@ -30,6 +31,7 @@ from .rules import (
     plan,
     refuse_names,
 )
+from .side_files import SideFiles
 from .transforms import sinusoids
 from .translation import translate
 from .user_rules import read_rules
@@ -38,35 +40,35 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 
 def import_checkpoint(
-    src: str | os.PathLike,
-    dst: str | os.PathLike,
+    src: FilePath,
+    dst: FilePath,
     format: str | None = None,
     dtype: str | torch.dtype | None = None,
     verify: bool = True,
-    tokenizer: str | os.PathLike | None = None,
+    tokenizer: FilePath | None = None,
     progress: bool = False,
     *,
-    settings: dict[str, object] | None = None,
-    rules: str | os.PathLike | None = None,
+    settings: Fields | None = None,
+    rules: FilePath | None = None,
 ) -> Conversion:
-    """Makes the folder `dst` of ours from `src`, a folder or file of another format.
+    """Make the folder `dst` of ours from `src`, a folder or file of another format.
 
-    `tokenizer` (a folder, a tokenizer.json, a repository on the Hub) takes the place of the one in
-    `src`. `progress` shows a bar where stderr is a terminal. `settings` say what a plain file does
-    not, by their names there: {"n_heads": 12}. `rules` is a file that describes a layout of the
-    user's own.
+    `tokenizer` (a folder, a tokenizer.json, a repository on the Hub) replaces the one in `src`.
+    `progress` shows a bar if stderr is a terminal. `settings` are values that a plain file lacks,
+    by their names there: {"n_heads": 12}. `rules` is a Python file that describes the user's own
+    layout.
     """
     if rules and (format or settings):
         raise ConversionError(
-            "rules say all about a file: give no format and no settings with them"
+            "rules describe all of a file: give no format and no settings with them"
         )
     refuse_unreadable(src)
-    form = read_rules(rules, verify) if rules else detect(src, format)
+    chosen = read_rules(rules, verify) if rules else detect(src, format)
     return transfer(
         Request(
             src,
             dst,
-            form,
+            chosen,
             direction="import",
             dtype=as_dtype(dtype),
             verify=verify,
@@ -88,41 +90,41 @@ def as_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
 def transfer(request: Request) -> Conversion:
     source_side, target_side = request.source_side, request.target_side
     config = source_side.load_config(request.src, request.settings)
-    target_config = translate(config, request.form, request.to_ours, request.dtype)
+    target_config = translate(config, request.format, request.to_ours, request.dtype)
     source, target = source_side.build(config), target_side.build(target_config)
-    # A plain module says nothing about ids and generation; what was made of its settings does.
+    # A plain module has no ids and generation settings, but the model made from it does.
     described = source if hasattr(source, "generation_config") else target
-    companions = Companions(request.src, described, request.tokenizer)
-    rules = request.form.table(config if request.to_ours else target_config)
-    # Nothing here keeps the checkpoint: its tensors must be gone when the logits are compared.
+    side_files = SideFiles(request.src, described, request.tokenizer)
+    rules = request.format.table(config if request.to_ours else target_config)
+    # The checkpoint is not kept: its tensors must be released when the logits are compared.
     checkpoint = source_side.checkpoint(request.src)
-    told = tuple(left_out(request, checkpoint, target))
+    omitted = tuple(omitted_parts(request, checkpoint, target))
     tensors, count, size = converted_tensors(request, rules, checkpoint, source, target)
     del checkpoint
     with appearing(request.dst, request.src, size) as folder:
         write_checkpoint(folder, counted(tensors, count, request.progress))
         target_side.save_description(target, folder)
-        disagreements = tuple(companions.save(folder))
+        disagreements = tuple(side_files.save(folder))
         done = Conversion(
             Path(request.dst),
-            request.form.name,
+            request.format.name,
             count,
             logits_difference(request, folder),
             disagreements,
             getattr(config, "assumed", {}),
-            told,
+            omitted,
             getattr(target_side, "answers", "logits"),
         )
-        write_card(folder, request.form, request.to_ours, done, request.src)
+        write_card(folder, request.format, request.to_ours, done, request.src)
     return done
 
 
-def left_out(request: Request, checkpoint: Checkpoint, target: nn.Module) -> Iterator[str]:
-    """A sentence for each part of theirs that has no place in ours."""
+def omitted_parts(request: Request, checkpoint: Checkpoint, target: nn.Module) -> Iterator[str]:
+    """Yield a sentence for each part of theirs that has no place in ours."""
     names = checkpoint.names() if request.to_ours else target.state_dict()
-    parts = {}
+    parts: dict[str, list[str]] = {}
     for name in names:
-        for pattern, what in request.form.dropped.items():
+        for pattern, what in request.format.dropped.items():
             if is_ignored((pattern,), name):
                 parts.setdefault(what, []).append(name)
     filled = "" if request.to_ours else "; transformers fills it with random numbers"
@@ -131,7 +133,7 @@ def left_out(request: Request, checkpoint: Checkpoint, target: nn.Module) -> Ite
 
 
 def logits_difference(request: Request, folder: Path) -> float | None:
-    """How far the logits of source and target are apart; None where nobody asked."""
+    """Return the largest difference between the logits of both models; None if not verified."""
     if not request.verify:
         return None
     source = request.source_side, request.src, request.settings
@@ -144,38 +146,33 @@ def converted_tensors(
     checkpoint: Checkpoint,
     source: nn.Module,
     target: nn.Module,
-) -> tuple[Tensors, int, int]:
-    """The tensors of the target, one after the other; how many there are, and of how many bytes.
+) -> tuple[NamedTensors, int, int]:
+    """Return the tensors of the target one by one, their number, and their size in bytes.
 
     Names and shapes of the whole file are checked before the first tensor is read.
     """
-    form, to_ours, dtype = request.form, request.to_ours, request.dtype
+    format, to_ours, dtype = request.format, request.to_ours, request.dtype
     source_side, target_side = Side.of(source), Side.of(target)
     if to_ours:
-        source_side.add_names(form.names_in_files)
+        source_side.add_names(format.names_in_files)
     steps = plan(rules, (target_side if to_ours else source_side).shapes)
-    ignored = {**form.ignored, **form.dropped}
-    source_ignored, target_ignored = (ignored, {}) if to_ours else ({}, ignored)
-    used = {name for step in steps for name in step.sources(to_ours)}
-    places = locate(checkpoint, source_side, source_ignored, used)
-    computed = {*form.zero_if_absent, *form.sinusoids}
-    refuse_names("tensors are missing", used - places.keys() - computed)
-    for name, place in places.items():
-        check_shape(name, checkpoint.shape(place), source_side)
+    places = checked_places(request, steps, checkpoint, source_side)
+    target_ignored = {} if to_ours else {**format.ignored, **format.dropped}
     check_targets(steps, target_side, target_ignored, to_ours)
+    stored: Any = source.config
 
-    def read(name):
+    def read(name: str) -> torch.Tensor:
         if name in places:
             return numbers(name, checkpoint.read(places[name]))
-        if name in form.sinusoids:
+        if name in format.sinusoids:
             return sinusoids(*source_side.shapes[name])
-        return torch.zeros(source_side.shapes[name], dtype=source.config.dtype)
+        return torch.zeros(source_side.shapes[name], dtype=stored.dtype)
 
-    ours = (target if to_ours else source).config
+    ours: Any = target.config if to_ours else stored
     tensors = fitting(convert(steps, read, ours, to_ours), target_side)
     if not to_ours:
-        tensors = as_in_files(tensors, form.names_in_files)
-    if not to_ours and form.theirs is form:
+        tensors = as_in_files(tensors, format.names_in_files)
+    if not to_ours and format.theirs is format:
         tensors = under_all_names(tensors, target_side)
     produced = [target_side.shapes[name] for step in steps for name in step.targets(to_ours)]
     size = (
@@ -186,25 +183,40 @@ def converted_tensors(
     return rounded(tensors, dtype), len(produced), size
 
 
+def checked_places(
+    request: Request, steps: Sequence[Step], checkpoint: Checkpoint, source: Side
+) -> dict[str, str]:
+    """Return where the steps find their sources in the file, whose names and shapes are checked."""
+    format = request.format
+    ignored = {**format.ignored, **format.dropped} if request.to_ours else {}
+    used = {name for step in steps for name in step.sources(request.to_ours)}
+    places = locate(checkpoint, source, ignored, used)
+    computed = {*format.zero_if_absent, *format.sinusoids}
+    refuse_names("tensors are missing", used - places.keys() - computed)
+    for name, place in places.items():
+        check_shape(name, checkpoint.shape(place), source)
+    return places
+
+
 def numbers(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself, unless a model that reads it would answer with NaN."""
+    """Return the tensor itself, or refuse one that holds NaN or infinity."""
     if found := not_a_number(tensor):
         raise ConversionError(
-            f"{name} holds {found}, so the model computes nothing: fetch the file again, or "
+            f"{name} holds {found}, with which no output is a number: fetch the file again, or "
             "convert a checkpoint from before the training diverged"
         )
     return tensor
 
 
-def as_in_files(tensors: Tensors, names: dict[str, str]) -> Tensors:
-    """By the names that files have, where the model's own are others."""
+def as_in_files(tensors: NamedTensors, names: dict[str, str]) -> NamedTensors:
+    """Yield tensors by the names that files have, which may differ from the model's."""
     for name, tensor in tensors:
         yield names.get(name, name), tensor
         del tensor  # before the next one is read
 
 
-def under_all_names(tensors: Tensors, side: Side) -> Tensors:
-    """Plain PyTorch looks for a tied tensor under each of its names."""
+def under_all_names(tensors: NamedTensors, side: Side) -> NamedTensors:
+    """Yield a tied tensor under each of its names, as plain PyTorch reads it."""
     for name, tensor in tensors:
         yield name, tensor
         for alias, first in side.aliases.items():
@@ -212,8 +224,8 @@ def under_all_names(tensors: Tensors, side: Side) -> Tensors:
                 yield alias, tensor.clone()
 
 
-def fitting(tensors: Tensors, side: Side) -> Tensors:
-    """The tensors themselves, as long as they suit the model that is to read them."""
+def fitting(tensors: NamedTensors, side: Side) -> NamedTensors:
+    """Yield the tensors themselves, or refuse one that does not fit the model."""
     for name, tensor in tensors:
         check_shape(name, tensor.shape, side)
         if not tensor.is_floating_point():
@@ -225,7 +237,7 @@ def fitting(tensors: Tensors, side: Side) -> Tensors:
         del tensor  # before the next one is read
 
 
-def rounded(tensors: Tensors, dtype: torch.dtype | None) -> Tensors:
+def rounded(tensors: NamedTensors, dtype: torch.dtype | None) -> NamedTensors:
     for name, tensor in tensors:
         if dtype is not None:
             tensor = tensor.to(dtype)
@@ -237,8 +249,8 @@ def rounded(tensors: Tensors, dtype: torch.dtype | None) -> Tensors:
         del tensor  # before the next one is read
 
 
-def counted(tensors: Tensors, total: int, progress: bool) -> Tensors:
-    """The tensors behind a bar, where a terminal looks."""
+def counted(tensors: NamedTensors, total: int, progress: bool) -> NamedTensors:
+    """Yield the tensors, with a progress bar on a terminal."""
     with tqdm(total=total, unit=" tensors", disable=None if progress else True) as bar:
         for name, tensor in tensors:
             yield name, tensor

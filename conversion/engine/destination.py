@@ -1,4 +1,4 @@
-"""Where a conversion may write, whether there is room, and a folder that is whole or absent."""
+"""The folder that a conversion writes: where it may lie, and how it appears whole or not at all."""
 
 import contextlib
 import errno
@@ -11,6 +11,7 @@ from tqdm.auto import tqdm
 
 from hf_tformer.atomic_folders import remove_rests, undone_by_signals, unfinished_folder
 
+from .aliases import FilePath
 from .errors import ConversionError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -18,11 +19,11 @@ PARTIAL = re.compile(r"\..+-[0-9a-f]{8}\.partial")
 
 
 @contextlib.contextmanager
-def appearing(folder: str | Path, source: str | Path, needed: int) -> Iterator[Path]:
-    """A folder beside `folder` to write into, which takes its name if nothing fails.
+def appearing(folder: FilePath, source: FilePath, needed: int) -> Iterator[Path]:
+    """Provide a folder beside `folder` to write into, which takes its name if nothing fails.
 
-    `needed` is how many bytes of weights will be written. A folder above it that had to be made is
-    removed again, too.
+    `needed` is the size of the weights in bytes. After a failure, parent folders that were made are
+    removed as well.
     """
     folder = Path(folder).absolute()
     refuse_place(folder, source)
@@ -32,7 +33,7 @@ def appearing(folder: str | Path, source: str | Path, needed: int) -> Iterator[P
     made = [parent for parent in folder.parents if not parent.exists()]
     partial = None
 
-    def remove_made():
+    def remove_made() -> None:
         for parent in made:
             with contextlib.suppress(OSError):  # not empty: someone else writes there
                 parent.rmdir()
@@ -51,10 +52,10 @@ def appearing(folder: str | Path, source: str | Path, needed: int) -> Iterator[P
         raise
 
 
-def refuse_place(folder: Path, source: str | Path) -> None:
+def refuse_place(folder: Path, source: FilePath) -> None:
     source, place = Path(source).resolve(), folder.resolve()
     if place == source:
-        raise ConversionError(f"{folder} is what is to be converted: choose another name for it")
+        raise ConversionError(f"{folder} is the source of the conversion: choose another name")
     if place.is_relative_to(source):
         raise ConversionError(f"{folder} lies inside {source}: choose a place outside of it")
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
@@ -78,7 +79,7 @@ def refuse_too_little_room(above: Path, needed: int) -> None:
 
 
 def is_about(error: OSError, places: Iterable[Path]) -> bool:
-    """Whether it was the writing that failed; what is read has its own sentences."""
+    """Return whether writing failed; errors of reading have sentences of their own."""
     if error.errno in FULL or error.filename is None:
         return error.errno in FULL
     return any(Path(error.filename).is_relative_to(place) for place in places)
@@ -91,7 +92,7 @@ def sentence(error: OSError, folder: Path, above: Path, needed: int) -> str:
             f"{in_words(needed)}: free some, or choose a place on another disk"
         )
     return (
-        f"{folder} could not be written ({error.strerror}): choose another place, or ask for the "
+        f"{folder} could not be written ({error.strerror}): choose another place, or get the "
         f"right to write in {above}"
     )
 

@@ -1,19 +1,19 @@
-"""The one error that a conversion raises on purpose, and its most frequent kind."""
+"""The errors that a conversion raises on purpose."""
 
 from hf_tformer.path_safety import printable
 
 
 class ConversionError(ValueError):
-    """What cannot be converted, and what to do about it, in one sentence."""
+    """One sentence that names what cannot be converted, and the remedy."""
 
-    def __init__(self, sentence: str):
-        super().__init__(printable(sentence))  # it names files and values that others chose
+    def __init__(self, sentence: str) -> None:
+        super().__init__(printable(sentence))  # files and values may have any name
 
 
 class UnexpressibleError(ConversionError):
-    """A field of a configuration has another value than those that the other side stands for."""
+    """A field has a value that the other side cannot express; `values` are those that convert."""
 
-    def __init__(self, name: str, actual: object, reader: str, values: tuple):
+    def __init__(self, name: str, actual: object, reader: str, values: tuple[object, ...]) -> None:
         converts = "converts" if len(values) == 1 else "convert"
         super().__init__(
             f"{name} is {actual!r}, which {reader} cannot express: only "

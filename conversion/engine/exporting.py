@@ -1,27 +1,26 @@
-"""Out of our folders: into a format of others, or for a runtime."""
-
-import os
+"""Export a folder of ours to another format, or for a runtime."""
 
 import torch
 
 from ..runtimes.export import Export
 from ..runtimes.exporting import export_to_runtime
 from ..runtimes.registry import RUNTIMES
+from .aliases import FilePath
 from .conversion import Conversion, Request
 from .convert import as_dtype, transfer
 from .registry import format_for
 
 
 def export_checkpoint(
-    src: str | os.PathLike,
-    dst: str | os.PathLike,
+    src: FilePath,
+    dst: FilePath,
     to: str,
     dtype: str | torch.dtype | None = None,
     verify: bool = True,
-    tokenizer: str | os.PathLike | None = None,
+    tokenizer: FilePath | None = None,
     progress: bool = False,
 ) -> Conversion | Export:
-    """Makes the folder `dst`, for the format or the runtime `to`, from the folder `src` of ours."""
+    """Make the folder `dst`, for the format or the runtime `to`, from the folder `src` of ours."""
     if to in RUNTIMES:
         return export_to_runtime(src, dst, to, dtype, verify, tokenizer)
     return transfer(

@@ -1,8 +1,9 @@
-"""What is known of each format, and which formats have a word in their name, models or classes."""
+"""The facts of each format, and a search by words in its name, models or classes."""
 
 import re
 from collections.abc import Iterable
 from copy import copy
+from typing import Any
 
 from hf_tformer.command_line import did_you_mean
 
@@ -20,70 +21,71 @@ GROUPS = (*FAMILIES, PROGRAMS)
 OTHER = object()  # a value that no configuration has
 
 
-def facts(form: AnyFormat) -> dict[str, object]:
-    settings = getattr(form, "settings", {})
+def facts(format: AnyFormat) -> dict[str, Any]:
+    settings = getattr(format, "settings", {})
     return {
-        "name": form.name,
-        "group": group_of(form),
-        "model_type": form.our_classes.config_class.model_type,
-        "models": form.released,
-        "read_by": form.remark,
-        "export": form.config_to_theirs is not None,
+        "name": format.name,
+        "group": group_of(format),
+        "model_type": format.our_classes.config_class.model_type,
+        "models": format.released,
+        "read_by": format.remark,
+        "export": format.config_to_theirs is not None,
         "asks": {n: v.example for n, v in settings.items() if isinstance(v, Needed)},
         "assumes": {
             n: v for n, v in settings.items() if v is not None and not isinstance(v, Needed)
         },
-        "leaves_out": list(dict.fromkeys(form.dropped.values())),
-        "only_with": only_with(form),
+        "leaves_out": list(dict.fromkeys(format.dropped.values())),
+        "only_with": only_with(format),
     }
 
 
-def group_of(form: AnyFormat) -> str:
-    if isinstance(form, PlainFormat):
+def group_of(format: AnyFormat) -> str:
+    if isinstance(format, PlainFormat):
         return PROGRAMS
-    config_name = form.our_classes.config_name
+    config_name = format.our_classes.config_name
     return next(name for name, library in FAMILIES.items() if library.config_name == config_name)
 
 
-def only_with(form: AnyFormat) -> dict[str, str]:
-    """Fields of theirs that need one value, or that of another field, to be imported.
+def only_with(format: AnyFormat) -> dict[str, str]:
+    """Return the fields of theirs that import with one value, or that of another field, alone.
 
-    They are found by trying: one field after the other takes a value that nothing expects.
+    They are found by trying: one field after the other gets a value that no format supports.
     """
-    if isinstance(form, PlainFormat):
+    if isinstance(format, PlainFormat):
         return {}
     found = {}
-    usual = usual_config(form)
+    usual = usual_config(format)
     for name in [name for name in vars(usual) if not name.startswith("_")]:
         config = copy(usual)
         vars(config)[name] = OTHER  # past the checks of the class
-        error = complaint(form, config)
+        error = complaint(format, config)
         if error and error.values == (OTHER,):
             found[error.name] = name
         elif error and error.name == name:
             found.setdefault(name, one_of(error.values))
-    for head in getattr(form, "heads", {}).values():
+    for head in getattr(format, "heads", {}).values():
         for name, values in head.choices.items():
             found[f"{head.theirs}: {name}"] = one_of(values)
     return found
 
 
-def usual_config(form: Format) -> Config:
-    """The defaults of their class, with the one value changed that does not convert."""
+def usual_config(format: Format) -> Config:
+    """Return the defaults of their class, with the one value changed that does not convert."""
     with unreported():
-        config = form.theirs.config_class()
-    if error := complaint(form, config):
+        config = format.theirs.config_class()
+    if error := complaint(format, config):
         vars(config)[error.name] = error.values[0]
     return config
 
 
-def complaint(form: Format, config: Config) -> UnexpressibleError | None:
+def complaint(format: Format, config: Config) -> UnexpressibleError | None:
     try:
-        form.config_to_ours(config)
+        format.config_to_ours(config)
     except UnexpressibleError as error:
         return error
-    except Exception:  # whatever else such a value brings about says nothing of the format
+    except Exception:  # such a value may fail anywhere
         return None
+    return None
 
 
 def one_of(values: Iterable[object]) -> str:
@@ -91,10 +93,11 @@ def one_of(values: Iterable[object]) -> str:
 
 
 def matching(words: Iterable[str]) -> list[AnyFormat]:
-    """The formats that have all these words; without words, all formats."""
+    """Return the formats that have all these words; without words, all formats."""
     wanted = [part for word in words for part in re.split(r"[\s_/-]+", word.lower()) if part]
-    texts = {form.name: searched(form) for form in FORMATS.values()}
-    if found := [form for form in FORMATS.values() if all(w in texts[form.name] for w in wanted)]:
+    texts = {format.name: searched(format) for format in FORMATS.values()}
+    found = [FORMATS[name] for name, text in texts.items() if all(w in text for w in wanted)]
+    if found:
         return found
     known = " ".join(texts.values())
     unknown = [word for word in wanted if word not in known]
@@ -105,7 +108,8 @@ def matching(words: Iterable[str]) -> list[AnyFormat]:
     )
 
 
-def searched(form: AnyFormat) -> str:
-    """Also without what some write between the parts of a name and others do not."""
-    text = " ".join((form.name, form.released, form.remark, *getattr(form, "classes", ()))).lower()
+def searched(format: AnyFormat) -> str:
+    """Return the searched words of a format, also without hyphens and underscores."""
+    names = (format.name, format.released, format.remark, *getattr(format, "classes", ()))
+    text = " ".join(names).lower()
     return f"{text} {re.sub('[_-]', '', text)}"

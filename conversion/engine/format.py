@@ -1,13 +1,13 @@
-"""What a format is, and the words its two configuration functions are written in.
+"""What a format is, and the vocabulary of its two configuration functions.
 
-What matters in training alone (dropout between layers, label smoothing, initialisation) is carried
-over where both sides have a name for it and left out otherwise. What changes a logit is carried
-over or refused.
+Fields that matter in training alone (dropout between layers, label smoothing, initialisation) are
+carried over if both sides have a name for them, and omitted otherwise. Fields that change a logit
+are carried over or refused.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import transformers
 
@@ -24,15 +24,15 @@ Table = tuple[Rule, ...] | Callable[[Config], tuple[Rule, ...]]
 
 @dataclass(frozen=True)
 class Format:
-    """A layout of transformers: its name there, a table, and two functions for the configuration.
+    """A model_type of transformers: a table, and two functions for the configuration.
 
-    The functions take a configuration object of the one side and give the fields of the other.
+    The functions take a configuration object of one side and return the fields of the other.
     `classes` are the names of the configuration and the model in transformers, `our_classes` is our
-    family. `dropped` are tensors of theirs that have no place in ours and are named when they are
-    left out, `first_position` how many of their positions are kept for padding. `sinusoids` are
-    frozen tables, which a file may lack or hold rounded: their model computes them.
-    `names_in_files` are tensors of theirs that files call otherwise than the model. `released` are
-    models that people know by name, for the list of formats.
+    family. `dropped` are tensors of theirs that have no place in ours and are reported when they
+    are omitted. `first_position` is the number of positions that are kept for padding. `sinusoids`
+    are frozen tables, which a file may lack or hold rounded: their model computes them.
+    `names_in_files` are tensors that files name otherwise than the model. `released` are the models
+    that people know, for the list of formats.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Format:
         return f"{self.classes[1]} of transformers"
 
     def table(self, theirs: Config) -> tuple[Rule, ...]:
-        """The rules; some layouts have others for other configurations."""
+        """Return the rules for a configuration of theirs."""
         return self.rules(theirs) if callable(self.rules) else self.rules
 
 
@@ -73,7 +73,7 @@ Value = TypeVar("Value")
 
 DECODER = Library(hf_tformer, "TformerDecoderConfig", "TformerDecoderForCausalLM")
 SEQ2SEQ = Library(hf_tformer, "TformerSeq2SeqConfig", "TformerSeq2SeqForConditionalGeneration")
-# The base model; folders hold it with one of several heads, which heads.py tells apart.
+# The base model; folders hold it with one of several heads (heads.py).
 ENCODER = Library(hf_tformer, "TformerEncoderConfig", "TformerEncoderModel", is_encoder=True)
 OURS = {  # by model_type
     "tformer_decoder": DECODER,
@@ -81,12 +81,12 @@ OURS = {  # by model_type
     "tformer_seq2seq": SEQ2SEQ,
 }
 
-# Ours, where a format has one switch for all of them.
+# Fields of ours for which a format may have one switch.
 BIASES = ("attention_bias", "attention_output_bias", "mlp_bias")
 
 
 def require(config: Config, reader: str, **needed: object) -> None:
-    """Refuse a configuration whose fields have other values than the other side stands for."""
+    """Refuse a configuration whose fields have other values than the given ones."""
     choose(config, reader, **{name: (value,) for name, value in needed.items()})
 
 
@@ -144,7 +144,7 @@ def require_one_kind_of_layer(ours: Config, reader: str) -> None:
         )
 
 
-def meaning(config: Config, name: str) -> object:
+def meaning(config: Config, name: str) -> Any:
     """Return the value of a field, in one spelling where there are two."""
     value = getattr(config, name, None)
     if name == "attention_scale" and value is None:

@@ -1,13 +1,14 @@
 """Formats whose folders hold one of several models: a body, and the head that config.json names.
 
-Each head makes a Format of its own, of one class on either side; all else knows only such.
+Each head makes a Format of its own with one class on either side.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from .aliases import Config, Fields
+from .aliases import Config, Fields, FilePath
 from .checkpoints import read_json
 from .errors import ConversionError, UnexpressibleError
 from .format import ENCODER, Format, Table, choose, meaning
@@ -16,17 +17,17 @@ from .rules import Rule, as_tuple
 
 @dataclass(frozen=True)
 class Head:
-    """What answers on top of a body: the class that reads it in transformers, ours, its tensors.
+    """A head on top of a body: its class in transformers, our class, and its tensors.
 
-    The class that reads it is another than the one that config.json names where a part of that has
-    no place in ours: that part is among what the format drops. `choices` are what a field of their
-    configuration has to be, if this head is there; `fields` are what ours says of this head alone.
+    The class differs from the one in config.json where a part of that has no place in ours; the
+    format drops this part. `choices` are the values that fields of their configuration may have
+    beside this head, `fields` are values of ours for this head alone.
     """
 
     theirs: str
     ours: str
     rules: Table = ()
-    choices: dict[str, tuple] = field(default_factory=dict)
+    choices: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     fields: Fields = field(default_factory=dict)
 
 
@@ -34,10 +35,11 @@ class Head:
 class FormatWithHeads(Format):
     """A format of several models. `rules` are those of the body, named as beside a head.
 
-    `classes` are the names of the configuration and the base model. `heads` is by the name in
-    config.json; of two with one class of ours the first is written.
+    `classes` are the names of the configuration and the base model. `heads` maps the names in
+    config.json; of two heads with one class of ours the first is exported.
     """
 
+    rules: tuple[Rule, ...]
     prefix: str = ""  # of the body's names in theirs, beside a head
     heads: dict[str, Head] = field(default_factory=dict)
 
@@ -45,12 +47,12 @@ class FormatWithHeads(Format):
     def remark(self) -> str:
         return f"{', '.join(self.heads)} of transformers"
 
-    def reading(self, folder: str | Path) -> Format:
-        """The format of the head that a folder of theirs names."""
+    def reading(self, folder: FilePath) -> Format:
+        """Return the format of the head that a folder of theirs names."""
         return self.of_head(self.heads[architecture_of(folder, self.heads)])
 
-    def writing(self, folder: str | Path) -> Format:
-        """The format of the head that a folder of ours names."""
+    def writing(self, folder: FilePath) -> Format:
+        """Return the format of the head that a folder of ours names."""
         name = architecture_of(folder, [head.ours for head in self.heads.values()])
         return self.of_head(next(head for head in self.heads.values() if head.ours == name))
 
@@ -83,16 +85,19 @@ class FormatWithHeads(Format):
         )
 
     def rules_of(self, head: Head) -> Table:
-        """The whole table; a base model has the names of the body alone, without a prefix."""
+        """Return the whole table; a base model has the names of the body, without a prefix."""
         if head.ours == self.our_classes.model_name:
             ours = self.our_classes.model_class.base_model_prefix
             return tuple(without_prefixes(rule, ours, self.prefix) for rule in self.rules)
-        if callable(head.rules):
-            return lambda theirs: (*self.rules, *head.rules(theirs))
-        return (*self.rules, *head.rules)
+        rules = head.rules
+        return (
+            (lambda theirs: (*self.rules, *rules(theirs)))
+            if callable(rules)
+            else (*self.rules, *rules)
+        )
 
     def refuse_what_is_lost(self, ours: Config, theirs: Config, head: Head) -> None:
-        """Imported again, their configuration has to say all that ours says and this head reads."""
+        """Refuse what differs from ours after a second import, in fields that the head reads."""
         back = self.our_classes.make_config(self.config_to_ours(theirs), ours.dtype)
         names = (*self.our_classes.config_class.__annotations__, *UNDECLARED)
         skipped = TRAINING_ALONE | unread_fields(ours, head.ours)
@@ -126,7 +131,7 @@ HEAD_FIELDS = {
 
 def unread_fields(ours: Config, class_name: str) -> set[str]:
     """Return the fields of heads that one of our classes does not read."""
-    read = {
+    read: set[str] = {
         BASE: set(),
         MASKED: {"head_act", "lm_head_bias", "tie_word_embeddings"},
         TEXTS: {"classifier_pooling", "classifier_act"},
@@ -140,7 +145,7 @@ def unread_fields(ours: Config, class_name: str) -> set[str]:
     return HEAD_FIELDS - read
 
 
-# Fields that are attributes only where they mean something.
+# Attributes that exist only where they mean something.
 UNDECLARED = ("layer_types", "rope_parameters")
 TRAINING_ALONE = {
     "dropout",
@@ -157,24 +162,24 @@ LEARNED = ("prelu", "xielu")
 
 
 def refuse_learned_activations(fields: Fields) -> None:
-    """Their numbers would need a place in every table, and no released encoder has them."""
+    """Refuse activations with weights, which no table has and no released encoder uses."""
     for name in ("hidden_act", "head_act", "classifier_act"):
         if fields.get(name) in LEARNED:
             raise ConversionError(
-                f"{name} is {fields[name]!r}, whose own weights no table knows: only activations "
-                "without weights convert"
+                f"{name} is {fields[name]!r}, for whose weights no table has a rule: only "
+                "activations without weights convert"
             )
 
 
 def without_prefixes(rule: Rule, ours: str, theirs: str) -> Rule:
-    def bare(names, prefix):
+    def bare(names: str | tuple[str, ...], prefix: str) -> tuple[str, ...]:
         return tuple(name.removeprefix(f"{prefix}.") for name in as_tuple(names))
 
     return Rule(bare(rule.ours, ours), bare(rule.theirs, theirs), rule.transform)
 
 
-def architecture_of(folder: str | Path, known: Iterable[str]) -> str:
-    """The class that config.json names, if it is one of those that are known."""
+def architecture_of(folder: FilePath, known: Iterable[str]) -> str:
+    """Return the class that config.json names, if it is one of the supported ones."""
     path = Path(folder) / "config.json"
     named = read_json(path).get("architectures")
     names = named if isinstance(named, list) else []

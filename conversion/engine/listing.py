@@ -1,4 +1,4 @@
-"""The formats as lines, as blocks, as JSON, and as the page docs/FORMATS.md."""
+"""Print the formats as lines, as blocks, as JSON, and as the page docs/FORMATS.md."""
 
 import json
 import textwrap
@@ -8,22 +8,22 @@ from .facts import GROUPS, PROGRAMS, facts, group_of
 from .translation import AnyFormat
 
 INTRODUCTION = (
-    "What `tformer convert` reads and writes. `tformer convert formats WORD` says the same of the "
-    "formats that have the word in their name, models or classes, and `--json` says it to a "
+    "What `tformer convert` reads and writes. `tformer convert formats WORD` prints these facts of "
+    "the formats that have the word in their name, models or classes, `--json` prints them for a "
     "program.\n\n"
-    "An import or an export compares what both models answer to a padded batch before anything is "
-    "there. What the other side cannot express is refused by field and value: `only with` names "
-    "the fields of their configuration that convert with one value alone, or with that of another "
-    "field. `asks` shows by an example what has to be said where a file does not say it, "
-    "`assumes` what is taken where nobody does. What matters in training alone, such as dropout, "
-    "is carried over where both sides have a name for it.\n\n"
+    "An import or an export compares the outputs of both models on a padded batch before the "
+    "folder appears. What the other side cannot express is refused by field and value: `only with` "
+    "names the fields of their configuration that convert with one value, or with that of another "
+    "field, alone. `asks` shows an example of each setting that has to be given where a file lacks "
+    "it, `assumes` the defaults of settings that are not given. Fields that matter in training "
+    "alone, such as dropout, are carried over where both sides have a name for them.\n\n"
     "This page is written by `python -m conversion formats --markdown > docs/FORMATS.md`."
 )
 PROOFS = {
     "decoders": (
         "Proven for each: logits, hidden states, attention weights, loss and the gradient of every "
         "parameter equal those of transformers on padded batches "
-        "(`tests/model/test_parity_decoder.py`); so do greedy texts and those of beams "
+        "(`tests/model/test_parity_decoder.py`); so do the outputs of greedy and of beam search "
         "(`tests/model/test_parity_texts.py`). An import has the same logits, and its export is "
         "the same bits (`tests/conversion/test_conversion.py`)."
     ),
@@ -32,9 +32,9 @@ PROOFS = {
         "`tests/model/test_parity_texts.py`, `tests/conversion/test_conversion.py`)."
     ),
     "encoders": (
-        "Proven for each head: answers, hidden states, attention weights, loss and the gradient of "
+        "Proven for each head: outputs, hidden states, attention weights, loss and the gradient of "
         "every parameter equal those of transformers (`tests/model/test_parity_encoder.py`). An "
-        "import answers the same, and its export is the same bits "
+        "import has the same outputs, and its export is the same bits "
         "(`tests/conversion/test_conversion_encoders.py`), for random configurations, too "
         "(`tests/conversion/test_conversion_drawn.py`)."
     ),
@@ -44,61 +44,62 @@ PROOFS = {
         "is described by `--rules FILE` ([Contributing](../CONTRIBUTING.md))."
     ),
 }
-TABLE = ("| name | models | ways | read by | what to know |", "|---|---|---|---|---|")
+TABLE = ("| name | models | ways | read by | remarks |", "|---|---|---|---|---|")
 
 
-def as_lines(forms: list[AnyFormat]) -> str:
-    """One line for each format."""
-    width = max(len(form.name) for form in forms)
+def as_lines(formats: list[AnyFormat]) -> str:
+    """Return one line for each format."""
+    width = max(len(format.name) for format in formats)
     lines = []
-    for group, members in grouped(forms).items():
+    for group, members in grouped(formats).items():
         lines.append(f"{group} ({len(members)})")
         lines += [f"  {f.name:{width}}  {ways(f):9}  {f.released}".rstrip() for f in members]
-    lines.append("tformer convert formats WORD: all that is known of those that have the word")
+    lines.append("tformer convert formats WORD: all facts of the formats that have the word")
     return "\n".join(lines)
 
 
-def as_blocks(forms: list[AnyFormat]) -> str:
-    """All that is known of a few."""
-    return "\n\n".join("\n".join(block(form)) for form in forms)
+def as_blocks(formats: list[AnyFormat]) -> str:
+    """Return all facts of a few formats."""
+    return "\n\n".join("\n".join(block(format)) for format in formats)
 
 
-def as_json(forms: list[AnyFormat]) -> str:
-    return json.dumps([facts(form) for form in forms], indent=2)
+def as_json(formats: list[AnyFormat]) -> str:
+    return json.dumps([facts(format) for format in formats], indent=2)
 
 
-def as_page(forms: list[AnyFormat]) -> str:
+def as_page(formats: list[AnyFormat]) -> str:
     parts = ["# Formats", INTRODUCTION]
-    for group, members in grouped(forms).items():
+    for group, members in grouped(formats).items():
         parts += [f"## {group[0].upper()}{group[1:]} ({len(members)})", PROOFS[group]]
         parts.append("\n".join((*TABLE, *map(row, members))))
     return "\n\n".join(parts)
 
 
-def grouped(forms: Iterable[AnyFormat]) -> dict[str, list[AnyFormat]]:
-    found = {group: [form for form in forms if group_of(form) == group] for group in GROUPS}
+def grouped(formats: Iterable[AnyFormat]) -> dict[str, list[AnyFormat]]:
+    found = {group: [format for format in formats if group_of(format) == group] for group in GROUPS}
     return {group: members for group, members in found.items() if members}
 
 
-def ways(form: AnyFormat) -> str:
-    return "both ways" if form.config_to_theirs else "import"
+def ways(format: AnyFormat) -> str:
+    return "both ways" if format.config_to_theirs else "import"
 
 
-def block(form: AnyFormat) -> Iterator[str]:
-    yield f"{form.name} ({group_of(form)}, {ways(form)})"
-    for title, words in {"models": form.released, "read by": form.remark, **remarks(form)}.items():
+def block(format: AnyFormat) -> Iterator[str]:
+    yield f"{format.name} ({group_of(format)}, {ways(format)})"
+    known = {"models": format.released, "read by": format.remark, **remarks(format)}
+    for title, words in known.items():
         first, others = f"  {title:11}", " " * 13
         yield textwrap.fill(words, 100, initial_indent=first, subsequent_indent=others)
 
 
-def row(form: AnyFormat) -> str:
-    rest = "; ".join(f"{title} {words}" for title, words in remarks(form, "`").items())
-    return f"| `{form.name}` | {form.released} | {ways(form)} | {form.remark} | {rest} |"
+def row(format: AnyFormat) -> str:
+    rest = "; ".join(f"{title} {words}" for title, words in remarks(format, "`").items())
+    return f"| `{format.name}` | {format.released} | {ways(format)} | {format.remark} | {rest} |"
 
 
-def remarks(form: AnyFormat, quote: str = "") -> dict[str, str]:
-    """What a format asks, assumes, leaves out and refuses; names and values between quotes."""
-    known = facts(form)
+def remarks(format: AnyFormat, quote: str = "") -> dict[str, str]:
+    """Return what a format asks, assumes, leaves out and refuses, names and values in quotes."""
+    known = facts(format)
 
     def pairs(key: str, before: str = "") -> str:
         return ", ".join(f"{quote}{before}{n}={v}{quote}" for n, v in known[key].items())

@@ -1,8 +1,8 @@
-"""The side of a library: configurations and models by the class names that a format gives.
+"""The side of a library: configurations and models of the classes that a format names.
 
-A side, this one or a plain layout (plain.py), can do six things: read a configuration and make one
-from fields, build a model without weights, find the weights, describe a model in a folder, and
-load a model to be asked for its logits.
+A side, this one or a plain layout (plain.py), has six tasks: read a configuration, make one from
+fields, build a model without weights, find the weights, describe a model in a folder, and load a
+model that computes logits.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,45 +17,46 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.initialization import no_init_weights
-from transformers.utils import logging
+from transformers.utils import ModelOutput, logging
 
-from .aliases import Fields
+from .aliases import Batch, Fields, FilePath
 from .checkpoints import Checkpoint, open_checkpoint
 from .errors import ConversionError
 from .rules import is_ignored
 from .transforms import are_sinusoids, sinusoids
 
-ATTENTION = "eager"  # which all models know
-LONGEST = 512  # tokens, for models that name no limit
+ATTENTION = "eager"  # which all models support
+LONGEST = 512  # tokens, for models without a limit
 WRONG_VALUES = (ValueError, TypeError, KeyError, ArithmeticError, StrictDataclassError)
 
 
 @dataclass
 class Reader:
-    """A loaded model, what it can be asked, and how."""
+    """A loaded model, the inputs that it takes, and how it is called."""
 
     model: nn.Module
-    input_ids: int  # how many there are
+    input_ids: int  # the number of ids
     output_ids: int | None  # of an encoder-decoder
-    longest: int
+    longest: int  # sequence
     pad: int | None
-    ask: Callable  # model, batch → the logits at real tokens, [tokens, vocab], or what it answers
-    weights: list[torch.Tensor]  # what rounding to another dtype rounds
+    # model, batch → the logits at real tokens, [tokens, vocab], or the output of another head
+    ask: Callable[[nn.Module, Batch], torch.Tensor]
+    weights: list[torch.Tensor]  # that another dtype rounds
     is_encoder: bool = False
     types: int = 0  # kinds of segments
 
 
 @dataclass(frozen=True)
 class Library:
-    """A side that transformers, or our own package, has classes for."""
+    """A side with classes in transformers or in our own package."""
 
     library: ModuleType
     config_name: str
     model_name: str
     is_encoder: bool = False
-    may_lack: tuple[str, ...] = ()  # patterns of tensors that nothing which is asked reads
-    first_position: Callable = lambda config: 0
-    sinusoids: tuple[str, ...] = ()  # tables that a file may lack, or hold rounded
+    may_lack: tuple[str, ...] = ()  # patterns of tensors that no compared output needs
+    first_position: Callable[[PreTrainedConfig], int] = lambda config: 0
+    sinusoids: tuple[str, ...] = ()  # tables that a file may lack or hold rounded
 
     @property
     def config_class(self) -> type[PreTrainedConfig]:
@@ -67,17 +68,18 @@ class Library:
 
     @property
     def answers(self) -> str:
-        """What a model of this class answers with."""
-        has_head = not (self.is_encoder and self.model_name.endswith("Model"))  # MarianMTModel has
+        """Name the output of a model of this class."""
+        # MarianMTModel has a head.
+        has_head = not (self.is_encoder and self.model_name.endswith("Model"))
         return "logits" if has_head else "hidden states"
 
-    def load_config(self, folder: str | Path, settings: Fields | None = None) -> PreTrainedConfig:
+    def load_config(self, folder: FilePath, settings: Fields | None = None) -> PreTrainedConfig:
         if settings:
             raise ConversionError(
-                f"{', '.join(settings)} cannot be set: config.json in {folder} says all of it"
+                f"{', '.join(settings)} cannot be set: config.json in {folder} holds all settings"
             )
         try:
-            # A configuration may name attention code on the Hub; what is stated is not looked up.
+            # A configuration may name attention code on the Hub; a given one is not looked up.
             return self.config_class.from_pretrained(folder, attn_implementation=ATTENTION)
         except (*WRONG_VALUES, AttributeError) as error:  # a name that the class computes
             raise ConversionError(f"{folder}/config.json: {first_cause(error)}") from error
@@ -95,20 +97,20 @@ class Library:
         except WRONG_VALUES as error:
             raise ConversionError(f"{type(config).__name__}: {first_cause(error)}") from error
 
-    def checkpoint(self, folder: str | Path) -> Checkpoint:
+    def checkpoint(self, folder: FilePath) -> Checkpoint:
         return open_checkpoint(folder)
 
     def save_description(self, model: PreTrainedModel, folder: Path) -> None:
-        """Everything that save_pretrained writes except the weights."""
+        """Write everything that save_pretrained writes except the weights."""
         model.config.architectures = [type(model).__name__]
         if model._auto_class is not None:  # our code travels with the checkpoint
             custom_object_save(model, folder, config=model.config)
         model.config.save_pretrained(folder)
 
-    def load(self, folder: str | Path, settings: Fields | None = None) -> Reader:
-        """The model of a folder in float32, every weight of it from there."""
+    def load(self, folder: FilePath, settings: Fields | None = None) -> Reader:
+        """Load the model of a folder in float32, every weight of it from there."""
         stored = self.load_config(folder, settings).dtype or torch.float32
-        # Chunks change no answer, and stop a model where they do not divide the length of a text.
+        # Chunks change no output, and fail where they do not divide the length of a sequence.
         whole = {"chunk_size_feed_forward": 0} if self.is_encoder else {}
         with unreported():
             model, report = self.model_class.from_pretrained(
@@ -125,21 +127,21 @@ class Library:
             raise ConversionError(f"{folder} lacks or misshapes {lacking[:5]}: fetch it again")
         with torch.no_grad():
             for table in map(model.get_parameter, self.sinusoids):
-                if are_sinusoids(table, stored):  # without the rounding; others show in the logits
+                if are_sinusoids(table, stored):  # undo rounding; other tables change the logits
                     table.copy_(sinusoids(*table.shape))
         config = model.config
         return Reader(
             model.eval(),
             model.get_input_embeddings().num_embeddings,
             model.get_output_embeddings().out_features if config.is_encoder_decoder else None,
-            longest_text(config) - self.first_position(config),
+            longest_sequence(config) - self.first_position(config),
             config.pad_token_id,
             ask_encoder if self.is_encoder else ask,
             [
                 tensor
                 for name, tensor in model.state_dict(keep_vars=True).items()
-                # Tables of constants are computed, not converted. They are frozen parameters, which
-                # one that was read from a file no longer is.
+                # Tables of constants are computed, not converted. They are frozen parameters until
+                # one is read from a file.
                 if name not in self.sinusoids
                 if tensor.requires_grad or not isinstance(tensor, nn.Parameter)
             ],
@@ -148,15 +150,15 @@ class Library:
         )
 
 
-def longest_text(config: PreTrainedConfig) -> int:
-    """MPT has its own name for it and cannot read more; models without any limit have no name."""
+def longest_sequence(config: PreTrainedConfig) -> int:
+    """Return the largest number of positions, for which MPT has a name of its own."""
     named = (getattr(config, name, None) for name in ("max_position_embeddings", "max_seq_len"))
     return next((length for length in named if length is not None), LONGEST)
 
 
 @contextmanager
 def unreported() -> Iterator[None]:
-    """Without transformers' table of what a file has and lacks: that is judged, and told, here."""
+    """Silence transformers' table of missing and unexpected tensors, which are checked here."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
@@ -165,24 +167,24 @@ def unreported() -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
-def ask(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The logits at real tokens; what stands at padding is nobody's answer."""
+def ask(model: nn.Module, batch: Batch) -> torch.Tensor:
+    """Return the logits at real tokens, without those at padding."""
     logits = model(**batch, use_cache=False).logits
     return logits[batch.get("decoder_attention_mask", batch["attention_mask"]).bool()]
 
 
-def ask_encoder(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """What its head says of each text or of each real token; without a head, its hidden states."""
+def ask_encoder(model: Callable[..., ModelOutput], batch: Batch) -> torch.Tensor:
+    """Return the output of the head per sequence or real token; without a head, hidden states."""
     outputs = model(**batch)
     if "start_logits" in outputs:
-        said = torch.stack((outputs.start_logits, outputs.end_logits), dim=-1)
+        answer = torch.stack((outputs.start_logits, outputs.end_logits), dim=-1)
     else:
-        said = outputs.logits if "logits" in outputs else outputs.last_hidden_state
-    return said[batch["attention_mask"].bool()] if said.ndim == 3 else said
+        answer = outputs.logits if "logits" in outputs else outputs.last_hidden_state
+    return answer[batch["attention_mask"].bool()] if answer.ndim == 3 else answer
 
 
 def first_cause(error: BaseException) -> str:
-    """The words of whoever complained first, without the frames that validators put around."""
+    """Return the message of the first error, without the frames that validators put around it."""
     while isinstance(error, StrictDataclassError) and error.__cause__ is not None:
         error = error.__cause__
     return " ".join(str(error).split())

@@ -1,9 +1,9 @@
 """Layouts of plain PyTorch programs, which no installed library reads.
 
-A layout is declared as the others are, by a table and two functions for the configuration. Three
-things are added: how the shapes of the tensors tell the sizes, what has to be said because no shape
-tells it, and a short module of our own that reads the weights as the original does. That module
-gives the names and shapes to convert from, and the logits that prove the conversion.
+A layout is declared like a format, by a table and two functions for the configuration. It adds
+three things: how sizes follow from the shapes of tensors, settings that no shape determines, and a
+short module of our own that computes what the original computes. That module has the names and
+shapes to convert from, and the logits that prove the conversion.
 """
 
 import json
@@ -12,26 +12,26 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-from .aliases import Config, Fields
+from .aliases import Batch, Config, Fields, FilePath
 from .checkpoints import Checkpoint, open_checkpoint, open_file, read_json
 from .errors import ConversionError
+from .format import Table
 from .models import WRONG_VALUES, Library, Reader, first_cause
 from .rules import Rule, is_ignored, matches, shared_names
 
-# What no plain file says about its vocabulary; in our words, as most programs have none of their
-# own.
+# Settings of the vocabulary, which no plain file holds; most programs have no names for them.
 TOKEN_IDS = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
 
 
 @dataclass(frozen=True)
 class Needed:
-    """A setting without a default, and a value to show in the message that asks for it."""
+    """A setting without a default, and an example for the message that asks for it."""
 
     example: object
 
@@ -40,30 +40,31 @@ class Needed:
 class PlainFormat:
     """A layout of tensors by name.
 
-    `settings` are what the shapes do not tell, by their names there: a default, or `Needed`. They
-    are looked for in the file first; what the user says wins. A default other than None that was
-    taken is reported. `sizes` takes the checkpoint and these settings and gives the rest.
-    `reference` builds from both a module that is called with ids [1, seq], or with two such tensors
-    by an encoder-decoder, and gives logits [1, seq, vocab]. It finds padding by its id where
-    `hides_padding`, and then takes whole batches; the others are asked row by row.
+    `settings` are the values that no shape determines, by their names there, with a default or
+    `Needed`. Those of the file replace the defaults, those of the user replace both; defaults other
+    than None that were used are reported. `sizes` takes the checkpoint and these settings and
+    returns the rest. `reference` builds from both a module that takes ids [1, seq], or two such
+    tensors for an encoder-decoder, and returns logits [1, seq, vocab]. With `hides_padding` it
+    finds padding by its id and takes whole batches; others take one sequence at a time.
     """
 
     name: str
     remark: str  # which program saves it, in which file
-    rules: tuple[Rule, ...] | Callable  # or what gives them for a configuration of theirs
-    config_to_ours: Callable
+    rules: Table
+    config_to_ours: Callable[[Any], Fields]
     our_classes: Library
-    reference: Callable
-    sizes: Callable
-    settings: dict[str, object]
-    marks: tuple[str, ...]  # names that this layout alone has together
+    reference: Callable[[Any], Any]
+    sizes: Callable[[Checkpoint, SimpleNamespace], Fields]
+    settings: Fields
+    marks: tuple[str, ...]  # names that only this layout has together
     ignored: dict[str, str] = field(default_factory=dict)
-    config_to_theirs: Callable | None = None  # None: import only
+    config_to_theirs: Callable[[Any], Fields] | None = None  # None: import only
     hides_padding: bool = False
-    opener: Callable | None = None  # None: one file, or a folder of theirs that we wrote
-    released: str = ""  # what people look for by name
-    zero_if_absent = ()
-    sinusoids = ()
+    # None: one file, or a folder in their layout that we wrote
+    opener: Callable[[FilePath], Any] | None = None
+    released: str = ""  # models that people know by name
+    zero_if_absent: ClassVar[tuple[str, ...]] = ()
+    sinusoids: ClassVar[tuple[str, ...]] = ()
     dropped: ClassVar[dict[str, str]] = {}
     names_in_files: ClassVar[dict[str, str]] = {}
 
@@ -77,7 +78,7 @@ class PlainFormat:
     def first_marks(self) -> set[str]:
         return {mark.replace("{i}", "0") for mark in self.marks}
 
-    def checkpoint(self, path: str | Path) -> Checkpoint:
+    def checkpoint(self, path: FilePath) -> Checkpoint:
         if self.opener:
             return self.opener(path)
         if Path(path).is_file():
@@ -86,9 +87,9 @@ class PlainFormat:
         checkpoint.description = read_json(Path(path) / "config.json")
         return checkpoint
 
-    def load_config(self, path: str | Path, settings: Fields | None = None) -> SimpleNamespace:
+    def load_config(self, path: FilePath, settings: Fields | None = None) -> SimpleNamespace:
         checkpoint = self.checkpoint(path)
-        said = {
+        given = {
             name: self.checked(name, value, path)
             for name, value in {**checkpoint.description, **(settings or {})}.items()
             if name in self.settings or name in (settings or {})
@@ -96,15 +97,15 @@ class PlainFormat:
         missing = [
             f"{name}={value.example}"
             for name, value in self.settings.items()
-            if isinstance(value, Needed) and name not in said
+            if isinstance(value, Needed) and name not in given
         ]
         if missing:
             raise ConversionError(
-                f"{path} does not say {missing[0].split('=')[0]}: give it with --set, for example "
+                f"{path} does not hold {missing[0].split('=')[0]}: give it with --set, for example "
                 + " ".join(f"--set {example}" for example in missing)
             )
-        assumed = {n: v for n, v in self.settings.items() if v is not None and n not in said}
-        config = SimpleNamespace(**{**self.settings, **said}, assumed=assumed)
+        assumed = {n: v for n, v in self.settings.items() if v is not None and n not in given}
+        config = SimpleNamespace(**{**self.settings, **given}, assumed=assumed)
         try:
             config.__dict__.update(self.sizes(checkpoint, config))
         except ConversionError:
@@ -115,12 +116,12 @@ class PlainFormat:
         return config
 
     def dtype_of(self, checkpoint: Checkpoint) -> torch.dtype | None:
-        """That of the first weight; what is ignored may be of any."""
+        """Return the dtype of the first weight; ignored tensors may have any."""
         names = [n for n in checkpoint.names() if not is_ignored(self.ignored, n)]
         return checkpoint.read(names[0]).dtype if names else None
 
-    def checked(self, name: str, value: object, path: str | Path) -> object:
-        """The value, if it is of the kind that the default or the example is of."""
+    def checked(self, name: str, value: object, path: FilePath) -> object:
+        """Return the value if it has the type of the default or the example."""
         if name not in self.settings:
             raise ConversionError(
                 f"{name} cannot be set for {self.name}: choose among {', '.join(self.settings)}"
@@ -147,12 +148,12 @@ class PlainFormat:
         return model
 
     def save_description(self, model: nn.Module, folder: Path) -> None:
-        """What `load_config` needs to read the folder again."""
-        said = {name: getattr(model.config, name) for name in self.settings}
-        text = json.dumps({"model_type": self.name, **said}, indent=2)
+        """Write what `load_config` needs to read the folder again."""
+        settings = {name: getattr(model.config, name) for name in self.settings}
+        text = json.dumps({"model_type": self.name, **settings}, indent=2)
         (folder / "config.json").write_text(text + "\n", encoding="utf-8")
 
-    def load(self, path: str | Path, settings: Fields | None = None) -> Reader:
+    def load(self, path: FilePath, settings: Fields | None = None) -> Reader:
         config = self.load_config(path, settings)
         model = self.build(config)
         self.fill(model, self.checkpoint(path), path)
@@ -161,8 +162,8 @@ class PlainFormat:
     def ours_of(self, theirs: SimpleNamespace) -> PreTrainedConfig:
         return self.our_classes.make_config(self.config_to_ours(theirs), theirs.dtype)
 
-    def fill(self, model: nn.Module, checkpoint: Checkpoint, path: str | Path) -> None:
-        """Loads the weights strictly, in float32; a meta module takes the tensors themselves."""
+    def fill(self, model: nn.Module, checkpoint: Checkpoint, path: FilePath) -> None:
+        """Load the weights strictly, in float32; a meta module takes the tensors themselves."""
         state = model.state_dict(keep_vars=True)
         found = {
             name: checkpoint.read(name).float()
@@ -188,50 +189,50 @@ class PlainFormat:
             ours.vocab_size if is_seq2seq else None,
             ours.max_position_embeddings,
             ours.pad_token_id,
-            ask_padded if self.hides_padding else ask_rows,
+            ask_padded if self.hides_padding else ask_one_by_one,
             list(model.parameters()),
         )
 
 
-def ask_padded(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+def ask_padded(model: nn.Module, batch: Batch) -> torch.Tensor:
     logits = model(batch["input_ids"], batch["decoder_input_ids"])
     return logits[batch["decoder_attention_mask"].bool()]
 
 
-def ask_rows(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Each row by itself and without padding, which such a model knows nothing of."""
+def ask_one_by_one(model: nn.Module, batch: Batch) -> torch.Tensor:
+    """Return logits of a model without padding, one sequence at a time."""
     pairs = [("input_ids", "attention_mask"), ("decoder_input_ids", "decoder_attention_mask")]
     columns = [
         [ids[mask.bool()][None] for ids, mask in zip(batch[name], batch[mask_name], strict=True)]
         for name, mask_name in pairs
         if name in batch
     ]
-    return torch.cat([model(*row)[0] for row in zip(*columns, strict=True)])
+    return torch.cat([model(*inputs)[0] for inputs in zip(*columns, strict=True)])
 
 
 def count(checkpoint: Checkpoint, pattern: str) -> int:
-    """How many layers have a tensor of this name."""
+    """Return how many layers have a tensor of this name."""
     return sum(bool(matches(pattern, name)) for name in checkpoint.names())
 
 
 def head_size(width: int, heads: int, name: str) -> int:
-    """How wide one of `heads` heads is, which is what the setting `name` says."""
+    """Return the size of one of `heads` heads, the value of the setting `name`."""
     if heads < 1 or width % heads:
         raise ConversionError(
-            f"{name} is {heads}, but {width} numbers do not divide into so many heads: set another"
+            f"{name} is {heads}, which does not divide the width {width}: set another number"
         )
     return width // heads
 
 
 def is_same(checkpoint: Checkpoint, first: str, second: str) -> bool:
-    """Two tables with the same values are one, as they were before they were saved."""
+    """Return whether two tables have equal values, as tied ones do after they were saved."""
     if checkpoint.shape(first) != checkpoint.shape(second):
         return False
     return torch.equal(checkpoint.read(first), checkpoint.read(second))
 
 
 def parse_settings(words: Iterable[str] | None) -> Fields:
-    """["n_head=12", "bias=false"] → {"n_head": 12, "bias": False}"""
+    """Parse settings: ["n_head=12", "bias=false"] → {"n_head": 12, "bias": False}."""
     settings = {}
     for word in words or ():
         name, equals, value = word.partition("=")

@@ -1,34 +1,32 @@
-"""Proof of a conversion: both models read the same padded batch and give the same logits."""
-
-from pathlib import Path
+"""Proof of a conversion: both models compute the same logits for the same padded batch."""
 
 import torch
 
 from hf_tformer.file_integrity import not_a_number
 
-from .aliases import Fields
+from .aliases import Batch, Fields, FilePath
 from .errors import ConversionError
 from .models import Reader
 from .registry import refuse_unreadable, side_of
 from .translation import AnySide
 
-# Of the largest logit. Between equal models only rounding differs, which is far smaller.
+# Relative to the largest logit. Equal models differ by rounding alone, which is far smaller.
 TOLERANCE = 1e-4
 LONGEST = 48  # enough for positions to matter
-# What is asked for its logits: who reads it, where it is, what it does not say itself.
-Asked = tuple[AnySide, str | Path, Fields | None]
+# A model to compare: the side that reads it, its path, and settings that it lacks.
+Asked = tuple[AnySide, FilePath, Fields | None]
 
 
 def verify(
-    first: str | Path,
-    second: str | Path,
+    first: FilePath,
+    second: FilePath,
     dtype: torch.dtype | None = None,
     settings: Fields | None = None,
 ) -> float:
-    """The largest difference between the logits of two models, in float32; too large, it raises.
+    """Return the largest difference between the logits of two models in float32, or refuse it.
 
-    `dtype` is what the second was rounded to; the first is rounded alike before it is read.
-    `settings` are what a plain file among the two does not say.
+    `dtype` is the one that the second was rounded to; the first is rounded likewise. `settings` are
+    values that a plain file among the two lacks.
     """
     for path in (first, second):
         refuse_unreadable(path)
@@ -36,17 +34,18 @@ def verify(
     known = {name for side, _ in models for name in getattr(side, "settings", ())}
     if unknown := sorted(set(settings or ()) - known):
         raise ConversionError(f"neither {first} nor {second} has a setting {', '.join(unknown)}")
-    return compare(*((side, path, relevant(settings, side)) for side, path in models), dtype)
+    one, other = ((side, path, relevant(settings, side)) for side, path in models)
+    return compare(one, other, dtype)
 
 
 def relevant(settings: Fields | None, side: AnySide) -> Fields:
-    """Those that this side knows: a folder of a library says everything itself."""
+    """Return the settings of this side; a folder of a library needs none."""
     known = getattr(side, "settings", ())
     return {name: value for name, value in (settings or {}).items() if name in known}
 
 
 def compare(first: Asked, second: Asked, dtype: torch.dtype | None = None) -> float:
-    """The same for two of (side, path, settings)."""
+    """Return the largest difference between the logits of two models, or refuse it."""
     reader = load(first)
     round_weights(reader, dtype)
     batch = padded_batch(reader)
@@ -55,8 +54,8 @@ def compare(first: Asked, second: Asked, dtype: torch.dtype | None = None) -> fl
     actual = finite_logits(load(second), batch, second[1])
     if actual.shape != expected.shape:
         raise ConversionError(
-            f"{first[1]} gives {expected.shape[-1]} numbers for each text or token and {second[1]} "
-            f"{actual.shape[-1]}: they are different models"
+            f"{first[1]} has {expected.shape[-1]} outputs for each sequence or token and "
+            f"{second[1]} {actual.shape[-1]}: compare two formats of one model"
         )
     return refuse_difference(expected, actual, getattr(first[0], "answers", "logits"))
 
@@ -69,7 +68,7 @@ def load(model: Asked) -> Reader:
 def refuse_difference(expected: torch.Tensor, actual: torch.Tensor, answers: str) -> float:
     difference = (actual - expected).abs().max().item()
     limit = TOLERANCE * max(1.0, expected.abs().max().item())
-    if not difference <= limit:  # said so that it catches what is not a number, too
+    if not difference <= limit:  # in this order, so that NaN is refused as well
         raise ConversionError(
             f"the {answers} differ by {difference:.1e}, more than rounding explains ({limit:.1e}): "
             "the two models do not compute the same"
@@ -83,8 +82,8 @@ def round_weights(reader: Reader, dtype: torch.dtype | None) -> None:
         tensor.copy_(tensor.to(dtype))
 
 
-def padded_batch(reader: Reader, longest: int = LONGEST) -> dict[str, torch.Tensor]:
-    """Rows of three lengths: padding is where models that agree on whole rows part."""
+def padded_batch(reader: Reader, longest: int = LONGEST) -> Batch:
+    """Return sequences of three lengths: models that agree without padding may differ beside it."""
     longest = min(longest, reader.longest)
     lengths = torch.tensor([longest, max(1, longest * 2 // 3), max(1, longest // 3)])
     mask = (torch.arange(longest) < lengths[:, None]).long()
@@ -92,7 +91,7 @@ def padded_batch(reader: Reader, longest: int = LONGEST) -> dict[str, torch.Tens
         return {
             "input_ids": random_ids(reader.input_ids, mask, reader.pad),
             "attention_mask": mask,
-            # A short source stands beside a long target.
+            # A short source beside a long target.
             "decoder_input_ids": random_ids(reader.output_ids, mask.flip(0), reader.pad),
             "decoder_attention_mask": mask.flip(0),
         }
@@ -108,7 +107,7 @@ def padded_batch(reader: Reader, longest: int = LONGEST) -> dict[str, torch.Tens
 
 
 def random_ids(vocab_size: int, mask: torch.Tensor, pad: int | None) -> torch.Tensor:
-    """The padding id stands at padding and nowhere else: some models find padding by its id."""
+    """Return ids with the padding id at padding alone, by which some models find padding."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(vocab_size, mask.shape, generator=generator)
     if pad is None or vocab_size == 1:
@@ -116,7 +115,7 @@ def random_ids(vocab_size: int, mask: torch.Tensor, pad: int | None) -> torch.Te
     return torch.where(ids == pad, (pad + 1) % vocab_size, ids).masked_fill(mask == 0, pad)
 
 
-def finite_logits(reader: Reader, batch: dict[str, torch.Tensor], path: str | Path) -> torch.Tensor:
+def finite_logits(reader: Reader, batch: Batch, path: FilePath) -> torch.Tensor:
     logits = real_logits(reader, batch)
     if found := not_a_number(logits):
         weights = reader.model.state_dict().items()
@@ -129,11 +128,12 @@ def finite_logits(reader: Reader, batch: dict[str, torch.Tensor], path: str | Pa
 
 
 @torch.inference_mode()
-def real_logits(reader: Reader, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The logits at real tokens; what stands at padding is nobody's answer."""
+def real_logits(reader: Reader, batch: Batch) -> torch.Tensor:
+    """Return the logits at real tokens, without those at padding."""
     try:
         return reader.ask(reader.model, batch)
     except IndexError as error:
         raise ConversionError(
-            f"a {type(reader.model).__name__} cannot read the ids of the other model: they differ"
+            f"a {type(reader.model).__name__} has fewer ids than the other model: compare two "
+            "formats of one model"
         ) from error

@@ -1,6 +1,6 @@
-"""Models of transformers that ours cannot express: by name, with the reason and what to take.
+"""Models of transformers that ours cannot express, with the reason and an alternative.
 
-What is not named here, and read by no format, is merely unknown.
+A model_type that is neither here nor a format is merely unknown.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why some models do not convert, and formats that serve the same ends."""
+    """Why some models do not convert, and formats that serve the same purpose."""
 
     why: str
     instead: tuple[str, ...]
@@ -64,7 +64,7 @@ REFUSALS = (
         DECODERS,
         names("hunyuan_v1_dense"),
     ),
-    Refusal("its activation (xIELU) learns numbers of its own", DECODERS, names("apertus")),
+    Refusal("its activation (xIELU) has trained parameters", DECODERS, names("apertus")),
     Refusal(
         "it adds one to the weights of its LayerNorm (LayerNorm1P), which rounds them in a file",
         DECODERS,
@@ -89,18 +89,18 @@ REFUSALS = (
     ),
     Refusal("its embeddings are narrower than its layers", ENCODERS, names("mobilebert rembert")),
     Refusal(
-        "its attention mixes windows with tokens or blocks that all see",
+        "its attention mixes windows with tokens or blocks that all tokens attend to",
         (*ENCODERS, *SEQ2SEQ),
         names("big_bird bigbird_pegasus led longformer longt5"),
     ),
     Refusal(
-        "its layers do not attend as ours do: they transform, convolve, hash or shorten a text",
+        "its layers do not attend as ours do: they transform, convolve, hash or shorten a sequence",
         ENCODERS,
         names("canine convbert fnet funnel mra nystromformer reformer squeezebert xlnet yoso"),
     ),
     Refusal("it computes with integers", ENCODERS, names("ibert")),
     Refusal(
-        "its decoder normalises the words before it adds positions to them",
+        "its decoder normalises the embeddings before it adds positions to them",
         ("blenderbot",),
         names("blenderbot-small"),
     ),

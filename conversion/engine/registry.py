@@ -1,4 +1,4 @@
-"""All formats, and which one a folder or a file holds."""
+"""All formats, and how the format of a folder or a file is found."""
 
 import os
 from dataclasses import replace
@@ -8,6 +8,7 @@ from hf_tformer.file_integrity import fault_of_dtype
 from hf_tformer.path_safety import fault_of_path
 
 from ..formats import decoders, encoder_decoders, encoders, plain
+from .aliases import FilePath
 from .checkpoints import open_file, read_json
 from .errors import ConversionError
 from .format import OURS
@@ -18,11 +19,11 @@ from .refused import REFUSED
 from .translation import AnyFormat, AnySide
 
 FORMATS = {
-    form.name: form
+    format.name: format
     for kind in (decoders, encoder_decoders, encoders, plain)
-    for form in kind.FORMATS
+    for format in kind.FORMATS
 }
-# Of a type whose models see one side or both: the format of those that see both.
+# The format of bidirectional models, for a model_type that has both kinds.
 BIDIRECTIONAL = {"gemma3_text": "embeddinggemma"}
 
 
@@ -35,21 +36,21 @@ def named(name: str) -> AnyFormat:
 
 
 def exportable(name: str) -> AnyFormat:
-    form = named(name)
-    if form.config_to_theirs is None:
-        choices = [form.name for form in FORMATS.values() if form.config_to_theirs]
+    format = named(name)
+    if format.config_to_theirs is None:
+        choices = [format.name for format in FORMATS.values() if format.config_to_theirs]
         raise ConversionError(f"{name} is read only: choose one of {', '.join(choices)}")
-    return form
+    return format
 
 
-def refuse_unreadable(path: str | Path) -> None:
-    """What leads out of the folder, or is no file, is refused before anything is opened."""
-    if os.path.lexists(path) and (fault := fault_of_path(path)):
+def refuse_unreadable(path: FilePath) -> None:
+    """Refuse links out of the folder, pipes and the like before anything is opened."""
+    if os.path.lexists(path) and (fault := fault_of_path(Path(path))):
         raise ConversionError(fault)
 
 
-def model_type_of(folder: str | Path) -> str:
-    """What config.json says; a folder that is not there must not be looked for on the Hub."""
+def model_type_of(folder: FilePath) -> str:
+    """Return the model_type in config.json, without looking for a missing folder on the Hub."""
     config = read_json(Path(folder) / "config.json")
     if config.get("quantization_config"):
         raise ConversionError(
@@ -67,15 +68,15 @@ def model_type_of(folder: str | Path) -> str:
     return str(config.get("model_type"))
 
 
-def detect(src: str | Path, name: str | None = None) -> AnyFormat:
-    """The format of what is to be imported; `name` is what the user takes it for."""
+def detect(src: FilePath, name: str | None = None) -> AnyFormat:
+    """Return the format of a source; `name` is the one that the user expects."""
     found = format_of(src, name)
     if name is not None and named(name).name != found.name:
-        raise ConversionError(f"{src} is {found.name}, not {name}: leave out the format")
+        raise ConversionError(f"{src} is {found.name}, not {name}: omit the format")
     return found
 
 
-def format_of(src: str | Path, name: str | None = None) -> AnyFormat:
+def format_of(src: FilePath, name: str | None = None) -> AnyFormat:
     if Path(src).is_file():
         return format_of_file(src, name)
     if is_meta_folder(src):
@@ -95,11 +96,11 @@ def format_of(src: str | Path, name: str | None = None) -> AnyFormat:
         raise ConversionError(
             f"model_type is {model_type!r} in {src}/config.json: choose a folder of {of_folders()}"
         )
-    form = FORMATS[model_type]
-    return form.reading(src) if isinstance(form, FormatWithHeads) else form
+    format = FORMATS[model_type]
+    return format.reading(src) if isinstance(format, FormatWithHeads) else format
 
 
-def is_meta_folder(src: str | Path) -> bool:
+def is_meta_folder(src: FilePath) -> bool:
     return (Path(src) / "params.json").is_file() and not (Path(src) / "config.json").is_file()
 
 
@@ -107,42 +108,41 @@ def of_folders() -> str:
     return ", ".join(f.name for f in FORMATS.values() if not getattr(f, "marks", ()))
 
 
-def format_of_file(path: str | Path, name: str | None = None) -> PlainFormat:
-    """The layout whose names a file has; where none fits, `name` may say which one to try."""
+def format_of_file(path: FilePath, name: str | None = None) -> PlainFormat:
+    """Return the layout whose names a file has; if none fits, that of `name`."""
     names = set(open_file(path).names())
     found = [
-        form
-        for form in FORMATS.values()
-        if isinstance(form, PlainFormat) and form.marks and names.issuperset(form.first_marks())
+        format
+        for format in FORMATS.values()
+        if isinstance(format, PlainFormat)
+        and format.marks
+        and names.issuperset(format.first_marks())
     ]
     if len(found) == 1:
         return found[0]
-    if (
-        name is not None
-        and isinstance(named(name), PlainFormat)
-        and (not found or named(name) in found)
-    ):
-        return named(name)
-    choices = [form.name for form in found] or [
+    expected = None if name is None else named(name)
+    if isinstance(expected, PlainFormat) and (not found or expected in found):
+        return expected
+    choices = [format.name for format in found] or [
         f.name for f in FORMATS.values() if getattr(f, "marks", ())
     ]
     raise ConversionError(
         f"{path} has the tensor names of {'more than one layout' if found else 'no known layout'}: "
-        f"say --format {' or '.join(choices)}, describe it with --rules FILE, or give a folder "
+        f"give --format {' or '.join(choices)}, describe it with --rules FILE, or give a folder "
         "with config.json"
     )
 
 
-def side_of(path: str | Path) -> AnySide:
-    """Who reads a folder or a file, ours or theirs."""
+def side_of(path: FilePath) -> AnySide:
+    """Return the side that reads a folder or a file, ours or theirs."""
     is_folder_of_a_library = not Path(path).is_file() and not is_meta_folder(path)
     if is_folder_of_a_library and (model_type := model_type_of(path)) in OURS:
         return our_side(path, model_type)
     return format_of(path).theirs
 
 
-def our_model_type(folder: str | Path) -> str:
-    """The family of a folder of ours; any other is refused."""
+def our_model_type(folder: FilePath) -> str:
+    """Return the family of a folder of ours, and refuse any other folder."""
     model_type = model_type_of(folder)
     if model_type not in OURS:
         raise ConversionError(
@@ -151,33 +151,33 @@ def our_model_type(folder: str | Path) -> str:
     return model_type
 
 
-def our_side(folder: str | Path, model_type: str) -> Library:
-    """Our family, with the class that a folder names where there is more than one."""
+def our_side(folder: FilePath, model_type: str) -> Library:
+    """Return our family, with the class that a folder names where there is more than one."""
     library = OURS[model_type]
     if not library.is_encoder:
         return library
     return replace(library, model_name=architecture_of(folder, OUR_CLASSES))
 
 
-def format_for(folder: str | Path, name: str) -> AnyFormat:
-    """The format that a folder of ours is to be exported to, for the model that it holds."""
-    form = exportable(name)
+def format_for(folder: FilePath, name: str) -> AnyFormat:
+    """Return the export format `name` for the model that a folder of ours holds."""
+    format = exportable(name)
     refuse_unreadable(folder)
-    refuse_others_family(folder, form)
-    return form.writing(folder) if isinstance(form, FormatWithHeads) else form
+    refuse_others_family(folder, format)
+    return format.writing(folder) if isinstance(format, FormatWithHeads) else format
 
 
-def refuse_others_family(folder: str | Path, form: AnyFormat) -> None:
-    """The format that a folder of ours is to be exported to has to be one of its family."""
+def refuse_others_family(folder: FilePath, format: AnyFormat) -> None:
+    """Refuse an export format of another family than the folder's."""
     model_type = our_model_type(folder)
     family = OURS[model_type]
-    if family != form.our_classes:
+    if family != format.our_classes:
         fitting = [
             other.name
             for other in FORMATS.values()
             if other.our_classes == family and other.config_to_theirs
         ]
         raise ConversionError(
-            f"{folder} is a {model_type}, which {form.name} cannot express: "
+            f"{folder} is a {model_type}, which {format.name} cannot express: "
             f"choose one of {', '.join(fitting)}"
         )

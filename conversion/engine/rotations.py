@@ -10,27 +10,26 @@ from .format import meaning
 
 
 def one_rotation(config: Config, reader: str) -> Fields:
-    """A copy of the rotary parameters, for a format whose layers all turn alike."""
+    """Return a copy of the rotary parameters, for a format with one rotation for all layers."""
     ropes = by_kind(config.rope_parameters)
     first = next(iter(ropes.values()))
     if any(other != first for other in ropes.values()):
         raise ConversionError(
-            f"rope_parameters differ between {' and '.join(ropes)}, but {reader} turns all layers "
-            "alike: export to olmo3 or gemma3_text, whose layers may differ"
+            f"rope_parameters differ between {' and '.join(ropes)}, but {reader} has one rotation "
+            "for all layers: export to olmo3 or gemma3_text, whose layers may differ"
         )
     return deepcopy(first)
 
 
 def full_rotation(config: Config, reader: str) -> Fields:
-    """Their rotation covers whole heads; a default one ignores partial_rotary_factor, ours does
-    not."""
+    """Return the rotation of whole heads: theirs ignores partial_rotary_factor, ours does not."""
     rope = one_rotation(config, reader)
     refuse_part_of_heads(rope, reader)
     return rope
 
 
 def full_rotations(config: Config, reader: str) -> dict[str, Fields]:
-    """The same for a format that names each kind of layer, whether they differ or not."""
+    """Return full rotations for a format that names each kind of layer, equal ones as well."""
     ropes = by_kind(config.rope_parameters)
     for one in ropes.values():
         refuse_part_of_heads(one, reader)
@@ -39,7 +38,7 @@ def full_rotations(config: Config, reader: str) -> dict[str, Fields]:
 
 
 def by_kind(rope: Fields) -> dict[str, Fields]:
-    """The parameters of each kind of layer, without what transformers 5.16 writes beside them."""
+    """Return the parameters by kind of layer, without what transformers 5.16 writes beside them."""
     if not is_by_layer_type(rope):
         return dict.fromkeys(LAYER_TYPES, rope)
     return {kind: rope[kind] for kind in rope if kind in LAYER_TYPES}

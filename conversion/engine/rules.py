@@ -1,12 +1,12 @@
-"""The language of the tables, and the one loop that reads them in both directions.
+"""The rules of a table, and the one loop that applies them in both directions.
 
-A table says for each tensor of ours where it lies in theirs. Names are written in full, `{i}`
-stands for the number of a layer. The order of the rules means nothing, and a tensor that fits no
-rule, or two, stops the conversion.
+A table names for each tensor of ours the tensors of theirs. Names are written in full, `{i}` stands
+for the number of a layer. The order of the rules means nothing, and a tensor that fits no rule or
+two stops the conversion.
 
-transformers has a machinery of its own (WeightConverter) that renames while it loads. Its patterns
-match parts of names in the order they are given, so a table cannot be checked by reading it; and
-nothing there accounts for each tensor. Hence these lines.
+transformers' WeightConverter, which renames while it loads, is not used: its patterns match parts
+of names in order, so a table cannot be checked by reading it, and it does not account for each
+tensor.
 """
 
 import re
@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
+from .aliases import State
 from .checkpoints import Checkpoint
 from .errors import ConversionError
 from .transforms import SAME, Transform
@@ -27,7 +28,7 @@ SHOWN = 5  # names in a message
 
 @dataclass(frozen=True)
 class Rule:
-    """Our names, their names, and what `forward` has to do to turn theirs into ours."""
+    """Our names, their names, and the transform whose `forward` makes ours from theirs."""
 
     ours: str | tuple[str, ...]
     theirs: str | tuple[str, ...]
@@ -36,7 +37,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Step:
-    """A rule at one layer: its names are those of tensors."""
+    """A rule applied to one layer: its names are those of tensors."""
 
     ours: tuple[str, ...]
     theirs: tuple[str, ...]
@@ -108,13 +109,13 @@ def is_ignored(ignored: Iterable[str], name: str) -> bool:
 
 
 def plan(rules: Sequence[Rule], our_names: Iterable[str]) -> list[Step]:
-    """The steps that produce each of our tensors once."""
-    steps = {}
+    """Return the steps that produce each of our tensors once."""
+    steps: dict[tuple[str, ...], Step] = {}
     for name in our_names:
         found = [(rule, hit) for rule in rules for hit in matching(rule, name)]
         if len(found) != 1:
             raise ConversionError(
-                f"{len(found)} rules of the table produce our {name}: it needs exactly one"
+                f"{len(found)} rules of the table produce our {name}: write exactly one"
             )
         rule, hit = found[0]
         step = instantiate(rule, hit.groups())
@@ -131,7 +132,7 @@ def matching(rule: Rule, name: str) -> list[re.Match[str]]:
 
 def instantiate(rule: Rule, layer: tuple[str, ...]) -> Step:
     ours, theirs = (
-        tuple(name.replace("{i}", *layer) if layer else name for name in as_tuple(names))
+        tuple(name.replace("{i}", layer[0]) if layer else name for name in as_tuple(names))
         for names in (rule.ours, rule.theirs)
     )
     return Step(ours, theirs, rule.transform)
@@ -147,9 +148,9 @@ def convert(
     config: PreTrainedConfig,
     to_ours: bool,
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Gives (name, tensor) one by one; only what a single step needs is in memory.
+    """Yield (name, tensor) one by one, with the tensors of a single step in memory.
 
-    `read` gives the tensor of a name on the side that is converted from.
+    `read` returns the tensor of a name on the source side.
     """
     for step in steps:
         change = step.transform.forward if to_ours else step.transform.inverse
@@ -160,7 +161,7 @@ def convert(
 
 @dataclass
 class Side:
-    """The tensors that a model saves: each name with its shape, and other names of tied ones."""
+    """The tensors that a model saves: the shape of each, and further names of tied ones."""
 
     shapes: dict[str, tuple[int, ...]]
     aliases: dict[str, str]
@@ -174,21 +175,24 @@ class Side:
         return cls(shapes, aliases, getattr(model, "base_model_prefix", ""))
 
     def add_names(self, names: dict[str, str]) -> None:
-        """Name → another that files have for the same tensor, which may be tied itself."""
+        """Add the names in files of tensors, which may be tied themselves: name → name in files."""
         self.aliases |= {other: self.canonical(name) for name, other in names.items()}
 
     def canonical(self, name: str) -> str:
-        """The name by which the model saves a tensor; base models are saved without a prefix, and
-        read what was saved beside a head."""
+        """Return the name by which the model saves a tensor.
+
+        Base models are saved without a prefix and read what was saved beside a head.
+        """
         for candidate in (name, f"{self.prefix}.{name}", name.removeprefix(f"{self.prefix}.")):
             if candidate in self.shapes or candidate in self.aliases:
                 return self.aliases.get(candidate, candidate)
         return name
 
 
-def shared_names(state: dict[str, torch.Tensor]) -> dict[str, str]:
-    """Name → first name of the same parameter, as plain PyTorch ties: by sharing it."""
-    first, aliases = {}, {}
+def shared_names(state: State) -> dict[str, str]:
+    """Return name → first name of the same parameter, for parameters that modules share."""
+    first: dict[int, str] = {}
+    aliases = {}
     for name, tensor in state.items():
         if first.setdefault(id(tensor), name) != name:
             aliases[name] = first[id(tensor)]
@@ -198,12 +202,12 @@ def shared_names(state: dict[str, torch.Tensor]) -> dict[str, str]:
 def locate(
     checkpoint: Checkpoint, side: Side, ignored: Iterable[str], used: set[str]
 ) -> dict[str, str]:
-    """Canonical name → name in the file, of all that is used; every name of the file is explained.
+    """Return canonical name → name in the file for all used tensors; refuse unexplained names.
 
-    A tied tensor may stand in a file under several names, if they hold the same values.
+    A tied tensor may be in a file under several names, if they hold the same values.
     """
     refuse_names("the table reads what the model does not have", used - side.shapes.keys())
-    places = {}
+    places: dict[str, str] = {}
     for name in checkpoint.names():
         canonical = side.canonical(modern(name))
         if canonical in places:
@@ -222,7 +226,7 @@ def locate(
 
 
 def modern(name: str) -> str:
-    """Files of TensorFlow's days call the parameters of a norm otherwise, as transformers knows."""
+    """Return today's name of a parameter: files from TensorFlow name those of norms otherwise."""
     old, new = ("LayerNorm.gamma", "LayerNorm.beta"), ("LayerNorm.weight", "LayerNorm.bias")
     for ending, today in zip(old, new, strict=True):
         if name.endswith(ending):
@@ -255,7 +259,7 @@ def check_shape(name: str, shape: Sequence[int], side: Side) -> None:
 
 
 def check_targets(steps: Iterable[Step], side: Side, ignored: Iterable[str], to_ours: bool) -> None:
-    """The steps produce each tensor that the target's model saves, and nothing else."""
+    """Refuse steps that do not produce exactly the tensors that the target's model saves."""
     produced = [name for step in steps for name in step.targets(to_ours)]
     expected = {name for name in side.shapes if name in produced or not is_ignored(ignored, name)}
     refuse_names("the table produces twice", {n for n in produced if produced.count(n) > 1})

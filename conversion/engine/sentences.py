@@ -1,5 +1,6 @@
-"""The parts of a sentence-transformers folder that stand around the model, brought along as they
-are: what pools, projects and normalises the vectors of tokens to one of a text.
+"""Copy the modules of a sentence-transformers folder that follow the model.
+
+They pool, project and normalise the vectors of tokens to one vector of a text.
 """
 
 import json
@@ -9,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from .errors import ConversionError
 
 MODULES = "modules.json"
-# Beside the model: how long texts may be, the prompts.
+# Files beside the model: the maximum length, the prompts.
 SETTINGS = (
     "config_sentence_transformers.json",
     "sentence_bert_config.json",
@@ -21,7 +22,7 @@ SETTINGS = (
 
 
 def copy_sentence_modules(src: Path, folder: Path) -> None:
-    """Copies what modules.json names, if the folder has one; nothing leads out of the folder."""
+    """Copy what modules.json names, if there is one; refuse paths that lead out of the folder."""
     if not (src / MODULES).is_file():
         return
     for name in (MODULES, *SETTINGS):
@@ -34,7 +35,7 @@ def copy_sentence_modules(src: Path, folder: Path) -> None:
 
 
 def module_folders(path: Path) -> list[str]:
-    """The folders of the modules behind the model, which itself lies in the folder of them all."""
+    """Return the folders of the modules that follow the model, which lies in the folder itself."""
     try:
         folders = [module["path"] for module in json.loads(path.read_text(encoding="utf-8"))]
         parts = [PurePosixPath(folder).parts for folder in folders]
@@ -59,7 +60,7 @@ def copy(path: Path, src: Path, folder: Path) -> None:
 
 
 def roots(folder: Path) -> list[Path]:
-    """The folder, and where the Hub's cache keeps the files that a snapshot of it links to."""
+    """Return the folder, and where the Hub's cache keeps the files that a snapshot links to."""
     repository = folder.parent.parent
     is_snapshot = folder.parent.name == "snapshots" and repository.name.startswith("models--")
     return [folder, repository / "blobs"] if is_snapshot else [folder]

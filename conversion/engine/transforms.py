@@ -1,11 +1,11 @@
-"""What may happen to tensors on their way between two layouts, each step with its way back.
+"""Invertible transforms of tensors between two layouts.
 
-`forward` takes their tensors and gives ours, `inverse` takes ours and gives theirs; both work on
-tuples, one entry per name of the rule, and may read sizes from our configuration.
+`forward` takes their tensors and returns ours, `inverse` the other way round. Both work on tuples
+with one entry per name of the rule, and may read sizes from our configuration.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from transformers import PreTrainedConfig
@@ -16,7 +16,7 @@ Tensors = tuple[torch.Tensor, ...]
 
 
 class Transform(Protocol):
-    """A step between two layouts, with its way back."""
+    """A transform between two layouts, and its inverse."""
 
     def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors: ...
 
@@ -24,7 +24,7 @@ class Transform(Protocol):
 
 
 class Same:
-    """The tensor as it is."""
+    """Keep the tensor as it is."""
 
     def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         return tensors
@@ -36,7 +36,7 @@ SAME = Same()
 
 
 class Transpose:
-    """GPT-2's Conv1D holds [in, out] where Linear holds [out, in]."""
+    """Transpose a weight: GPT-2's Conv1D holds [in, out] where Linear holds [out, in]."""
 
     def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         return tuple(tensor.t() for tensor in tensors)
@@ -46,7 +46,7 @@ class Transpose:
 
 @dataclass(frozen=True)
 class Split:
-    """One fused tensor of theirs is several of ours, of equal size: [parts * out] ↔ parts × [out].
+    """Split a fused tensor of theirs into parts of equal size: [parts * out] ↔ parts × [out].
 
     `transposed` where the fused tensor is the [in, parts * out] of a Conv1D.
     """
@@ -59,13 +59,13 @@ class Split:
         return (fused.t() if self.transposed else fused).chunk(self.parts)
 
     def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
-        if self.transposed:  # each part first: the whole would have to be copied once more
+        if self.transposed:  # each part first, which saves a copy of the whole
             return (torch.cat([tensor.t() for tensor in tensors], dim=1),)
         return (torch.cat(tensors),)
 
 
 class SplitHeads:
-    """Query, key and value in one tensor; keys and values may have fewer heads than queries."""
+    """Split query, key and value; keys and values may have fewer heads than queries."""
 
     def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         (fused,) = tensors
@@ -77,8 +77,10 @@ class SplitHeads:
 
 
 class InterleavedHeads:
-    """One fused tensor of theirs holds for each key head the rows of its queries, its key, its
-    value; with as many queries as keys that is query, key and value of each head in turn."""
+    """Split a fused tensor that holds, for each key head, the rows of its queries, key and value.
+
+    With as many queries as keys these are query, key and value of one head after the other.
+    """
 
     def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         (fused,) = tensors
@@ -94,7 +96,7 @@ class InterleavedHeads:
 
 @dataclass(frozen=True)
 class DropRows:
-    """Their table begins with rows that no position ever reads; they come back as zeros."""
+    """Drop the first rows of a table, which no position reads; they are restored as zeros."""
 
     rows: int
 
@@ -108,9 +110,9 @@ class DropRows:
 
 
 class DropPadding:
-    """Their positions begin behind that of padding, which is the number of its id.
+    """Drop the rows of positions up to that of padding, which has the number of the padding id.
 
-    What stands before is read by padding alone, which nobody asks; it comes back as zeros.
+    Padding alone reads them, so they are restored as zeros.
     """
 
     def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
@@ -121,7 +123,7 @@ class DropPadding:
 
 
 class Flatten:
-    """[1, size] ↔ [size]"""
+    """Drop the first dimension: [1, size] ↔ [size]."""
 
     def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         return tuple(tensor.squeeze(0) for tensor in tensors)
@@ -131,7 +133,7 @@ class Flatten:
 
 
 class FirstOfTwo:
-    """Their second tensor is never read; it comes back as a copy of the first."""
+    """Drop the second tensor, which no model reads; it is restored as a copy of the first."""
 
     def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         return tensors[:1]
@@ -143,10 +145,10 @@ class FirstOfTwo:
 
 @dataclass(frozen=True)
 class RotaryPairs:
-    """Rotary positions turn neighbours (0, 1), (2, 3)... in theirs, halves (i, i + half) in ours.
+    """Reorder rows: rotary pairs are neighbours (0, 1), (2, 3)... in theirs, (i, i + half) in ours.
 
-    Within each head the rows of the first halves come first, and what is not turned last. `heads`
-    names the field that counts them: keys may have fewer than queries.
+    Within each head the first members of all pairs come first, and what does not rotate last.
+    `heads` is the field with the number of heads: keys may have fewer than queries.
     """
 
     heads: str
@@ -162,13 +164,13 @@ class RotaryPairs:
     ) -> torch.Tensor:
         heads = tensor.unflatten(0, (getattr(config, self.heads), -1))
         width = self.width(config)
-        turned, rest = heads[:, :width], heads[:, width:]
-        turned = turned.unflatten(1, pairs).transpose(1, 2).flatten(1, 2)
-        return torch.cat((turned, rest), dim=1).flatten(0, 1)
+        rotated, rest = heads[:, :width], heads[:, width:]
+        rotated = rotated.unflatten(1, pairs).transpose(1, 2).flatten(1, 2)
+        return torch.cat((rotated, rest), dim=1).flatten(0, 1)
 
     @staticmethod
     def width(config: PreTrainedConfig) -> int:
-        """How much of a head makes pairs; the proportional type pairs all of it."""
+        """Return the part of a head that makes pairs; the proportional type pairs all of it."""
         rope = config.rope_parameters
         if rope["rope_type"] == "proportional":
             return config.head_dim
@@ -177,9 +179,9 @@ class RotaryPairs:
 
 @dataclass(frozen=True)
 class SwappedHalves:
-    """Rotary positions turn heads the other way in theirs: as if their halves were exchanged.
+    """Exchange the halves of each head, whose rotation has the opposite direction in theirs.
 
-    `heads` names the field that counts them.
+    `heads` is the field with the number of heads.
     """
 
     heads: str
@@ -195,11 +197,11 @@ class SwappedHalves:
 
 @dataclass(frozen=True)
 class Zeros:
-    """Ours has a vector that theirs lacks, such as the bias of a norm: nothing is added."""
+    """Fill a vector that theirs lacks, such as the bias of a norm, with zeros."""
 
-    size: str  # the field of our configuration that says how long it is
-    value = 0
-    role = "bias"
+    size: str  # the field of our configuration that holds its length
+    value: ClassVar[int] = 0
+    role: ClassVar[str] = "bias"
 
     def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         size = getattr(config, self.size)
@@ -215,27 +217,27 @@ class Zeros:
 
 
 class Ones(Zeros):
-    """Theirs has a norm that does not learn: what ours multiplies with is one."""
+    """Fill the weight of a norm with ones where theirs has none."""
 
     value = 1
     role = "weight"
 
 
 def sinusoids(positions: int, width: int) -> torch.Tensor:
-    """Sines, then cosines, computed in float64 as transformers does: the same bits."""
+    """Return sines, then cosines, computed in float64 as in transformers: the same bits."""
     dims = torch.arange(0, width, 2, dtype=torch.float64)
     angles = torch.arange(positions, dtype=torch.float64)[:, None] / 10000.0 ** (dims / width)
     return torch.cat((angles.sin(), angles.cos()), dim=1)[:, :width].float()
 
 
 def are_sinusoids(table: torch.Tensor, dtype: torch.dtype) -> bool:
-    """Whether a table holds them, but for the rounding to a dtype."""
+    """Return whether a table holds sinusoids, up to the rounding of a dtype."""
     rounding = 1e-4 if dtype.itemsize >= 4 else 2**-8  # of bfloat16
     return torch.allclose(table.float(), sinusoids(*table.shape), rtol=0, atol=rounding)
 
 
 class WithSinusoids:
-    """Theirs stores the table of positions that ours computes, here beside another tensor."""
+    """Drop a stored table of sinusoids, which ours computes, beside another tensor."""
 
     def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
         tensor, table = tensors

@@ -12,31 +12,36 @@ AnyFormat = Format | PlainFormat
 AnySide = Library | PlainFormat  # what reads a checkpoint of either
 
 
-def translate(config: Config, form: AnyFormat, to_ours: bool, dtype: torch.dtype | None) -> Config:
-    """The configuration of the other side, or a refusal that names the field."""
+def translate(
+    config: Config, format: AnyFormat, to_ours: bool, dtype: torch.dtype | None
+) -> Config:
+    """Return the configuration of the other side, or refuse it by the name of a field."""
+    function = format.config_to_ours if to_ours else format.config_to_theirs
+    assert function is not None, f"{format.name} is read only"
     try:
-        fields = (form.config_to_ours if to_ours else form.config_to_theirs)(config)
+        fields = function(config)
     except ConversionError:
         raise
     except WRONG_VALUES as error:
         raise ConversionError(f"the sizes do not fit: {first_cause(error)}") from error
-    side = form.our_classes if to_ours else form.theirs
+    side = format.our_classes if to_ours else format.theirs
     made = side.make_config(fields, dtype or config.dtype)
     if not to_ours:
-        refuse_what_is_lost(config, made, form)
+        refuse_what_is_lost(config, made, format)
     return made
 
 
-# Of our fields, those that few formats have a word for.
-RARE = ("score_bias", "scale_embedding", "qk_norm", "no_rope_layers", "parallel_residual")
-RARE += ("residual_multiplier", "attn_logit_softcapping", "final_logit_softcapping")
-RARE += ("norm_position",)
+# Fields of ours that few formats have a word for.
+RARE = (
+    *("score_bias", "scale_embedding", "qk_norm", "no_rope_layers", "parallel_residual"),
+    *("residual_multiplier", "attn_logit_softcapping", "final_logit_softcapping", "norm_position"),
+)
 
 
-def refuse_what_is_lost(ours: Config, theirs: Config, form: AnyFormat) -> None:
-    """Imported again, their configuration has to say what ours says."""
-    back = translate(theirs, form, to_ours=True, dtype=ours.dtype)
+def refuse_what_is_lost(ours: Config, theirs: Config, format: AnyFormat) -> None:
+    """Refuse a configuration that, imported again, differs from ours in one of these fields."""
+    back = translate(theirs, format, to_ours=True, dtype=ours.dtype)
     for name in RARE:
         actual, expected = meaning(ours, name), meaning(back, name)
         if actual != expected:
-            raise UnexpressibleError(name, actual, form.name, (expected,))
+            raise UnexpressibleError(name, actual, format.name, (expected,))

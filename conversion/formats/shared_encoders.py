@@ -27,7 +27,7 @@ QUESTIONS = linear("qa_outputs.out_proj", "qa_outputs")
 
 
 def more_ids(config: Config) -> Fields:
-    """Return the special tokens that a configuration names, whether its class knows them or not."""
+    """Return the special tokens of a configuration, which its class may not declare."""
     found = {name: getattr(config, name, None) for name in MORE_IDS}
     return {name: token for name, token in found.items() if token is not None}
 
@@ -42,14 +42,14 @@ def heads_of(
     """Return the heads of a format by transformers' names, and what each adds to the table."""
     # Readers of these fields that classify sequences, as vLLM does, must find this folder's head.
     bare = {"classifier_act": None} if tokens is CLASSIFIER else {}
-    heads = {
-        "Model": (BASE,),
-        "ForMaskedLM": (MASKED, masked),
-        "ForSequenceClassification": (TEXTS, texts),
-        "ForTokenClassification": (TOKENS, tokens, {}, bare),
-        "ForQuestionAnswering": (ANSWERS, answers, {"num_labels": (2,)}, bare),
-    }
-    return {f"{prefix}{task}": Head(f"{prefix}{task}", *head) for task, head in heads.items()}
+    heads = (
+        Head(f"{prefix}Model", BASE),
+        Head(f"{prefix}ForMaskedLM", MASKED, masked),
+        Head(f"{prefix}ForSequenceClassification", TEXTS, texts),
+        Head(f"{prefix}ForTokenClassification", TOKENS, tokens, fields=bare),
+        Head(f"{prefix}ForQuestionAnswering", ANSWERS, answers, {"num_labels": (2,)}, bare),
+    )
+    return {head.theirs: head for head in heads}
 
 
 def transform(dense: str, norm: str, within: str = "") -> tuple[Rule, ...]:

@@ -1,6 +1,9 @@
 """attention-is-all-you-need-pytorch: post-norm layers, a norm on the embeddings, no bias in
 attention."""
 
+from collections.abc import Iterable
+from types import SimpleNamespace
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -8,14 +11,14 @@ from torch.nn import functional as F
 from .parts import attend, is_padding, later, split_heads
 
 
-def build_norm(config):
+def build_norm(config: SimpleNamespace) -> nn.LayerNorm:
     return nn.LayerNorm(config.d_model, eps=1e-6)
 
 
 class Attention(nn.Module):
-    """With its residual branch and norm."""
+    """Attention with its residual branch and norm."""
 
-    def __init__(self, config):
+    def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
         self.heads = config.n_head
         self.w_qs = nn.Linear(config.d_model, config.n_head * config.d_k, bias=False)
@@ -24,63 +27,76 @@ class Attention(nn.Module):
         self.fc = nn.Linear(config.n_head * config.d_v, config.d_model, bias=False)
         self.layer_norm = build_norm(config)
 
-    def forward(self, states, source, hidden):
+    def forward(
+        self, states: torch.Tensor, source: torch.Tensor, hidden: torch.Tensor
+    ) -> torch.Tensor:
         projected = (self.w_qs(states), self.w_ks(source), self.w_vs(source))
-        seen = attend(*(split_heads(x, self.heads) for x in projected), hidden)
-        return self.layer_norm(states + self.fc(seen))
+        query, key, value = (split_heads(x, self.heads) for x in projected)
+        return self.layer_norm(states + self.fc(attend(query, key, value, hidden)))
 
 
 class FeedForward(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
         self.w_1 = nn.Linear(config.d_model, config.d_inner)
         self.w_2 = nn.Linear(config.d_inner, config.d_model)
         self.layer_norm = build_norm(config)
 
-    def forward(self, states):
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
         return self.layer_norm(states + self.w_2(F.relu(self.w_1(states))))
 
 
 class EncoderLayer(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
         self.slf_attn, self.pos_ffn = Attention(config), FeedForward(config)
 
-    def forward(self, states, hidden):
+    def forward(self, states: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
         return self.pos_ffn(self.slf_attn(states, states, hidden))
 
 
 class DecoderLayer(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
         self.slf_attn, self.enc_attn = Attention(config), Attention(config)
         self.pos_ffn = FeedForward(config)
 
-    def forward(self, states, hidden, source, source_hidden):
+    def forward(
+        self,
+        states: torch.Tensor,
+        hidden: torch.Tensor,
+        source: torch.Tensor,
+        source_hidden: torch.Tensor,
+    ) -> torch.Tensor:
         states = self.slf_attn(states, states, hidden)
         return self.pos_ffn(self.enc_attn(states, source, source_hidden))
 
 
 class Positions(nn.Module):
-    """The table that was saved: the proof sees whether it is the one of the formula."""
+    """The saved table of positions, which the proof compares with the formula."""
 
-    def __init__(self, config):
+    pos_table: torch.Tensor
+
+    def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
         self.register_buffer("pos_table", torch.empty(1, config.n_position, config.d_model))
 
-    def forward(self, states):
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
         return states + self.pos_table[:, : states.shape[1]]
 
 
 class Stack(nn.Module):
-    def __init__(self, config, layers):
+    src_word_emb: nn.Embedding
+    trg_word_emb: nn.Embedding
+
+    def __init__(self, config: SimpleNamespace, layers: Iterable[nn.Module]) -> None:
         super().__init__()
         self.scale = config.d_model**0.5 if config.scales_embeddings else 1.0
         self.position_enc = Positions(config)
         self.layer_stack = nn.ModuleList(layers)
         self.layer_norm = build_norm(config)
 
-    def forward(self, embeddings, *context):
+    def forward(self, embeddings: torch.Tensor, *context: torch.Tensor) -> torch.Tensor:
         states = self.layer_norm(self.position_enc(embeddings * self.scale))
         for layer in self.layer_stack:
             states = layer(states, *context)
@@ -88,7 +104,7 @@ class Stack(nn.Module):
 
 
 class Transformer(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
         self.pad_idx = config.src_pad_idx
         self.logit_scale = config.d_model**-0.5 if config.scales_logits else 1.0
@@ -103,7 +119,7 @@ class Transformer(nn.Module):
         if config.embs_share_weight:
             self.encoder.src_word_emb.weight = self.decoder.trg_word_emb.weight
 
-    def forward(self, source_ids, target_ids):
+    def forward(self, source_ids: torch.Tensor, target_ids: torch.Tensor) -> torch.Tensor:
         source_hidden = is_padding(source_ids, self.pad_idx)
         hidden = is_padding(target_ids, self.pad_idx) | later(target_ids)
         source = self.encoder(self.encoder.src_word_emb(source_ids), source_hidden)

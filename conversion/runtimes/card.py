@@ -1,4 +1,4 @@
-"""The model card of an export: what opens it, in which lines, and what was proven there."""
+"""The model card of an export: the program that opens it, and what was proven."""
 
 from pathlib import Path
 
@@ -26,11 +26,11 @@ Exported from the hf_tformer checkpoint `{source}` by hf_tformer {version}. {pro
 {program}
 ```
 """
-NOT_PROVEN = "Nobody has compared what it answers with the model that it was made from."
+NOT_PROVEN = "Its outputs were not compared with those of the source model."
 
 
 def write_card(folder: Path, source: Source, done: Export) -> None:
-    """Writes README.md, with what the card of the source says about licence and origin."""
+    """Write README.md, with the metadata of the source's card."""
     config = {
         "model_type": source.config.model_type,
         "architectures": [source.library.model_name],
@@ -59,13 +59,15 @@ def write_card(folder: Path, source: Source, done: Export) -> None:
 def in_sentences(proof: Proof | None, title: str) -> str:
     if proof is None:
         return NOT_PROVEN
-    told = []
+    sentences = []
     if proof.difference is not None:
-        told.append(
-            f"{title} and the model answered the same batches: the largest difference was "
+        sentences.append(
+            f"{title} and the model were given the same batches: the largest difference was "
             f"{proof.difference:.1e}, of numbers up to {proof.largest:.1f}."
         )
     for num_beams, (equal, count) in proof.equal_texts.items():
         way = "greedily" if num_beams == 1 else f"with {num_beams} beams"
-        told.append(f"Of {count} texts written {way}, {equal} have the tokens of `generate()`.")
-    return " ".join(told)
+        sentences.append(
+            f"Of {count} sequences generated {way}, {equal} have the tokens of `generate()`."
+        )
+    return " ".join(sentences)

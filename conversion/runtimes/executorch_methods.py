@@ -3,29 +3,29 @@
 Memory is planned ahead, so each open size has a largest value.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
-from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
+from transformers import DynamicCache, EncoderDecoderCache, PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache, StaticLayer
 
-from ..engine.models import longest_text
+from ..engine.models import longest_sequence
 from .graphs import Sizes
 
-FORWARD, ENCODER, DECODER = "forward", "encoder", "text_decoder"  # as runners and Optimum say
-ROWS = 4  # texts of a batch
-READ, WRITTEN = 512, 2048  # tokens of a text, where the model knows more
-PIECE = 128  # tokens that are read at once beside a past
+FORWARD, ENCODER, DECODER = "forward", "encoder", "text_decoder"  # the names of runners and Optimum
+BATCH = 4  # sequences
+READ, GENERATED = 512, 2048  # tokens of a sequence, if the model supports more
+CHUNK = 128  # tokens that are computed at once beside a past
 
 
 class Method(NamedTuple):
-    """What is traced, by which example, and which of its sizes are open."""
+    """A traced module, its example, and the sizes that stay open."""
 
     module: nn.Module
     example: tuple[torch.Tensor, ...]
-    open_sizes: tuple[dict[int, Dim], ...]
+    open_sizes: tuple[Any, ...]  # of each argument
 
     def trace(self) -> ExportedProgram:
         return torch.export.export(
@@ -34,25 +34,25 @@ class Method(NamedTuple):
 
 
 def methods(model: PreTrainedModel) -> dict[str, Method]:
-    model.set_attn_implementation("sdpa")  # the other one asks more of a size than is known
+    model.set_attn_implementation("sdpa")  # eager attention branches on open sizes
     if not model.can_generate():
         return {FORWARD: answering(model)}
     if model.config.is_encoder_decoder:
         return {ENCODER: encoding(model), DECODER: decoding(model)}
-    return {FORWARD: writing(model)}
+    return {FORWARD: generating(model)}
 
 
-def room(config, generates: bool) -> int:
-    """Tokens that a text may have, those that are written included."""
-    return min(longest_text(config), WRITTEN if generates else READ)
+def largest_length(config: PreTrainedConfig, generates: bool) -> int:
+    """Return how many tokens a sequence may have, generated ones included."""
+    return min(longest_sequence(config), GENERATED if generates else READ)
 
 
-def piece(config) -> int:
-    return min(PIECE, room(config, True))
+def largest_chunk(config: PreTrainedConfig) -> int:
+    return min(CHUNK, largest_length(config, True))
 
 
-def inputs_of(config) -> list[str]:
-    """What a program that does not write is given."""
+def inputs_of(config: PreTrainedConfig) -> list[str]:
+    """Return the arguments of a program that does not generate."""
     types = ["token_type_ids"] if getattr(config, "type_vocab_size", 0) > 1 else []
     return ["input_ids", "attention_mask", *types]
 
@@ -62,39 +62,40 @@ def zeros(*shape: int) -> torch.Tensor:
 
 
 class Answer(nn.Module):
-    """A padded batch to what the head says of it."""
+    """Compute the outputs of the head for a padded batch."""
 
-    def __init__(self, model: PreTrainedModel):
+    def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
         self.names = inputs_of(model.config)
 
-    def forward(self, *inputs):
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(self.model(**dict(zip(self.names, inputs, strict=True))).values())
 
 
 def answering(model: PreTrainedModel) -> Method:
     model.config.use_cache = False  # a decoder with a task head would make one
     names = inputs_of(model.config)
-    sizes = {0: Dim("rows", max=ROWS), 1: Dim("tokens", max=room(model.config, False))}
+    longest = largest_length(model.config, False)
+    sizes = {0: Dim("batch", max=BATCH), 1: Dim("tokens", max=longest)}
     example = tuple(zeros(3, 5) + (name == "attention_mask") for name in names)
     return Method(Answer(model), example, ((sizes,) * len(names),))
 
 
 class Past(nn.Module):
-    """Keys and values of what was read, which a program keeps from one call to the next."""
+    """Keys and values that a program keeps from one call to the next."""
 
-    def __init__(self, config):
+    def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__()
         sizes = Sizes.of(config)
-        self.length, self.layers = room(config, True), sizes.layers
+        self.length, self.layers = largest_length(config, True), sizes.layers
         for index in range(sizes.layers):
             keys, values = sizes.empty(1, self.length)
             self.register_buffer(f"keys_{index}", keys, persistent=False)
             self.register_buffer(f"values_{index}", values, persistent=False)
 
     def before(self, place: torch.Tensor) -> Cache:
-        """What was read before a place; a window is the mask's affair."""
+        """Return the cache of what comes before a position; windows are applied by the mask."""
         layers = [StaticLayer(self.length) for _ in range(self.layers)]
         for index, layer in enumerate(layers):
             layer.keys = self.get_buffer(f"keys_{index}")
@@ -105,14 +106,14 @@ class Past(nn.Module):
         return Cache(layers=layers)
 
 
-class Write(nn.Module):
-    """The next tokens of one text, and where they stand, to the logits of what follows each."""
+class Generate(nn.Module):
+    """Compute logits for the next tokens of one sequence, given with their positions."""
 
-    def __init__(self, model: PreTrainedModel):
+    def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model, self.past = model, Past(model.config)
 
-    def forward(self, input_ids, cache_position):
+    def forward(self, input_ids: torch.Tensor, cache_position: torch.Tensor) -> torch.Tensor:
         return self.model(
             input_ids,
             position_ids=cache_position[None],
@@ -121,35 +122,40 @@ class Write(nn.Module):
         ).logits
 
 
-def writing(model: PreTrainedModel) -> Method:
-    new = Dim("new", max=piece(model.config))
-    return Method(Write(model), (zeros(1, 3), torch.arange(3)), ({1: new}, {0: new}))
+def generating(model: PreTrainedModel) -> Method:
+    new = Dim("new", max=largest_chunk(model.config))
+    return Method(Generate(model), (zeros(1, 3), torch.arange(3)), ({1: new}, {0: new}))
 
 
 class Encode(nn.Module):
-    """One source to its hidden states."""
+    """Compute the hidden states of one source."""
 
-    def __init__(self, model: PreTrainedModel):
+    def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.encoder = model.get_encoder()
 
-    def forward(self, input_ids):
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         return self.encoder(input_ids).last_hidden_state
 
 
 def encoding(model: PreTrainedModel) -> Method:
-    source = Dim("source", max=room(model.config, False))
+    source = Dim("source", max=largest_length(model.config, False))
     return Method(Encode(model), (zeros(1, 5),), ({1: source},))
 
 
 class Decode(nn.Module):
-    """The same as Write beside the hidden states of a source, whose keys are computed each time."""
+    """Compute logits like Generate, beside a source whose keys are computed at each call."""
 
-    def __init__(self, model: PreTrainedModel):
+    def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model, self.past = model, Past(model.config)
 
-    def forward(self, input_ids, encoder_hidden_states, cache_position):
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        cache_position: torch.Tensor,
+    ) -> torch.Tensor:
         past = EncoderDecoderCache(self.past.before(cache_position[0]), DynamicCache())
         return self.model(
             decoder_input_ids=input_ids,
@@ -161,6 +167,7 @@ class Decode(nn.Module):
 
 def decoding(model: PreTrainedModel) -> Method:
     config = model.config
-    new, source = Dim("new", max=piece(config)), Dim("source", max=room(config, False))
+    new = Dim("new", max=largest_chunk(config))
+    source = Dim("source", max=largest_length(config, False))
     example = (zeros(1, 3), torch.zeros(1, 5, config.hidden_size), torch.arange(3))
     return Method(Decode(model), example, ({1: new}, {1: source}, {0: new}))

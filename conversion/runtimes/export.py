@@ -1,4 +1,4 @@
-"""An export: what was made for which runtime, and what was proven of it."""
+"""The result of an export to a runtime."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +9,9 @@ from .runtime import Runtime
 
 @dataclass(frozen=True)
 class Export:
-    """What was done: where it lies, for what, how large it is, how long it took, what was proven.
+    """The folder that was made, its runtime, dtype and size, the time taken, and the proof.
 
-    `proof` is None where nobody asked for one. `disagreements` are as those of a conversion.
+    `proof` is None if none was asked for. `disagreements` are those of a conversion.
     """
 
     folder: Path

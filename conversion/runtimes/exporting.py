@@ -1,24 +1,25 @@
-"""From a folder of ours to files of a runtime, proven there, whole or not at all."""
+"""Export a folder of ours to the files of a runtime, proven there, completely or not at all."""
 
 import contextlib
 import ctypes
 import gc
 import json
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from transformers import PreTrainedConfig
 
-from ..engine.companions import Companions, first_line
+from ..engine.aliases import FilePath
 from ..engine.destination import appearing
 from ..engine.errors import ConversionError
 from ..engine.format import DECODER
 from ..engine.heads import architecture_of
 from ..engine.models import Library
 from ..engine.registry import our_model_type, our_side, refuse_unreadable
+from ..engine.side_files import SideFiles, first_line
 from .card import write_card
 from .export import Export
 from .proof import ask, prove
@@ -37,30 +38,29 @@ DECODER_HEADS = tuple(
 
 
 def export_to_runtime(
-    src: str | os.PathLike,
-    dst: str | os.PathLike,
+    src: FilePath,
+    dst: FilePath,
     to: str,
-    dtype: str | None = None,
+    dtype: str | torch.dtype | None = None,
     verify: bool = True,
-    tokenizer: str | os.PathLike | None = None,
+    tokenizer: FilePath | None = None,
 ) -> Export:
-    """Makes the folder `dst`, which the runtime `to` opens, from the folder `src` of ours."""
+    """Make the folder `dst`, which the runtime `to` opens, from the folder `src` of ours."""
     runtime = RUNTIMES[to]
-    dtype = dtype or next(iter(runtime.tolerance))
-    runtime.refuse_dtype(dtype)
+    dtype = runtime.checked_dtype(dtype)
     refuse_unreadable(src)
     library = library_of(src)
     config = library.load_config(src)
     model = library.build(config)  # without weights
-    companions = Companions(src, model, tokenizer)
-    source = Source(Path(src), library, config, dtype, companions.tokenizer)
+    side_files = SideFiles(src, model, tokenizer)
+    source = Source(Path(src), library, config, dtype, side_files.tokenizer)
     runtime.refuse(source)
     runtime.refuse_missing_packages()
     began = time.perf_counter()
     size = sum(parameter.numel() for parameter in model.parameters()) * 4
     with appearing(dst, src, size) as folder:
         save_config(config, folder)
-        disagreements = tuple(companions.save(folder))
+        disagreements = tuple(side_files.save(folder))
         answers = ask(source, runtime) if verify else None
         give_back_memory()
         with in_a_sentence("cannot be made from this model", runtime):
@@ -80,7 +80,7 @@ def export_to_runtime(
 
 
 def give_back_memory() -> None:
-    """Graphs and their models hold each other; glibc keeps the memory that both leave."""
+    """Free graphs and models, which refer to each other, and the memory that glibc keeps."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # another system, or another libc
         ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -88,7 +88,7 @@ def give_back_memory() -> None:
 
 @contextlib.contextmanager
 def in_a_sentence(what: str, runtime: Runtime) -> Iterator[None]:
-    """Exporters and runtimes raise in many ways what they cannot do."""
+    """Turn the many errors of exporters and runtimes into one sentence."""
     try:
         yield
     except (ConversionError, OSError):
@@ -100,19 +100,19 @@ def in_a_sentence(what: str, runtime: Runtime) -> Iterator[None]:
         ) from error
 
 
-def library_of(folder: str | os.PathLike) -> Library:
-    """Who reads a folder of ours, with the head that it names."""
+def library_of(folder: FilePath) -> Library:
+    """Return the side that reads a folder of ours, with the head that it names."""
     library = our_side(folder, our_model_type(folder))
     if library is not DECODER:
         return library
     name = architecture_of(folder, (library.model_name, *DECODER_HEADS))
     if name == library.model_name:
         return library
-    return replace(library, model_name=name, is_encoder=True)  # it is asked as an encoder is
+    return replace(library, model_name=name, is_encoder=True)  # it is called like an encoder
 
 
 def save_config(config: PreTrainedConfig, folder: Path) -> None:
-    """What the model is, without the code that nothing there runs."""
+    """Write config.json without auto_map, as nothing there runs the code."""
     fields = config.to_diff_dict()
     fields.pop("auto_map", None)
     text = json.dumps(fields, indent=2, sort_keys=True)

@@ -1,8 +1,7 @@
-"""What ONNX, OpenVINO and other runtimes of graphs have in common: which graphs there are, by which
-examples they are traced, and how they are asked.
+"""The graphs of a model for ONNX, OpenVINO and other runtimes, and the examples that trace them.
 
-A decoder is one graph, which reads a text or goes on with it: the past may be empty. An
-encoder-decoder is two. All else is one graph without a past.
+A decoder is one graph for prefill and decoding, as its past may be empty. An encoder-decoder has
+two graphs. All other models are one graph without a past.
 """
 
 import contextlib
@@ -11,13 +10,13 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import transformers
 from torch import nn
 from torch.export import Dim
-from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
+from transformers import DynamicCache, EncoderDecoderCache, PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache
 from transformers.utils import logging
 
@@ -28,18 +27,18 @@ from .runtime import Source
 
 # The names of these files that the users of ONNX and OpenVINO know from Optimum.
 MODEL, ENCODER, DECODER = "model", "encoder_model", "decoder_model"
-# No two of them are equal, so that no two dimensions are taken for one.
+# All are different, so that no two dimensions are taken for one.
 ROWS, SOURCE, PAST, KNOWN, NEW = 3, 7, 5, 2, 4
 
 
 class Part(NamedTuple):
-    """One graph: what is traced and with which example."""
+    """One graph: the traced module and its example."""
 
     module: nn.Module
-    example: dict[str, object]
+    example: dict[str, Any]
 
     def open_dimensions(self) -> dict[str, object]:
-        """Rows and tokens are as many as they are; all else is fixed."""
+        """Return the dimensions that stay open: sequences and tokens."""
         return {
             name: {0: Dim.AUTO, 1: Dim.AUTO} if isinstance(value, torch.Tensor) else of_cache(value)
             for name, value in self.example.items()
@@ -47,14 +46,14 @@ class Part(NamedTuple):
 
 
 def of_cache(cache: Cache) -> list[dict[int, object]]:
-    """For each of its tensors [rows, heads, tokens, dim], in the order of torch.export."""
+    """Return the open dimensions of tensors [batch, heads, tokens, dim], as torch.export does."""
     pair = isinstance(cache, EncoderDecoderCache)
     caches = (cache.self_attention_cache, cache.cross_attention_cache) if pair else (cache,)
     return [{0: Dim.AUTO, 2: Dim.AUTO} for one in caches for _ in one.layers for _ in "kv"]
 
 
 def parts(source: Source, keeps_source_keys: bool = True) -> dict[str, Part]:
-    """The graphs of a model, by the names of their files.
+    """Return the graphs of a model, by the names of their files.
 
     Without `keeps_source_keys` a decoder computes the keys of the source anew at each step.
     """
@@ -63,10 +62,10 @@ def parts(source: Source, keeps_source_keys: bool = True) -> dict[str, Part]:
         model.set_attn_implementation("sdpa")  # which runtimes recognise
     if model.config.is_encoder_decoder:
         return {ENCODER: encoder_part(model), DECODER: decoder_part(model, keeps_source_keys)}
-    return {MODEL: writing_part(model) if source.generates else answering_part(model)}
+    return {MODEL: generating_part(model) if source.generates else answering_part(model)}
 
 
-def writing_part(model: PreTrainedModel) -> Part:
+def generating_part(model: PreTrainedModel) -> Part:
     mask = torch.ones(ROWS, PAST + NEW, dtype=torch.long)
     mask[0, :2] = 0  # padding on the left
     example = {
@@ -92,20 +91,23 @@ def encoder_part(model: PreTrainedModel) -> Part:
 
 
 class DecodingStep(nn.Module):
-    """The decoder of an encoder-decoder, which computes what its cross-attention does not know.
+    """The decoder of an encoder-decoder, which computes missing keys of the source itself.
 
-    A past of self-attention alone knows nothing of the source. That is for runtimes that take any
-    past for a text's own: OpenVINO joins attention and its past to one operation, which wants a key
-    for each query.
+    A past of self-attention alone has no keys of the source. It is for runtimes that treat any past
+    as that of self-attention: OpenVINO fuses attention and its past, with a key for each query.
     """
 
-    def __init__(self, model: PreTrainedModel):
+    def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
         self.config = model.config
 
     def forward(
-        self, input_ids, encoder_hidden_states, encoder_attention_mask, past_key_values
+        self,
+        input_ids: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        encoder_attention_mask: torch.Tensor,
+        past_key_values: Cache,
     ) -> dict[str, object]:
         with keeping_known_keys():
             outputs = self.model(
@@ -115,11 +117,11 @@ class DecodingStep(nn.Module):
                 past_key_values=past_key_values,
                 use_cache=True,
             )
-        return {"logits": outputs.logits, "past_key_values": past_key_values}  # with them in it
+        return {"logits": outputs.logits, "past_key_values": past_key_values}  # with the new ones
 
 
 def decoder_part(model: PreTrainedModel, keeps_source_keys: bool) -> Part:
-    past = past_of(model, PAST)
+    past: Cache = past_of(model, PAST)
     if keeps_source_keys:
         past = EncoderDecoderCache(past, past_of(model, KNOWN))
     example = {
@@ -133,10 +135,14 @@ def decoder_part(model: PreTrainedModel, keeps_source_keys: bool) -> Part:
 
 @contextlib.contextmanager
 def keeping_known_keys() -> Iterator[None]:
-    """Cross-attention computes the keys of the source tokens that its cache does not have yet: all
-    of them at the first step, none later. A graph cannot ask whether it is the first."""
+    """Let cross-attention compute the keys of source tokens that its cache lacks.
 
-    def encoder_key_value(self, encoder_hidden_states, past_key_values):
+    These are all tokens at the first step and none later: a graph cannot test which step it is.
+    """
+
+    def encoder_key_value(
+        self: CrossAttention, encoder_hidden_states: torch.Tensor, past_key_values: Cache
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         cache = past_key_values.cross_attention_cache
         keys = cache.layers[self.layer_idx].keys if self.layer_idx < len(cache.layers) else None
         known = 0 if keys is None else keys.shape[2]
@@ -144,11 +150,11 @@ def keeping_known_keys() -> Iterator[None]:
         return cache.update(*new, self.layer_idx)
 
     original = CrossAttention.encoder_key_value
-    CrossAttention.encoder_key_value = encoder_key_value
+    CrossAttention.encoder_key_value = encoder_key_value  # type: ignore[method-assign]
     try:
         yield
     finally:
-        CrossAttention.encoder_key_value = original
+        CrossAttention.encoder_key_value = original  # type: ignore[method-assign]
 
 
 def padding_mask() -> torch.Tensor:
@@ -159,7 +165,7 @@ def padding_mask() -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the keys and values of one layer."""
+    """The sizes of keys and values."""
 
     layers: int
     kv_heads: int
@@ -167,7 +173,7 @@ class Sizes:
     value_head_dim: int
 
     @classmethod
-    def of(cls, config) -> "Sizes":
+    def of(cls, config: PreTrainedConfig) -> "Sizes":
         head_dim = config.head_dim
         layers = config.decoder_layers if config.is_encoder_decoder else config.num_hidden_layers
         return cls(
@@ -183,7 +189,7 @@ class Sizes:
 
 
 def past_of(model: PreTrainedModel, length: int) -> DynamicCache:
-    """A cache that keeps everything: what a window hides is the mask's affair in a graph."""
+    """Return a cache without windows, which the mask applies in a graph."""
     cache, sizes = DynamicCache(), Sizes.of(model.config)
     for index in range(sizes.layers):
         cache.update(*sizes.empty(ROWS, length), index)
@@ -197,7 +203,7 @@ CACHED = re.compile(
 
 
 def usual_name(name: str, is_output: bool = False) -> str:
-    """The name of a key or a value that Optimum, and all who read its files, have for it."""
+    """Return Optimum's name of a key or a value, which the readers of such files expect."""
     found = CACHED.fullmatch(name)
     if not found:
         return name
@@ -211,14 +217,14 @@ def refuse_old_exporters() -> None:
         from transformers.exporters import ExportedModel  # noqa: F401
     except ImportError:
         raise ConversionError(
-            f"transformers is {transformers.__version__}, whose exporters are older than what this "
-            "export is written for: install 5.23 or newer"
+            f"transformers is {transformers.__version__}, whose exporters are too old for this "
+            "export: install 5.23 or newer"
         ) from None
 
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Without the exporters' remarks on versions, progress and what will be deprecated."""
+    """Silence the exporters' remarks on versions, progress and deprecation."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:

@@ -1,11 +1,14 @@
-"""ONNX files, as ONNX Runtime and transformers.js read them; the names are Optimum's."""
+"""ONNX files for ONNX Runtime and transformers.js, with Optimum's names."""
 
 import json
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedConfig
 
+from ..engine.aliases import Batch, Fields
 from ..engine.checkpoints import read_json
+from ..engine.format import same
 from .generating import Graphs, HeldPast, program
 from .graphs import (
     DECODER,
@@ -18,9 +21,9 @@ from .graphs import (
     usual_name,
 )
 from .proof import EXACT
-from .runtime import Batch, Running, Runtime, Source
+from .runtime import Running, Runtime, Source
 
-WRITING = """\
+GENERATING = """\
 import onnxruntime_genai
 
 model = onnxruntime_genai.Model("{name}")
@@ -68,70 +71,67 @@ class Onnx(Runtime):
             for value in graph.outputs:
                 value.name = usual_name(value.name, is_output=True)
             onnx_ir.save(done.program, folder / f"{name}.onnx", external_data=f"{name}.onnx.data")
-        if (habits := genai_config(source, folder)) is not None:
-            text = json.dumps(habits, indent=2)
+        if (genai := genai_config(source, folder)) is not None:
+            text = json.dumps(genai, indent=2)
             (folder / "genai_config.json").write_text(f"{text}\n", encoding="utf-8")
 
     def open(self, source: Source, folder: Path) -> Running:
         return OnnxGraphs(source, folder)
 
     def program(self, source: Source, name: str) -> str:
-        return program(source, name, WRITING, ANSWERING)
+        return program(source, name, GENERATING, ANSWERING)
 
 
-def genai_config(source: Source, folder: Path) -> dict | None:
-    """What ONNX Runtime GenAI has to be told of a decoder, None of others.
+def genai_config(source: Source, folder: Path) -> Fields | None:
+    """Return the configuration of ONNX Runtime GenAI for a decoder, None for other models.
 
-    It knows one size of heads for keys and values.
+    It supports one head size for keys and values.
     """
     config, sizes = source.config, Sizes.of(source.config)
-    writes = source.generates and not config.is_encoder_decoder
-    if not writes or sizes.head_dim != sizes.value_head_dim:
+    is_decoder = source.generates and not config.is_encoder_decoder
+    if not is_decoder or sizes.head_dim != sizes.value_head_dim:
         return None
-    habits = read_json(folder / "generation_config.json")
-    ids = {name: habits.get(name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    cached = {
-        f"{prefix}_{kind}_names": f"{name}.%d.{kind}"
-        for prefix, name in (("past", "past_key_values"), ("present", "present"))
-        for kind in ("key", "value")
-    }
+    generation = read_json(folder / "generation_config.json")
+    ids = {name: generation.get(name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
     return {
         "model": {
             **{name: value for name, value in ids.items() if value is not None},
             "context_length": config.max_position_embeddings,
             "type": "decoder",
             "vocab_size": config.vocab_size,
-            "decoder": {
-                "session_options": {"provider_options": []},
-                "filename": "model.onnx",
-                "head_size": sizes.head_dim,
-                "hidden_size": config.hidden_size,
-                "num_attention_heads": config.num_attention_heads,
-                "num_hidden_layers": sizes.layers,
-                "num_key_value_heads": sizes.kv_heads,
-                "inputs": {
-                    **{name: name for name in ("input_ids", "attention_mask", "position_ids")},
-                    **{name: value for name, value in cached.items() if name.startswith("past")},
-                },
-                "outputs": {
-                    "logits": "logits",
-                    **{name: value for name, value in cached.items() if name.startswith("present")},
-                },
-            },
+            "decoder": genai_decoder(config, sizes),
         },
         "search": {
             "max_length": config.max_position_embeddings,
             "past_present_share_buffer": False,
-            "do_sample": bool(habits.get("do_sample", False)),
+            "do_sample": bool(generation.get("do_sample", False)),
             "num_beams": 1,
         },
     }
 
 
-class OnnxGraphs(Graphs):
-    """The past is a dictionary of arrays, by the names of the outputs."""
+def genai_decoder(config: PreTrainedConfig, sizes: Sizes) -> Fields:
+    inputs, outputs = same("input_ids", "attention_mask", "position_ids"), same("logits")
+    for kind in ("key", "value"):
+        inputs[f"past_{kind}_names"] = f"past_key_values.%d.{kind}"
+        outputs[f"present_{kind}_names"] = f"present.%d.{kind}"
+    return {
+        "session_options": {"provider_options": []},
+        "filename": "model.onnx",
+        "head_size": sizes.head_dim,
+        "hidden_size": config.hidden_size,
+        "num_attention_heads": config.num_attention_heads,
+        "num_hidden_layers": sizes.layers,
+        "num_key_value_heads": sizes.kv_heads,
+        "inputs": inputs,
+        "outputs": outputs,
+    }
 
-    def __init__(self, source: Source, folder: Path):
+
+class OnnxGraphs(Graphs):
+    """Opened ONNX files, whose past is a dictionary of tensors by the names of the outputs."""
+
+    def __init__(self, source: Source, folder: Path) -> None:
         import onnxruntime
 
         super().__init__(source)
@@ -150,17 +150,17 @@ class OnnxGraphs(Graphs):
         return dict(zip(names, map(torch.from_numpy, session.run(None, feed)), strict=True))
 
     def step(self, part: str, inputs: Batch, past: HeldPast | None) -> tuple[torch.Tensor, Batch]:
-        rows = len(inputs["input_ids"])
+        batch = len(inputs["input_ids"])
         names = [value.name for value in self.sessions[part].get_inputs()]
-        held = self.empty(names, rows) if past is None else ordered(past)
+        held = self.empty(names, batch) if past is None else ordered(past)
         outputs = self.run(part, {**inputs, **held})
         logits = outputs.pop("logits")
         return logits, {
             name.replace("present", "past_key_values"): x for name, x in outputs.items()
         }
 
-    def empty(self, names: list[str], rows: int) -> Batch:
-        key, value = self.sizes.empty(rows)
+    def empty(self, names: list[str], batch: int) -> Batch:
+        key, value = self.sizes.empty(batch)
         cached = [name for name in names if name.startswith("past_key_values")]
         return {name: key if name.endswith("key") else value for name in cached}
 

@@ -1,8 +1,8 @@
-"""An export, opened to be used from Python as the model that it was made from is."""
+"""Open an export as a model with the methods of the one that it was made from."""
 
-import os
 from pathlib import Path
 
+from ..engine.aliases import FilePath
 from ..engine.errors import ConversionError
 from .exporting import library_of
 from .generating import Graphs, InGenerate
@@ -10,8 +10,8 @@ from .registry import RUNTIMES
 from .runtime import Source
 
 
-def open_exported(folder: str | os.PathLike) -> InGenerate | Graphs:
-    """The model of an ONNX or OpenVINO folder: with generate() if it writes, else to be called."""
+def open_exported(folder: FilePath) -> InGenerate | Graphs:
+    """Open the model of an ONNX or OpenVINO folder, with generate() if it has a language head."""
     folder = Path(folder)
     found = [r for r in RUNTIMES.values() if any((folder / name).is_file() for name in r.marks)]
     if not found:
@@ -22,4 +22,5 @@ def open_exported(folder: str | os.PathLike) -> InGenerate | Graphs:
     library = library_of(folder)
     source = Source(folder, library, library.load_config(folder), "float32")
     graphs = runtime.open(source, folder)
+    assert isinstance(graphs, Graphs)  # so are those of all runtimes with marks
     return InGenerate(source, graphs) if source.generates else graphs

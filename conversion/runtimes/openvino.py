@@ -1,6 +1,6 @@
-"""OpenVINO files, by the names that OpenVINO GenAI and Optimum look for, with tokenizer graphs.
+"""OpenVINO files with the names of OpenVINO GenAI and Optimum, and with tokenizer graphs.
 
-The past is inside: a graph remembers what it has read until it is reset.
+The past is inside: a graph keeps it until it is reset.
 """
 
 import contextlib
@@ -8,16 +8,17 @@ from pathlib import Path
 
 import torch
 
+from ..engine.aliases import Batch
 from .generating import Graphs, HeldPast, program
 from .graphs import DECODER, ENCODER, MODEL, parts, quietly, refuse_old_exporters
 from .proof import EXACT
-from .runtime import Batch, Running, Runtime, Source
+from .runtime import Running, Runtime, Source
 
-# A processor that multiplies bfloat16 faster does so unless it is told not to.
+# Without these hints, processors with bfloat16 units multiply in bfloat16.
 FULL_PRECISION = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 FILE = "openvino_{}.xml"
 
-WRITING = """\
+GENERATING = """\
 import openvino_genai
 
 pipeline = openvino_genai.LLMPipeline("{name}", "CPU", INFERENCE_PRECISION_HINT="f32")
@@ -61,14 +62,13 @@ class OpenVino(Runtime):
         return OpenVinoGraphs(source, folder)
 
     def program(self, source: Source, name: str) -> str:
-        return program(source, name, WRITING, ANSWERING)
+        return program(source, name, GENERATING, ANSWERING)
 
 
 def write_tokenizer(source: Source, folder: Path) -> None:
-    """The tokenizer as two graphs, which GenAI needs, where it can be one.
+    """Write the tokenizer as two graphs, which GenAI needs, if it can be converted.
 
-    openvino_tokenizers raises in many ways what it does not know; the tokenizer's own files are
-    there all the same.
+    openvino_tokenizers fails in many ways for other tokenizers, whose own files are there anyway.
     """
     if source.tokenizer is None:
         return
@@ -82,7 +82,9 @@ def write_tokenizer(source: Source, folder: Path) -> None:
 
 
 class OpenVinoGraphs(Graphs):
-    def __init__(self, source: Source, folder: Path):
+    """Opened OpenVINO files."""
+
+    def __init__(self, source: Source, folder: Path) -> None:
         import openvino
 
         super().__init__(source)
@@ -104,9 +106,9 @@ class OpenVinoGraphs(Graphs):
         return {name: torch.from_numpy(outputs[name].copy()) for name in names}
 
     def step(self, part: str, inputs: Batch, past: HeldPast | None) -> tuple[torch.Tensor, None]:
-        rows = torch.arange(len(inputs["input_ids"]))
+        order = torch.arange(len(inputs["input_ids"]))
         if past is None:
             self.requests[part].reset_state()
         elif past.order is not None:
-            rows = past.order
-        return self.run(part, {**inputs, "beam_idx": rows.int()})["logits"], None
+            order = past.order
+        return self.run(part, {**inputs, "beam_idx": order.int()})["logits"], None

@@ -1,7 +1,7 @@
-"""What a runtime is: what it refuses, what it writes, and how its files are asked.
+"""The interface of a runtime: what it refuses, what it writes, and how its files are run.
 
-To write needs the packages of a runtime; to know the runtimes and to refuse needs none of them, so
-they are imported inside functions.
+The packages of a runtime are imported inside functions: listing runtimes and refusing a model need
+none of them.
 """
 
 from abc import ABC, abstractmethod
@@ -13,16 +13,16 @@ import torch
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..engine.aliases import Batch
 from ..engine.errors import ConversionError
 from ..engine.models import Library, Reader
 
-Batch = dict[str, torch.Tensor]
-Texts = list[list[int]]
+Sequences = list[list[int]]  # of token ids
 
 
 @dataclass(frozen=True)
 class Source:
-    """A folder of ours: what it says, who reads it, and how its numbers are to be stored."""
+    """A folder of ours, its configuration and classes, and the dtype to store."""
 
     folder: Path
     library: Library
@@ -32,93 +32,102 @@ class Source:
 
     @property
     def generates(self) -> bool:
-        """Whether its head writes texts."""
+        """Return whether the model has a language modelling head."""
         return self.library.model_class.can_generate()
 
     def reader(self) -> Reader:
-        """The model in float32, read anew: nobody keeps it for another."""
+        """Load the model in float32, anew at each call."""
         return self.library.load(self.folder)
 
     def model(self) -> PreTrainedModel:
         return self.reader().model
 
 
-def real_rows(batch: Batch, prefix: str = "") -> Texts:
-    """The texts of a batch without their padding; with "decoder_", those that are written."""
+def unpadded(batch: Batch, prefix: str = "") -> Sequences:
+    """Return the sequences of a batch without padding; with "decoder_", those of the decoder."""
     ids, mask = batch[f"{prefix}input_ids"], batch[f"{prefix}attention_mask"].bool()
-    return [row[is_real].tolist() for row, is_real in zip(ids, mask, strict=True)]
+    return [sequence[is_real].tolist() for sequence, is_real in zip(ids, mask, strict=True)]
 
 
 class Running(ABC):
     """The files of an export, opened in their runtime.
 
-    `writes_batches` where it can continue rows of one length at once, not one after the other.
+    With `generates_batches` it continues prompts of one length at once, not one after the other.
     """
 
-    writes_batches = False
+    generates_batches = False
 
     @abstractmethod
     def logits(self, batch: Batch) -> torch.Tensor | None:
-        """What the runtime says at the real tokens of a batch, [tokens, vocab]; of a model without
-        a head, its hidden states; of classes, [texts, classes]. None where it does not tell."""
+        """Return the logits at the real tokens of a batch, [tokens, vocab].
 
-    def continue_texts(self, rows: Texts, new_tokens: int, num_beams: int) -> Texts | None:
-        """What follows each row (for an encoder-decoder, what is written of it), the end token
-        with it if one was written. None where the runtime cannot search with so many beams."""
+        Without a head these are hidden states, for classes of sequences [sequences, classes]. None
+        if the runtime does not return them.
+        """
+
+    def generate(self, prompts: Sequences, new_tokens: int, num_beams: int) -> Sequences | None:
+        """Return the continuation of each prompt, or the output for each source, with end tokens.
+
+        None if the runtime cannot search with so many beams.
+        """
         return None
 
 
 class Runtime(ABC):
     """A runtime that can serve our models.
 
-    `tolerance` is by the name of each dtype that it stores: how far logits may be from ours, as a
-    part of the largest one. Where it is more than rounding explains, greedy texts may differ.
+    `tolerance` is the allowed difference of logits from ours for each dtype that it stores,
+    relative to the largest logit. If it is more than rounding explains, greedy outputs may differ.
     """
 
     name: str  # after --to
     title: str
-    packages: tuple[str, ...]  # that writing and proving import
-    extra: str  # of our package, which installs them
+    packages: tuple[str, ...]  # needed to write and to prove
+    extra: str  # of our package that installs them
     library_name: str  # on the Hub
     language: str = "python"  # of `program`
-    marks: tuple[str, ...] = ()  # files, one of which a folder has that `open_exported` opens
+    marks: tuple[str, ...] = ()  # a folder with one of these files is opened by `open_exported`
     tolerance: dict[str, float]
-    beams: tuple[int, ...] = (1, 4)  # that it searches with
+    beams: tuple[int, ...] = (1, 4)  # numbers of beams that it supports
 
     def reader(self, source: Source) -> Reader:
-        """Our model, to be asked what this runtime can be asked."""
+        """Load our model, restricted to the inputs that this runtime supports."""
         return source.reader()
 
     def tolerance_for(self, source: Source) -> float:
-        """That of its dtype, where the runtime computes all models alike."""
+        """Return the tolerance for a model, which depends on the dtype alone in most runtimes."""
         return self.tolerance[source.dtype]
 
     def imitate(self, model: PreTrainedModel) -> list[RemovableHandle]:
-        """Hooks by which our model rounds where this runtime does and torch does not."""
+        """Add hooks by which our model rounds where this runtime does and torch does not."""
         return []
 
     @abstractmethod
     def refuse(self, source: Source) -> None:
-        """Refuses what the runtime cannot serve, before anything is written."""
+        """Refuse what the runtime cannot serve, before anything is written."""
 
     @abstractmethod
     def write(self, source: Source, folder: Path) -> None:
-        """Writes what the runtime opens; tokenizer and habits of generation come beside it."""
+        """Write what the runtime opens; tokenizer and generation settings are written beside it."""
 
     @abstractmethod
     def open(self, source: Source, folder: Path) -> Running:
-        """Opens what was written."""
+        """Open what was written."""
 
     @abstractmethod
     def program(self, source: Source, name: str) -> str:
-        """The lines in which its users open the folder `name`, for the card."""
+        """Return a program that opens the folder `name`, for the card."""
 
-    def refuse_dtype(self, dtype: str) -> None:
-        if dtype not in self.tolerance:
+    def checked_dtype(self, dtype: str | torch.dtype | None) -> str:
+        """Return the dtype, by default the first one, or refuse one that files cannot hold."""
+        if dtype is None:
+            return next(iter(self.tolerance))
+        if not isinstance(dtype, str) or dtype not in self.tolerance:
             raise ConversionError(
                 f"dtype is {dtype!r}, which {self.name} files do not hold: choose one of "
                 f"{', '.join(self.tolerance)}"
             )
+        return dtype
 
     def refuse_missing_packages(self) -> None:
         missing = [name for name in self.packages if find_spec(name) is None]

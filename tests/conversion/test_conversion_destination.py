@@ -130,8 +130,8 @@ def test_a_source_that_may_not_be_read_is_not_blamed_on_the_place(tmp_path, llam
 
 
 PLACES = {
-    "SRC itself": ("theirs", "is what is to be converted"),
-    "a link to SRC": ("link", "is what is to be converted"),
+    "SRC itself": ("theirs", "is the source of the conversion"),
+    "a link to SRC": ("link", "is the source of the conversion"),
     "inside SRC": ("theirs/new/ours", "lies inside"),
     "a file": ("file", "exists"),
     "below a file": ("file/ours", "is a file"),

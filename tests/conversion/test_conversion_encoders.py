@@ -142,10 +142,10 @@ def test_a_file_of_the_first_days_is_read_and_what_has_no_place_is_named(
     edit_config(tmp_path / "theirs", architectures=[architecture])
     assert main(["import", str(tmp_path / "theirs"), str(tmp_path / "ours")]) == 0
     told = capsys.readouterr().out
-    assert "left out: bert.pooler.dense.bias, bert.pooler.dense.weight: the pooler" in told
-    assert "left out: cls.seq_relationship.bias, cls.seq_relationship.weight: the guess" in told
+    assert "omitted: bert.pooler.dense.bias, bert.pooler.dense.weight: the pooler" in told
+    assert "omitted: cls.seq_relationship.bias, cls.seq_relationship.weight: the guess" in told
     assert_same_answers(ours_of(tmp_path / "ours"), theirs)
-    assert "Left out: bert.pooler" in (tmp_path / "ours/README.md").read_text()
+    assert "Omitted: bert.pooler" in (tmp_path / "ours/README.md").read_text()
 
 
 def test_the_body_of_a_discriminator_comes_without_its_guess(tmp_path):

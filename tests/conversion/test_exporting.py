@@ -26,14 +26,14 @@ class Ours(Running):
     def logits(self, batch):
         return self.reader.ask(self.reader.model, batch) + self.logits_off
 
-    def continue_texts(self, rows, new_tokens, num_beams):
-        from conversion.runtimes.proof import write
+    def generate(self, prompts, new_tokens, num_beams):
+        from conversion.runtimes.proof import generate
 
         if num_beams > 1:
             return None
-        texts = write(self.reader.model, rows, new_tokens, 1).texts
-        texts[0][0] += self.tokens_off
-        return texts
+        sequences = generate(self.reader.model, prompts, new_tokens, 1).sequences
+        sequences[0][0] += self.tokens_off
+        return sequences
 
 
 class Made(Runtime):
@@ -86,7 +86,7 @@ def test_an_export_says_what_was_proven_and_how_it_is_opened(made, ours, tmp_pat
     assert main(["export", str(ours), str(tmp_path / "out"), "--to", "made"]) == 0
     told = capsys.readouterr().out
     card = (tmp_path / "out" / "README.md").read_text()
-    for sentence in ("the largest difference was 0.0e+00", "written greedily, 3 have the tokens"):
+    for sentence in ("the largest difference was 0.0e+00", "generated greedily, 3 have the tokens"):
         assert sentence in told
         assert sentence in card
     assert 'open("out/weights.made")' in card
@@ -103,8 +103,8 @@ def test_an_export_says_what_was_proven_and_how_it_is_opened(made, ours, tmp_pat
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        ("logits", "the answers of Made differ by 1.0e-02"),
-        ("text", "writes other tokens than generate"),
+        ("logits", "the outputs of Made differ by 1.0e-02"),
+        ("text", "generates other tokens than generate"),
         ("full", "the disk was full"),
         ("cannot write", "cannot be made from this model (NotImplementedError: no such operator)"),
         ("cannot run", "were made, but do not run (RuntimeError: no such kernel)"),
@@ -140,8 +140,8 @@ def test_without_a_proof_the_card_says_so(made, ours, tmp_path, capsys):
     made.fault = "logits"
     command = ["export", str(ours), str(tmp_path / "out"), "--to", "made", "--no-verify"]
     assert main(command) == 0
-    assert "Nobody has compared" in capsys.readouterr().out
-    assert "Nobody has compared" in (tmp_path / "out" / "README.md").read_text()
+    assert "were not compared" in capsys.readouterr().out
+    assert "were not compared" in (tmp_path / "out" / "README.md").read_text()
 
 
 def refused(src, dst, **how):
@@ -160,7 +160,7 @@ def test_what_a_runtime_cannot_serve_is_refused_before_anything_is_written(made,
     assert "encoder-decoders are not served" in refused(tmp_path / "seq2seq", out, to="made")
     (tmp_path / "empty").mkdir()
     assert "config.json" in refused(tmp_path / "empty", out, to="made")
-    assert "is what is to be converted" in refused(ours, ours, to="made")
+    assert "is the source of the conversion" in refused(ours, ours, to="made")
 
 
 def test_a_missing_package_is_named_with_the_extra_that_brings_it(made, ours, tmp_path):

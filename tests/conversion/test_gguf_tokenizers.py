@@ -81,7 +81,7 @@ def without_bytes():
         *((make, f"{name} is the nearest, which cuts") for name, make in NOT_QUITE.items()),
         (lambda: None, "there is no tokenizer.json"),
         (lambda: byte_level(ByteLevel(add_prefix_space=True)), "gpt-2 is the nearest"),
-        (lambda: byte_level(cut_by(r"\p{L}+")), "cuts texts as none of llama.cpp does"),
+        (lambda: byte_level(cut_by(r"\p{L}+")), "cuts text as none of llama.cpp does"),
         (
             lambda: byte_level(ByteLevel(add_prefix_space=False), ignore_merges=True),
             "ignore_merges",

@@ -63,7 +63,7 @@ def test_every_form_answers_and_writes_as_our_model_does(tmp_path, name, place):
 
 
 def form_of(folder):
-    return runtime.form_for(source_of(folder))[0]
+    return runtime.loader_for(source_of(folder))[0]
 
 
 def source_of(folder):
@@ -148,9 +148,7 @@ def test_texts_end_at_each_of_several_tokens(tmp_path, family):
     model.save_pretrained(tmp_path / "ours")
     done = export(tmp_path)
     assert f"end_token={ends}" in (tmp_path / "ct2/README.md").read_text()
-    [written] = done.runtime.open(source_of(tmp_path / "ours"), done.folder).continue_texts(
-        [ROW], 12, 1
-    )
+    [written] = done.runtime.open(source_of(tmp_path / "ours"), done.folder).generate([ROW], 12, 1)
     assert written == text[: text.index(text[6]) + 1]
 
 

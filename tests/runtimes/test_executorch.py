@@ -77,10 +77,10 @@ def test_an_opened_program_writes_one_text_after_the_other(export):
 
 
 REFUSED = {
-    "there are 2 rows": {"inputs": torch.ones(2, 5, dtype=torch.long)},
+    "there are 2 sequences": {"inputs": torch.ones(2, 5, dtype=torch.long)},
     "num_beams=1": {"num_beams": 2},
     "66 tokens, .* room for 64": {"inputs": torch.ones(1, 66, dtype=torch.long)},
-    "1 rows with padding": {"attention_mask": torch.tensor([[0, 1, 1, 1, 1]])},
+    "1 sequences with padding": {"attention_mask": torch.tensor([[0, 1, 1, 1, 1]])},
 }
 
 

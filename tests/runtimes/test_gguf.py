@@ -21,7 +21,7 @@ pytestmark = pytest.mark.runtime
 pytest.importorskip("gguf")
 pytest.importorskip("cyllama")
 
-DECODERS = sorted(one.form for one in ARCHITECTURES if FORMATS[one.form].our_classes == DECODER)
+DECODERS = sorted(one.format for one in ARCHITECTURES if FORMATS[one.format].our_classes == DECODER)
 SMALL = {
     "hidden_size": 24,
     "intermediate_size": 20,
@@ -153,7 +153,7 @@ def test_another_tokenizer_than_the_file_holds_is_noticed(tokenizer, tmp_path, m
     save_decoder(tmp_path / "ours", tokenizer)
     name = "conversion.runtimes.gguf.tokenizer.recognise"
     monkeypatch.setattr(name, lambda pre_tokenizer, ignores_merges: "qwen2")
-    with pytest.raises(ConversionError, match=r"makes other ids of a text"):
+    with pytest.raises(ConversionError, match=r"has other ids for a text"):
         export_to_runtime(tmp_path / "ours", tmp_path / "out", "gguf")
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]
 

@@ -191,7 +191,7 @@ def repeated(layers: list[str]) -> list[list[object]]:
     return [[pattern, len(layers) // len(pattern)]]
 
 
-ROPE = {"rope_type": "default", "rope_theta": 10000.0}  # of all GPT-J models; no field says so
+ROPE = {"rope_type": "default", "rope_theta": 10000.0}  # of all GPT-J models; there is no field
 
 
 def gptj_to_ours(theirs: Config) -> Fields:

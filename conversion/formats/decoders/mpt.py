@@ -1,7 +1,7 @@
 """MPT: BLOOM's attention bias by distance (alibi), and no other bias.
 
-transformers' model does not read what its configuration says of positions, biases, widths and
-scales of logits. Values that differ from those of the releases are refused.
+transformers' model ignores the fields of its configuration for positions, biases, widths and scales
+of logits. Values that differ from those of the releases are refused.
 """
 
 from ...engine.aliases import Config, Fields

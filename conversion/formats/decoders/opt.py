@@ -34,8 +34,8 @@ def rules(stack: str, final_norm: str, head: str) -> tuple[Rule, ...]:
 
 
 FIXED = {
-    **without(LIKE_GPT2, "scale_embedding"),
     "layer_norm_eps": 1e-5,  # BioGPT has a field for it, which its model does not read
+    **without(LIKE_GPT2, "scale_embedding"),
 }
 FIELDS = {
     **COMMON_FIELDS,

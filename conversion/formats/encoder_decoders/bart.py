@@ -133,7 +133,7 @@ def marian_to_ours(theirs: Config) -> Fields:
         **fields,
         "vocab_size": theirs.decoder_vocab_size,
         "source_vocab_size": theirs.vocab_size if has_two else None,
-        # Untied, transformers makes one table for each side, whatever their field says.
+        # Untied, transformers makes one table for each side, whatever their field is.
         "share_encoder_decoder_embeddings": not has_two and theirs.tie_word_embeddings,
     }
 

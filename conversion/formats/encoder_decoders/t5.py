@@ -7,13 +7,12 @@ overflows in float16, ours do not: run a converted model in bfloat16 or float32.
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from ...engine.aliases import Config, Fields
+from ...engine.aliases import Config, Fields, FilePath
 from ...engine.checkpoints import Checkpoint, open_checkpoint
 from ...engine.errors import ConversionError
 from ...engine.format import BIASES, SEQ2SEQ, Format, carry, choose, inverted, require, without
@@ -54,7 +53,7 @@ class T5Library(Library):
     state that they do. Here tie_word_embeddings is what was found.
     """
 
-    def load_config(self, folder: str | Path, settings: Fields | None = None) -> PreTrainedConfig:
+    def load_config(self, folder: FilePath, settings: Fields | None = None) -> PreTrainedConfig:
         architecture_of(folder, (self.model_name, *OLD_NAMES))
         config = super().load_config(folder, settings)
         config.tie_word_embeddings = is_head_tied(open_checkpoint(folder))

@@ -299,7 +299,7 @@ FORMATS = (
         "ELECTRA, base and large discriminators",
         buffers("electra"),
         dropped(
-            "the guess which words were replaced in pretraining",
+            "the guess which tokens were replaced in pretraining",
             "discriminator_predictions.dense",
             "discriminator_predictions.dense_prediction",
         ),

@@ -1,6 +1,6 @@
 """EmbeddingGemma: Gemma 3 that attends to both sides, without a head.
 
-What makes one vector of a text stands beside it, as sentence-transformers has it.
+The modules that make one vector of a text stand beside it, in sentence-transformers' layout.
 """
 
 from ...engine.aliases import Config, Fields

@@ -58,7 +58,7 @@ def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
             f"embs_share_weight is True, but the source has {source} tokens and the target "
             f"{target}: one table cannot serve both, set embs_share_weight=false"
         )
-    # Without sharing its output projection it scales nothing, whatever the setting says.
+    # Without a shared output projection it scales nothing, whatever the setting is.
     scaled = settings.scale_emb_or_prj if settings.proj_share_weight else "none"
     return {
         "src_vocab_size": source,
@@ -112,7 +112,7 @@ def to_ours(theirs: SimpleNamespace) -> Fields:
 FORMATS = (
     PlainFormat(
         name="attention-is-all-you-need",
-        remark="the .chkpt of attention-is-all-you-need-pytorch, which says all of it",
+        remark="the .chkpt of attention-is-all-you-need-pytorch, which holds all settings",
         released="attention-is-all-you-need-pytorch",
         rules=RULES,
         config_to_ours=to_ours,

@@ -224,7 +224,7 @@ def default_rope(base: float) -> Fields:
     return {"rope_type": "default", "rope_theta": float(base)}
 
 
-SETTINGS = {
+SETTINGS: dict[str, Fields] = {
     "llama": {
         "n_heads": Needed(32),
         "rope_base": Needed(500000.0),

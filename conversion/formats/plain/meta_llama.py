@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import torch
 
-from ...engine.aliases import Fields
+from ...engine.aliases import Fields, FilePath
 from ...engine.checkpoints import Checkpoint, PickledShard, read_json
 from ...engine.errors import ConversionError
 from ...engine.format import DECODER, carry
@@ -54,7 +54,7 @@ class Ranks:
 
     prefix = ""
 
-    def __init__(self, shards: list[PickledShard], description: Fields):
+    def __init__(self, shards: list[PickledShard], description: Fields) -> None:
         self.shards, self.description = shards, description
         if len({frozenset(shard.names()) for shard in shards}) > 1:
             raise ConversionError("the files of the ranks hold different tensors: fetch them again")
@@ -87,7 +87,7 @@ class Ranks:
         return next((dim for pattern, dim in SPLIT.items() if matches(pattern, name)), None)
 
 
-def open_ranks(folder: str | Path) -> Ranks:
+def open_ranks(folder: FilePath) -> Ranks:
     paths = sorted(Path(folder).glob("consolidated.*.pth"))
     if not paths:
         raise ConversionError(f"{folder} holds params.json but no consolidated.*.pth: fetch them")
@@ -101,7 +101,7 @@ def open_ranks(folder: str | Path) -> Ranks:
         if name not in SETTINGS and value is not None:
             raise ConversionError(
                 f"{name} is {value!r} in {folder}/params.json, which hf_tformer cannot express: "
-                f"known are {', '.join(SETTINGS)}"
+                f"supported are {', '.join(SETTINGS)}"
             )
     if type(params.get("dim")) is not int:
         raise ConversionError(f"{folder}/params.json has no whole number dim: fetch it again")
@@ -119,7 +119,7 @@ SETTINGS = {
     "use_scaled_rope": False,
     "rope_scaling_factor": None,
     "max_seq_len": 2048,  # a choice: rotary positions have no end
-    # The shapes say these, and say them exactly.
+    # The shapes determine these.
     "vocab_size": None,
     "multiple_of": None,
     "ffn_dim_multiplier": None,
@@ -131,7 +131,7 @@ SETTINGS = {
 def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
     if settings.use_scaled_rope and not settings.rope_scaling_factor:
         raise ConversionError(
-            "use_scaled_rope is true in params.json, which does not say by how much: give it with "
+            "use_scaled_rope is true in params.json, without the factor: give it with "
             "--set rope_scaling_factor=8 for Llama 3.1, --set rope_scaling_factor=32 for 3.2"
         )
     layers = count(checkpoint, f"{THEIRS}.attention.wq.weight")
@@ -179,7 +179,7 @@ def rope_of(theirs: SimpleNamespace) -> Fields:
 FORMATS = (
     PlainFormat(
         name="meta-llama",
-        remark="Meta's folder, whose params.json says all but rope_scaling_factor",
+        remark="Meta's folder, whose params.json holds all settings but rope_scaling_factor",
         released="Llama 1, 2, 3, 3.1, 3.2 and 3.3 as Meta ships them",
         rules=RULES,
         config_to_ours=to_ours,
@@ -187,7 +187,7 @@ FORMATS = (
         reference=MetaLlama,
         sizes=sizes,
         settings=SETTINGS,
-        marks=(),  # a folder: params.json tells
+        marks=(),  # a folder is recognised by params.json
         ignored=IGNORED,
         opener=open_ranks,
     ),

@@ -6,7 +6,7 @@ from ...engine.aliases import Fields
 from ...engine.checkpoints import Checkpoint
 from ...engine.format import BIASES, DECODER, carry, choose
 from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
-from ...engine.rules import Rule, fused, linear
+from ...engine.rules import Rule, as_tuple, fused, linear
 from ...engine.transforms import Split, Zeros
 from ...references.nanogpt import NanoGPT
 from ..shared import GPT2_LAYER, LAYER, LIKE_GPT2, QKV, causal_masks
@@ -27,7 +27,7 @@ WITH_BIASES = (
     *(rule for ours, theirs in MODULES.items() for rule in linear(ours, theirs)),
 )
 WITHOUT_BIASES = (
-    *(rule for rule in WITH_BIASES if rule.theirs.endswith(".weight")),
+    *(rule for rule in WITH_BIASES if as_tuple(rule.theirs)[0].endswith(".weight")),
     *(Rule(f"{ours}.bias", (), Zeros("hidden_size")) for ours in NORMS),
 )
 
@@ -76,7 +76,7 @@ def to_ours(theirs: SimpleNamespace) -> Fields:
 FORMATS = (
     PlainFormat(
         name="nanogpt",
-        remark="nanoGPT's ckpt.pt, which says all of it",
+        remark="nanoGPT's ckpt.pt, which holds all settings",
         released="nanoGPT, compiled or not, with biases or without",
         rules=rules,
         config_to_ours=to_ours,

@@ -89,7 +89,7 @@ SETTINGS = {
     "bos_token_id": None,
     "eos_token_id": None,
     "decoder_start_token_id": None,  # bos_token_id
-    "max_len": None,  # where no table of positions says it
+    "max_len": None,  # needed without a table of positions
 }
 
 

@@ -1,11 +1,12 @@
-"""The architectures of llama.cpp that ours can be: a format, and what a graph takes for granted.
+"""The architectures of llama.cpp that can run our models.
 
-The format translates the configuration and names the tensors. What llama.cpp has fixed beyond that
-stands here, as values of our own fields.
+A format translates the configuration and names the tensors. The values that llama.cpp fixes beyond
+that are given here, as values of our own fields.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -18,42 +19,43 @@ from ...engine.transforms import InterleavedHeads, RotaryPairs
 
 SILU = ("silu", "swish")
 GELU = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu")  # it approximates the last one
-PLAIN = ("default", "linear", "yarn")  # kinds of rotation
+PLAIN = ("default", "linear", "yarn")  # types of rotation
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
-def no_more(ours: Config) -> Fields:
-    return {}
+# Changes a tensor, for a configuration of ours.
+Change = Callable[[torch.Tensor, Config], torch.Tensor]
+Refuse = Callable[[Config, str], None]
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A graph of llama.cpp. `form` is the format whose names of tensors it knows.
+    """A graph of llama.cpp. `format` is the name of the format with its tensor names.
 
-    `acts`, `rotations` and `choices` are the values of our fields that it computes; `refuses` are
-    functions that say the rest. `more` gives what its file says besides what all files say.
-    `layout` is by the end of their names: how their tensor becomes llama.cpp's. A graph that
-    `needs_head` reads none from the embeddings, so a tied one is written twice.
+    `acts`, `rotations` and `choices` are the values of our fields that it supports, `refuses` are
+    functions that check the rest. `more` returns the fields of its file that not all files have.
+    `layout` maps the end of a name to the function that makes llama.cpp's tensor from theirs. A
+    graph that `needs_head` cannot read it from the embeddings, so a tied head is written twice.
     """
 
     name: str
-    form: str
+    format: str
     acts: tuple[str, ...] = SILU
     rotations: tuple[str, ...] = PLAIN
-    choices: dict[str, tuple] = field(default_factory=dict)
-    refuses: tuple[Callable[[Config, str], None], ...] = ()
-    more: Callable[[Config], Fields] = no_more
-    layout: dict[str, Callable] = field(default_factory=dict)
+    choices: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    refuses: tuple[Refuse, ...] = ()
+    more: Callable[[Config], Fields] = lambda ours: {}
+    layout: Mapping[str, Change] = field(default_factory=dict)
     needs_head: bool = False
 
 
-def turned(heads: str) -> Callable:
-    """Rows of queries or keys for a graph that turns neighbours, where ours turns halves."""
+def neighbours(heads: str) -> Change:
+    """Return a function that reorders queries or keys for a graph that pairs neighbours."""
     return lambda tensor, ours: RotaryPairs(heads).inverse((tensor,), ours)[0]
 
 
 def side_by_side(tensor: torch.Tensor, ours: Config) -> torch.Tensor:
-    """Queries of all heads, then keys, then values; theirs has those of a head together."""
+    """Return queries of all heads, then keys, then values; theirs has those of a head together."""
     return torch.cat(InterleavedHeads().forward((tensor,), ours))
 
 
@@ -62,22 +64,22 @@ def transposed(tensor: torch.Tensor, ours: Config) -> torch.Tensor:
 
 
 def one_more(tensor: torch.Tensor, ours: Config) -> torch.Tensor:
-    """The weight of a norm that theirs adds to one."""
+    """Return the weight of a norm whose stored weight is an offset from one."""
     return tensor + 1
 
 
 def without_padding(tensor: torch.Tensor, ours: Config) -> torch.Tensor:
-    """Positions from the first that a text has; what stands before is read by padding alone."""
+    """Return the positions of real tokens, without those of padding before them."""
     return tensor[-ours.max_position_embeddings :]
 
 
 def smaller_logits(tensor: torch.Tensor, ours: Config) -> torch.Tensor:
-    """Its logits are not scaled; the norm before them may be."""
+    """Return the last norm multiplied by logit_scale, which the graph does not apply."""
     return tensor * ours.logit_scale
 
 
 NEIGHBOURS = {
-    f"{x}_proj.{kind}": turned(heads)
+    f"{x}_proj.{kind}": neighbours(heads)
     for x, heads in (("q", "num_attention_heads"), ("k", "num_key_value_heads"))
     for kind in ("weight", "bias")
 }
@@ -88,7 +90,7 @@ OFFSET = {"norm.weight": one_more}
 
 
 def no_windows(ours: Config, reader: str) -> None:
-    """One as long as any text changes nothing."""
+    """Refuse windows that are shorter than the longest sequence."""
     if getattr(ours, "sliding_window", None) and ours.sliding_window < ours.max_position_embeddings:
         raise UnexpressibleError("sliding_window", ours.sliding_window, reader, (None,))
 
@@ -97,15 +99,15 @@ def square_projections(ours: Config, reader: str) -> None:
     require(ours, reader, head_dim=ours.hidden_size / ours.num_attention_heads)
 
 
-def windows(period: int) -> Callable[[Config, str], None]:
-    """They are in all layers but the last of each period, or nowhere."""
+def windows(period: int) -> Refuse:
+    """Refuse other windows than those in all layers but the last of each period, or none."""
 
     def refuse_others(ours: Config, reader: str) -> None:
         kinds = layer_types_of(ours)
         usual = [FULL if (i + 1) % period == 0 else SLIDING for i in range(len(kinds))]
         if SLIDING in kinds and kinds != usual:
             raise UnexpressibleError("layer_types", kinds, reader, (usual,))
-        if SLIDING in kinds and FULL not in kinds:  # it aborts
+        if SLIDING in kinds and FULL not in kinds:  # llama.cpp aborts
             raise ConversionError(
                 f"num_hidden_layers is {len(kinds)}, but {reader} needs a layer without a window, "
                 f"which is each {period}th: only {period} layers or more convert"
@@ -114,14 +116,14 @@ def windows(period: int) -> Callable[[Config, str], None]:
     return refuse_others
 
 
-def one_pace(ours: Config, reader: str) -> None:
-    """Layers with windows turn as fast as the others, whatever is said."""
+def one_frequency(ours: Config, reader: str) -> None:
+    """Refuse other frequencies in layers with windows, which the graph ignores."""
     rope = getattr(ours, "rope_parameters", {})
-    paces = {one["rope_theta"] for one in rope.values()} if is_by_layer_type(rope) else {}
-    if len(paces) > 1:
+    thetas = {one["rope_theta"] for one in rope.values()} if is_by_layer_type(rope) else set()
+    if len(thetas) > 1:
         raise ConversionError(
-            f"rope_theta is one of {sorted(paces)} in the kinds of layers, but {reader} turns all "
-            "alike: only one number converts"
+            f"rope_theta is one of {sorted(thetas)} in the kinds of layers, but {reader} has one "
+            "for all: only one number converts"
         )
 
 
@@ -136,8 +138,8 @@ def no_rotation_in_each_fourth(ours: Config, reader: str) -> None:
         raise UnexpressibleError("no_rope_layers", ours.no_rope_layers, reader, (usual,))
 
 
-def scale_of_gemma(layers_of_27b: int) -> Callable[[Config, str], None]:
-    """It takes a model for the largest by the number of its layers."""
+def scale_of_gemma(layers_of_27b: int) -> Refuse:
+    """Refuse other attention scales than Gemma's, which depends on the number of layers."""
 
     def refuse_others(ours: Config, reader: str) -> None:
         heads = ours.num_attention_heads
@@ -150,7 +152,7 @@ def scale_of_gemma(layers_of_27b: int) -> Callable[[Config, str], None]:
 
 
 def not_64_layers(ours: Config, reader: str) -> None:
-    """It would read windows into them."""
+    """Refuse 64 layers, in which the graph assumes windows."""
     if ours.num_hidden_layers == 64:
         raise UnexpressibleError("num_hidden_layers", 64, reader, (63, 65))
 
@@ -192,18 +194,14 @@ def act_of_t5(ours: Config, reader: str) -> None:
 
 
 def shorter_decoder(ours: Config, reader: str) -> None:
-    """It counts the layers of the encoder when it makes room."""
+    """Refuse more layers than the encoder has, for which llama.cpp allocates memory."""
     if ours.decoder_layers > ours.encoder_layers:
         deepest = range(1, ours.encoder_layers + 1)
         raise UnexpressibleError("decoder_layers", ours.decoder_layers, reader, (*deepest,))
 
 
-def of_bert(ours: Config) -> Fields:
-    return {"attention.causal": False}
-
-
 def no_head(ours: Config, reader: str) -> None:
-    """Of what is on top of an encoder, it computes nothing."""
+    """Refuse heads of encoders, which llama.cpp does not compute."""
     named = ours.architectures
     if named != [ENCODER.model_name]:
         raise UnexpressibleError("architectures", named, reader, ([ENCODER.model_name],))
@@ -221,7 +219,7 @@ LLAMA = Architecture(
 )
 ARCHITECTURES = (
     LLAMA,
-    replace(LLAMA, form="mistral"),
+    replace(LLAMA, format="mistral"),
     Architecture("qwen2", "qwen2", refuses=SQUARE),
     Architecture("qwen3", "qwen3", choices=NO_OUTPUT_BIAS, refuses=PLAIN_SCORES),
     Architecture("gpt2", "gpt2", GELU, refuses=PLAIN_SCORES, layout=CONV1D),
@@ -250,7 +248,7 @@ ARCHITECTURES = (
         "olmo2",
         "olmo3",
         choices=NO_OUTPUT_BIAS,
-        refuses=(windows(4), plain_attention_scale, square_projections, one_pace),
+        refuses=(windows(4), plain_attention_scale, square_projections, one_frequency),
         more=window,
         needs_head=True,
     ),
@@ -311,23 +309,23 @@ ARCHITECTURES = (
     *(
         Architecture(
             "t5",
-            form,
+            format,
             (*GELU, "relu"),
             refuses=(act_of_t5, shorter_decoder),
             more=of_t5,
             layout={"decoder.final_layer_norm.weight": smaller_logits},
         )
-        for form in ("t5", "umt5")
+        for format in ("t5", "umt5")
     ),
     *(
         Architecture(
             "bert",
-            form,
+            format,
             GELU,
             refuses=(no_head, *PLAIN_SCORES),
-            more=of_bert,
+            more=lambda ours: {"attention.causal": False},
             layout={"position_embeddings.weight": without_padding},
         )
-        for form in ("bert", "roberta", "distilbert")
+        for format in ("bert", "roberta", "distilbert")
     ),
 )

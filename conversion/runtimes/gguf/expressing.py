@@ -1,4 +1,4 @@
-"""A model of ours as one of llama.cpp's architectures: found by trying, refused by name."""
+"""Find the architecture of llama.cpp that can run a model of ours, by trying."""
 
 from dataclasses import dataclass, replace
 
@@ -13,25 +13,25 @@ from ..runtime import Source
 from .architectures import ARCHITECTURES, Architecture
 from .fields import fields_of
 
-MANY = 9  # obstacles; a model that has more of them is not near at all
+MANY = 9  # obstacles; with more of them an architecture is not near
 
 
 @dataclass(frozen=True)
 class Expressed:
-    """A model of ours in the words of an architecture: its format, their configuration, fields."""
+    """A model of ours for an architecture: format, their configuration, fields of the file."""
 
     architecture: Architecture
-    form: Format
+    format: Format
     theirs: Config
     fields: Fields
 
 
 def express(source: Source) -> Expressed:
-    """The model as the first architecture that can be it."""
+    """Return the model for the first architecture that supports it."""
     kin = [
         one
         for one in ARCHITECTURES
-        if FORMATS[one.form].our_classes.config_name == source.library.config_name
+        if FORMATS[one.format].our_classes.config_name == source.library.config_name
     ]
     refusals = []
     for architecture in kin:
@@ -46,18 +46,18 @@ def express(source: Source) -> Expressed:
 
 def express_as(source: Source, architecture: Architecture) -> Expressed:
     ours, reader = source.config, f"llama.cpp's {architecture.name}"
-    form = FORMATS[architecture.form]
-    if isinstance(form, FormatWithHeads):
-        form = form.writing(source.folder)
+    format = FORMATS[architecture.format]
+    if isinstance(format, FormatWithHeads):
+        format = format.writing(source.folder)
     choose(ours, reader, hidden_act=architecture.acts, **architecture.choices)
     for refuse in architecture.refuses:
         refuse(ours, reader)
-    theirs = translate(ours, form, to_ours=False, dtype=None)
-    return Expressed(architecture, form, theirs, fields_of(ours, architecture, reader))
+    theirs = translate(ours, format, to_ours=False, dtype=None)
+    return Expressed(architecture, format, theirs, fields_of(ours, architecture, reader))
 
 
 def count_obstacles(source: Source, architecture: Architecture) -> int:
-    """How many fields would have to have other values."""
+    """Return how many fields would need other values."""
     ours = source.config
     for count in range(MANY):
         try:
@@ -66,7 +66,7 @@ def count_obstacles(source: Source, architecture: Architecture) -> int:
         except UnexpressibleError as error:
             fields = {**ours.to_dict(), error.name: error.values[0]}
             if error.name == "sliding_window":
-                fields.pop("layer_types", None)  # which say it, too
+                fields.pop("layer_types", None)  # which depend on it
         except ConversionError:
             return MANY
         try:

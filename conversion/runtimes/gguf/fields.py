@@ -1,4 +1,4 @@
-"""The fields of a GGUF file, by the names that llama.cpp reads, without the architecture's."""
+"""The fields of a GGUF file that describe the model, without the prefix of the architecture."""
 
 from hf_tformer.model.layer_types import is_by_layer_type
 
@@ -6,7 +6,7 @@ from ...engine.aliases import Config, Fields
 from ...engine.errors import ConversionError, UnexpressibleError
 from .architectures import FULL, SLIDING, Architecture
 
-# What yarn does where nothing is said, on both sides.
+# The defaults of yarn on both sides.
 YARN = {"beta_fast": 32.0, "beta_slow": 1.0}
 UNKNOWN_OF_YARN = {
     "attention_factor": None,
@@ -51,8 +51,8 @@ def rotation(ours: Config, architecture: Architecture, reader: str) -> Fields:
         )
     if ours.head_dim % 2:
         raise ConversionError(
-            f"head_dim is {ours.head_dim}, but {reader} turns pairs of numbers: only an even one "
-            "converts"
+            f"head_dim is {ours.head_dim}, but {reader} rotates pairs of dimensions: only an even "
+            "one converts"
         )
     fields = {
         "rope.dimension_count": int(ours.head_dim * full.get("partial_rotary_factor", 1.0)),
@@ -61,7 +61,8 @@ def rotation(ours: Config, architecture: Architecture, reader: str) -> Fields:
     if is_by_layer_type(rope) and SLIDING in rope:
         require_plain(rope[SLIDING], reader)
         fields["rope.freq_base_swa"] = float(rope[SLIDING]["rope_theta"])
-    return {**fields, **SCALINGS.get(kind, nothing)(full, reader)}
+    scaling = SCALINGS.get(kind)
+    return {**fields, **(scaling(full, reader) if scaling else {})}
 
 
 def require_plain(rope: Fields, reader: str) -> None:
@@ -70,10 +71,6 @@ def require_plain(rope: Fields, reader: str) -> None:
             f"rope_parameters['{SLIDING}']['rope_type'] is {rope['rope_type']!r}, which {reader} "
             "cannot express: only 'default' converts"
         )
-
-
-def nothing(rope: Fields, reader: str) -> Fields:
-    return {}
 
 
 def linear(rope: Fields, reader: str) -> Fields:

@@ -1,4 +1,4 @@
-"""The Modelfile, from which Ollama makes a model of its own."""
+"""The Modelfile, from which Ollama makes a model."""
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
@@ -17,38 +17,37 @@ def modelfile(file: str, tokenizer: PreTrainedTokenizerBase, longest: int, ends:
 
 
 def chat_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """The chat template in Ollama's language, learned from what it makes of some chats.
+    """Return the chat template in Ollama's language, derived from a few rendered chats.
 
-    None where there is none, or where turns are not written one like the other: then Ollama goes
-    by the template that model.gguf holds.
+    None if there is none, or if messages are not rendered uniformly: then Ollama uses the template
+    in model.gguf.
     """
     system, prompt = ("system", SYSTEM), ("user", PROMPT)
     response = "assistant", RESPONSE
     try:
-        asked = written(tokenizer, prompt)
-        told = written(tokenizer, system, prompt)
-        longer = written(tokenizer, prompt, response, prompt)
-    except (ValueError, TemplateError):  # no template, or one that knows no system
+        asked = rendered(tokenizer, prompt)
+        instructed = rendered(tokenizer, system, prompt)
+        longer = rendered(tokenizer, prompt, response, prompt)
+    except (ValueError, TemplateError):  # no template, or one without system
         return None
     if not longer.startswith(asked + RESPONSE) or not longer.endswith(asked):
         return None
     after = longer[len(asked + RESPONSE) : len(longer) - len(asked)]
-    before = told.removesuffix(asked)
+    before = instructed.removesuffix(asked)
     parts = before.split(SYSTEM), asked.split(PROMPT)
-    if [len(part) for part in parts] != [2, 2] or not told.endswith(asked):
+    if [len(part) for part in parts] != [2, 2] or not instructed.endswith(asked):
         return None
     made = (
         "{{ if .System }}" + before.replace(SYSTEM, "{{ .System }}") + "{{ end }}"
         "{{ if .Prompt }}" + asked.replace(PROMPT, "{{ .Prompt }}") + "{{ end }}"
         "{{ .Response }}" + after
     )
-    literal = told + after
+    literal = instructed + after
     return None if "{{" in literal or '"""' in literal else made
 
 
-def written(tokenizer: PreTrainedTokenizerBase, *turns: tuple[str, str]) -> str:
-    """A chat up to where the model answers, without the first token of all texts, which llama.cpp
-    adds."""
-    messages = [{"role": role, "content": content} for role, content in turns]
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+def rendered(tokenizer: PreTrainedTokenizerBase, *messages: tuple[str, str]) -> str:
+    """Render a chat up to the model's answer, without the bos_token, which llama.cpp adds."""
+    chat = [{"role": role, "content": content} for role, content in messages]
+    text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
     return text.removeprefix(tokenizer.bos_token or "")

@@ -1,8 +1,8 @@
 # ruff: noqa: RUF001 (texts and regular expressions hold signs of many scripts)
-"""How llama.cpp cuts a text before byte-level BPE merges bytes: its names, and what they do.
+"""The pre-tokenizers of llama.cpp, which cut a text before byte-level BPE merges bytes.
 
-A name is found by trying: the splits of a tokenizer on one text are compared with those of each
-name. No table of known tokenizers is needed, so one that was trained at home is recognised, too.
+The pre-tokenizer of a tokenizer is found by comparing its splits of one text with those of each of
+llama.cpp's, so a newly trained tokenizer is recognised as well as a known one.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,8 @@ from tokenizers import Regex
 from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Sequence, Split
 
 from ...engine.errors import ConversionError, UnexpressibleError
+
+Pieces = list[tuple[str, tuple[int, int]]]  # each with its place in a text
 
 # Scripts with and without spaces and cases, combining marks, digits of several scripts, emoji made
 # of several characters, contractions, code, and blanks of all kinds and lengths.
@@ -41,8 +43,8 @@ DEEPSEEK3 = (
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"
     rf" ?[\p{{P}}\p{{S}}]+[\r\n]*|{BLANKS}"
 )
-# What llama.cpp has for the words of tiktoken's o200k. It counts no combining marks, and of the
-# capitals those of ASCII alone, so tokenizers of this kind are refused, and told where they differ.
+# llama.cpp's version of tiktoken's o200k. It supports no combining marks and only the capitals of
+# ASCII, so tokenizers of this kind are refused with the place where they differ.
 UPPER, LOWER = r"(?:(?=\p{L})[^a-z])", r"(?:(?=\p{L})[^A-Z])"
 START = r"[^\r\n\p{L}\p{N}]?"
 LOWERED, RAISED = f"{START}{UPPER}*{LOWER}+", f"{START}{UPPER}+{LOWER}*"
@@ -54,8 +56,10 @@ SENTENCES = " ?[^(\\s|.,!?…。，、।۔،)]+"
 
 @dataclass(frozen=True)
 class Cut:
-    """What llama.cpp does under a name: one regular expression after the other. Where merges are
-    ignored, a word that is a token stays whole however it is merged."""
+    """A pre-tokenizer of llama.cpp: its regular expressions, which are applied one by one.
+
+    If it ignores merges, a word that is a token stays whole.
+    """
 
     regexes: tuple[str, ...]
     ignores_merges: bool = False
@@ -80,7 +84,7 @@ CUTS = {
 
 
 def recognise(pre_tokenizer: PreTokenizer | None, ignores_merges: bool) -> str:
-    """The name under which llama.cpp cuts texts as a byte-level tokenizer does."""
+    """Return llama.cpp's name of a byte-level pre-tokenizer."""
     wanted = pieces(pre_tokenizer) if pre_tokenizer else []
     known = {name: pieces(steps(cut)) for name, cut in CUTS.items()}
     alike = [name for name, found in known.items() if found == wanted]
@@ -94,17 +98,17 @@ def recognise(pre_tokenizer: PreTokenizer | None, ignores_merges: bool) -> str:
         )
     nearest = max(known, key=lambda name: len(set(known[name]) & set(wanted)))
     raise ConversionError(
-        f"pre_tokenizer in tokenizer.json cuts texts as none of llama.cpp does: {nearest} is the "
+        f"pre_tokenizer in tokenizer.json cuts text as none of llama.cpp does: {nearest} is the "
         f"nearest, {first_difference(wanted, known[nearest])}; train a tokenizer with "
         "ByteLevel(add_prefix_space=False)"
     )
 
 
-def pieces(pre_tokenizer: PreTokenizer) -> list[tuple[str, tuple[int, int]]]:
+def pieces(pre_tokenizer: PreTokenizer) -> Pieces:
     return pre_tokenizer.pre_tokenize_str(TEXT)
 
 
-def first_difference(ours: list, theirs: list) -> str:
+def first_difference(ours: Pieces, theirs: Pieces) -> str:
     pairs = ((x, y) for x, y in zip(ours, theirs, strict=False) if x != y)
     (_, our_span), (_, their_span) = next(pairs, ((None, (0, 0)), (None, (0, 0))))
     return f"which cuts {TEXT[slice(*their_span)]!r} where this one cuts {TEXT[slice(*our_span)]!r}"

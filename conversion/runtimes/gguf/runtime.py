@@ -1,14 +1,14 @@
-"""GGUF as a runtime: what is refused, written and opened.
+"""llama.cpp as a runtime, with GGUF files.
 
-Smaller numbers than q8_0 are left to llama.cpp's own quantiser, `llama-quantize model.gguf
-small.gguf Q4_K_M`, which reads what is written here.
+Smaller dtypes than q8_0 are made by llama.cpp's own quantiser from these files: `llama-quantize
+model.gguf small.gguf Q4_K_M`.
 """
 
 import contextlib
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -28,7 +28,7 @@ from .tokenizer import tokenizer_fields
 FILE = "model.gguf"
 FILE_TYPES = {"float32": 0, "float16": 1, "q8_0": 7, "bfloat16": 32}  # llama.cpp's numbers
 EXACT_ACTS = ("silu", "swish", "relu", "relu2")
-TABLE = 5e-3  # of the largest logit: how far apart ours and its table's may be
+TABLE = 5e-3  # of the largest logit: the allowed difference from its table of activations
 
 PROGRAM = """\
 from cyllama import LLM  # or: llama-cli -m {path}; ollama create {name} -f {name}/Modelfile
@@ -50,17 +50,21 @@ def round_input(_: torch.nn.Module, inputs: tuple[torch.Tensor]) -> torch.Tensor
     return rounded(inputs[0])
 
 
-def round_output(_: torch.nn.Module, inputs: tuple, output: torch.Tensor) -> torch.Tensor:
+def round_output(
+    _: torch.nn.Module, inputs: tuple[torch.Tensor], output: torch.Tensor
+) -> torch.Tensor:
     return rounded(output)
 
 
-def approximate(_: torch.nn.Module, inputs: tuple[torch.Tensor], output: torch.Tensor):
-    """By tanh, which all its tables of GELU are made with."""
+def approximate(
+    _: torch.nn.Module, inputs: tuple[torch.Tensor], output: torch.Tensor
+) -> torch.Tensor:
+    """Compute GELU by tanh, from which llama.cpp's tables of GELU are made."""
     return rounded(torch.nn.functional.gelu(inputs[0], approximate="tanh"))
 
 
 def rounded(states: torch.Tensor) -> torch.Tensor:
-    """As in a table that ends at ten."""
+    """Round to float16 as in a table that ends at ten."""
     return states.half().to(states.dtype).where(states.abs() < 10, states)
 
 
@@ -70,21 +74,21 @@ class Gguf(Runtime):
     packages = ("gguf", "cyllama")
     extra = "gguf"
     library_name = "gguf"
-    # Products of rounded weights round what they are multiplied with, too; random models, which
-    # shrink nothing, are the worst of all. A part of the file at a wrong place differs by 1.
-    tolerance: ClassVar = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 2e-1, "q8_0": 4e-1}
+    # Products with rounded weights round their inputs as well; random models differ most. A part
+    # of the file at a wrong place differs by 1.
+    tolerance = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 2e-1, "q8_0": 4e-1}
     beams = (1,)
 
     def reader(self, source: Source) -> Reader:
-        """It reads all tokens as those of the first segment."""
+        """Load our model with one kind of segment, as llama.cpp has no other."""
         return replace(source.reader(), types=0)
 
     def tolerance_for(self, source: Source) -> float:
-        """Half-way between two numbers of its table, it and ours may take different ones."""
+        """Return the tolerance, which is larger where activations come from a table."""
         return max(super().tolerance_for(source), TABLE if has_a_table(source.config) else 0)
 
     def imitate(self, model: PreTrainedModel) -> list[RemovableHandle]:
-        """It has activations like GELU in a table of float16."""
+        """Add hooks that round activations like GELU as llama.cpp's table of float16 does."""
         if not has_a_table(model.config):
             return []
         activations = [part for name, part in model.named_modules() if name.endswith("mlp.act_fn")]
@@ -102,7 +106,7 @@ class Gguf(Runtime):
     def write(self, source: Source, folder: Path) -> None:
         import gguf
 
-        model, ends = express(source), ends_of(source)
+        model, ends = express(source), end_tokens(source)
         with contextlib.closing(gguf.GGUFWriter(folder / FILE, model.architecture.name)) as writer:
             writer.add_name(source.folder.resolve().name)
             writer.add_file_type(FILE_TYPES[source.dtype])
@@ -113,14 +117,14 @@ class Gguf(Runtime):
             }.items():
                 add(writer, name, value)
             write_tensors(writer, source, model)
-        if source.generates and not source.config.is_encoder_decoder:  # what Ollama runs
+        if source.generates and not source.config.is_encoder_decoder:  # Ollama runs no others
             longest = source.config.max_position_embeddings
             text = modelfile(FILE, source.tokenizer, longest, ends)
             (folder / "Modelfile").write_text(text, encoding="utf-8")
 
     def open(self, source: Source, folder: Path) -> Running:
         running = LlamaCpp(folder / FILE, source)
-        refuse_other_ids(source, running)
+        refuse_other_ids(source.tokenizer, running)
         return running
 
     def program(self, source: Source, name: str) -> str:
@@ -129,30 +133,29 @@ class Gguf(Runtime):
 
 
 def tokenizer_of(source: Source) -> Fields:
-    rows = source.config.vocab_size
-    fields = tokenizer_fields(source.tokenizer, rows, ends_of(source))
+    fields = tokenizer_fields(source.tokenizer, source.config.vocab_size, end_tokens(source))
     if source.library.is_encoder:
         fields["ggml.token_type_count"] = max(1, source.config.type_vocab_size)
     return {f"tokenizer.{name}": value for name, value in fields.items()}
 
 
-def ends_of(source: Source) -> list[int]:
-    """The tokens that end a text; llama.cpp takes one of its own where there is none."""
-    habits = source.config
+def end_tokens(source: Source) -> list[int]:
+    """Return the tokens that end a sequence; without any, llama.cpp would choose one itself."""
+    config: PreTrainedConfig | GenerationConfig = source.config
     if (source.folder / "generation_config.json").is_file():
-        habits = GenerationConfig.from_pretrained(source.folder)
-    ends = habits.eos_token_id
+        config = GenerationConfig.from_pretrained(source.folder)
+    ends = config.eos_token_id
     ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
     if source.generates and not ends:
         raise ConversionError(
-            "eos_token_id is None, and llama.cpp takes another token for the end of a text: set it "
-            "in generation_config.json"
+            "eos_token_id is None, and llama.cpp would end sequences at another token: set it in "
+            "generation_config.json"
         )
     return ends
 
 
-def add(writer, name: str, value: object) -> None:
-    """By the type that a value has in Python; whole numbers are never negative."""
+def add(writer: Any, name: str, value: object) -> None:
+    """Add a field of the type that its value has in Python; integers are never negative."""
     ways = {
         bool: writer.add_bool,
         int: writer.add_uint32,
@@ -164,18 +167,18 @@ def add(writer, name: str, value: object) -> None:
     ways[type(value)](name, value)
 
 
-def refuse_other_ids(source: Source, running: LlamaCpp) -> None:
+def refuse_other_ids(tokenizer: Any, running: LlamaCpp) -> None:
     text = TEXT
-    if source.tokenizer.backend_tokenizer.model.__class__.__name__ == "WordPiece":
-        # Its word pieces know the marks of European letters alone.
+    if tokenizer.backend_tokenizer.model.__class__.__name__ == "WordPiece":
+        # Its WordPiece supports the combining marks of European letters alone.
         text = " ".join(word for word in TEXT.split() if not has_marks(word))
-    expected, actual = source.tokenizer(text)["input_ids"], running.ids(text)
+    expected, actual = tokenizer(text)["input_ids"], running.ids(text)
     if actual != expected:
         pairs = enumerate(zip(actual, expected, strict=False))
         place = next((i for i, (x, y) in pairs if x != y), min(len(actual), len(expected)))
-        near = source.tokenizer.decode(expected[max(0, place - 3) : place + 3])
+        near = tokenizer.decode(expected[max(0, place - 3) : place + 3])
         raise ConversionError(
-            f"llama.cpp makes other ids of a text than this tokenizer, first near {near!r}: "
+            f"llama.cpp has other ids for a text than this tokenizer, first near {near!r}: "
             f"{actual[place : place + 3]} instead of {expected[place : place + 3]}; nothing is "
             "kept, please report this tokenizer"
         )

@@ -1,9 +1,11 @@
-"""The tensors of a GGUF file: as the conversion gives them, in llama.cpp's layout and names."""
+"""The tensors of a GGUF file, in llama.cpp's layout and with its names."""
+
+from typing import Any
 
 import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from ...engine.checkpoints import Tensors
+from ...engine.aliases import NamedTensors
 from ...engine.conversion import Request
 from ...engine.convert import converted_tensors, rounded
 from ...engine.errors import ConversionError
@@ -13,12 +15,12 @@ from .expressing import Expressed
 
 TYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0"}
 BLOCK = 32  # numbers of a row that share a scale in q8_0
-# What llama.cpp reads in float32 alone, besides vectors.
+# Tensors that llama.cpp reads in float32 alone, as it does vectors.
 EXACT = ("position_embd.weight", "token_types.weight", "attn_rel_b.weight")
 
 
 def refuse_rows(source: Source) -> None:
-    """q8_0 stores rows by whole blocks."""
+    """Refuse rows that q8_0 cannot store in whole blocks."""
     ours = source.config
     rows = {
         "hidden_size": ours.hidden_size,
@@ -33,11 +35,11 @@ def refuse_rows(source: Source) -> None:
             )
 
 
-def write_tensors(writer, source: Source, model: Expressed) -> None:
-    """Tells the writer about all tensors, then gives them, one at a time."""
-    theirs = model.form.theirs.build(model.theirs)
+def write_tensors(writer: Any, source: Source, model: Expressed) -> None:
+    """Write the header of all tensors, then the tensors one at a time."""
+    theirs = model.format.theirs.build(model.theirs)
     ours = source.library.build(source.config)
-    rules = model.form.table(model.theirs)
+    rules = model.format.table(model.theirs)
     steps = plan(rules, Side.of(ours).shapes)
     shapes = Side.of(theirs).shapes
     names = [name for step in steps for name in step.targets(to_ours=False)]
@@ -49,7 +51,7 @@ def write_tensors(writer, source: Source, model: Expressed) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    request = Request(source.folder, source.folder, model.form, "export")
+    request = Request(source.folder, source.folder, model.format, "export")
     checkpoint = source.library.checkpoint(source.folder)
     tensors, _, _ = converted_tensors(request, rules, checkpoint, ours, theirs)
     for name, tensor in laid_out(tensors, model, source):
@@ -57,8 +59,8 @@ def write_tensors(writer, source: Source, model: Expressed) -> None:
         del tensor  # before the next one is read
 
 
-def laid_out(tensors: Tensors, model: Expressed, source: Source) -> Tensors:
-    """By llama.cpp's names, in its layout."""
+def laid_out(tensors: NamedTensors, model: Expressed, source: Source) -> NamedTensors:
+    """Yield tensors in llama.cpp's layout and with its names."""
     import gguf
 
     architecture, ours = model.architecture, source.config
@@ -81,8 +83,8 @@ def laid_out(tensors: Tensors, model: Expressed, source: Source) -> Tensors:
         del tensor
 
 
-def extra_tensors(model: Expressed) -> Tensors:
-    """The factor of each frequency that llama3 slows down, which no model stores."""
+def extra_tensors(model: Expressed) -> NamedTensors:
+    """Yield the factors by which llama3 lowers frequencies, which no model stores."""
     rope = getattr(model.theirs, "rope_parameters", None) or {}
     if rope.get("rope_type") == "llama3":
         plain, _ = ROPE_INIT_FUNCTIONS["linear"](model.theirs, "cpu")
@@ -90,25 +92,26 @@ def extra_tensors(model: Expressed) -> Tensors:
         yield "rope_freqs.weight", plain * rope["factor"] / slowed
 
 
-def type_of(name: str, tensor: torch.Tensor, dtype: str):
+def type_of(name: str, tensor: torch.Tensor, dtype: str) -> Any:
     import gguf
 
     exact = tensor.ndim == 1 or name.endswith(EXACT)
     return gguf.GGMLQuantizationType["F32" if exact else TYPES[dtype]]
 
 
-def size_of(tensor: torch.Tensor, kind) -> int:
+def size_of(tensor: torch.Tensor, kind: Any) -> int:
     import gguf
 
     block, size = gguf.GGML_QUANT_SIZES[kind]
     return tensor.numel() // block * size
 
 
-def numbers(name: str, tensor: torch.Tensor, kind):
+def numbers(name: str, tensor: torch.Tensor, kind: Any) -> Any:
+    """Return the numbers of a tensor as an array of a GGML type."""
     import gguf
 
     if kind.name in ("F16", "BF16"):
         dtype = torch.float16 if kind.name == "F16" else torch.bfloat16
-        _, tensor = next(rounded([(name, tensor)], dtype))
+        [(_, tensor)] = rounded([(name, tensor)], dtype)
         return tensor.contiguous().view(torch.int16).numpy()
     return gguf.quants.quantize(tensor.float().contiguous().numpy(), kind)

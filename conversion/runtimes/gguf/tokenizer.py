@@ -1,19 +1,22 @@
-"""The tokenizer of a GGUF file: what llama.cpp is told, so that its ids are ours.
+"""The tokenizer of a GGUF file: the fields with which llama.cpp has our ids.
 
-It is recognised by what it does, not by who made it. What none of llama.cpp's kinds does is refused
-here; the proof compares the ids of a text of many scripts in llama.cpp itself.
+A tokenizer is recognised by its behaviour, not by its name. Behaviour that none of llama.cpp's
+kinds has is refused here; the proof compares the ids of a text of many scripts in llama.cpp.
 """
 
 import base64
 import json
 from itertools import pairwise
+from typing import Any
 
+from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from ...engine.aliases import Fields
 from ...engine.errors import ConversionError, UnexpressibleError
 from .pre_tokenizers import TEXT, recognise
 
+Content = dict[str, Any]  # of tokenizer.json
 READER = "llama.cpp"
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 BLANK = "▁"  # a space, in the tokens of sentencepiece
@@ -31,10 +34,12 @@ ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")
 def tokenizer_fields(
     tokenizer: PreTrainedTokenizerBase | None, rows: int, ends: list[int]
 ) -> Fields:
-    """By the names that follow `tokenizer.` in a file. `rows` is how many embeddings there are,
-    `ends` are the tokens that end a text."""
+    """Return the fields by their names behind `tokenizer.` in a file.
+
+    `rows` is the number of embeddings, `ends` are the tokens that end a sequence.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
+    if tokenizer is None or backend is None:
         raise ConversionError(
             "there is no tokenizer.json, and llama.cpp reads the tokenizer from its own file: give "
             "one with --tokenizer"
@@ -50,8 +55,8 @@ def tokenizer_fields(
         **KINDS[kind](content, backend, tokens, types),
         **roles(tokenizer, ends),
     }
-    if fields["model"] != "bert":  # which always has both around a text
-        fields |= ends_of_texts(tokenizer)
+    if fields["model"] != "bert":  # which always adds both
+        fields |= added_tokens(tokenizer)
     fields = {f"ggml.{name}": value for name, value in fields.items()}
     if isinstance(tokenizer.chat_template, str):
         fields["chat_template"] = tokenizer.chat_template
@@ -59,7 +64,7 @@ def tokenizer_fields(
 
 
 def vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int) -> tuple[list[str], list[int]]:
-    """All tokens and their types; a row of the embeddings without a token gets an unused one."""
+    """Return tokens and their types; an embedding without a token gets an unused one."""
     tokens, types = [f"[PAD{i}]" for i in range(rows)], [UNUSED] * rows
     for token, i in tokenizer.get_vocab().items():
         tokens[i], types[i] = token, NORMAL
@@ -68,7 +73,7 @@ def vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int) -> tuple[list[str]
     return tokens, types
 
 
-def bpe(content: Fields, backend, tokens: list[str], types: list[int]) -> Fields:
+def bpe(content: Content, backend: Tokenizer, tokens: list[str], types: list[int]) -> Fields:
     model = content["model"]
     for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(name):
@@ -77,7 +82,7 @@ def bpe(content: Fields, backend, tokens: list[str], types: list[int]) -> Fields
     merges = [" ".join(pair) for pair in pairs]
     if not model.get("byte_fallback"):
         kind = (content["normalizer"] or {}).get("type")
-        if kind not in (None, "NFC"):  # texts are composed, nearly always
+        if kind not in (None, "NFC"):  # NFC changes hardly any text
             raise UnexpressibleError("normalizer in tokenizer.json", kind, READER, (None, "NFC"))
         pre = recognise(backend.pre_tokenizer, model["ignore_merges"])
         return {"model": "gpt2", "pre": pre, "merges": merges}
@@ -85,8 +90,8 @@ def bpe(content: Fields, backend, tokens: list[str], types: list[int]) -> Fields
     prefix, cut = blanks(backend)
     if cut and any(BLANK in token[1:] for token in tokens):
         raise ConversionError(
-            f"pre_tokenizer in tokenizer.json cuts texts at blanks, but some tokens hold {BLANK!r} "
-            "inside, and llama.cpp would write them: train a tokenizer without such tokens"
+            f"pre_tokenizer in tokenizer.json cuts text at blanks, but some tokens hold {BLANK!r} "
+            "inside, and llama.cpp would use them: train a tokenizer without such tokens"
         )
     if is_closed(pairs, model["vocab"]):
         return {"model": "llama", "add_space_prefix": prefix, "scores": ranks(pairs, tokens)}
@@ -110,8 +115,8 @@ def mark_bytes(tokens: list[str], types: list[int]) -> None:
         types[places[token]] = BYTE
 
 
-def blanks(backend) -> tuple[bool, bool]:
-    """Whether a space is added before a text, and whether texts are cut at spaces."""
+def blanks(backend: Tokenizer) -> tuple[bool, bool]:
+    """Return whether a space is added before a text, and whether text is cut at spaces."""
     shown, pieces = written_out(backend, TEXT)
     marked = TEXT.replace(" ", BLANK)
     if shown not in (marked, BLANK + marked):
@@ -122,8 +127,8 @@ def blanks(backend) -> tuple[bool, bool]:
     return shown != marked, pieces > 1
 
 
-def written_out(backend, text: str) -> tuple[str, int]:
-    """A text as the model of a tokenizer sees it, and in how many pieces."""
+def written_out(backend: Tokenizer, text: str) -> tuple[str, int]:
+    """Return a text as the tokenizer's model gets it, and the number of its pieces."""
     if backend.normalizer is not None:
         text = backend.normalizer.normalize_str(text)
     if backend.pre_tokenizer is None:
@@ -133,8 +138,10 @@ def written_out(backend, text: str) -> tuple[str, int]:
 
 
 def is_closed(pairs: list[tuple[str, str]], vocab: dict[str, int]) -> bool:
-    """Whether any two tokens that make a third may merge, and each token has one rank: then it
-    does not matter that sentencepiece knows tokens and no pairs."""
+    """Return whether any two tokens that make a third may merge, and each token has one rank.
+
+    Then tokens alone, without the pairs that merge, have the same merges, as in sentencepiece.
+    """
     known, made = set(pairs), [a + b for a, b in pairs]
     grouped = sum(x != y for x, y in pairwise(made)) + 1 == len(set(made))
     return grouped and all(
@@ -146,14 +153,14 @@ def is_closed(pairs: list[tuple[str, str]], vocab: dict[str, int]) -> bool:
 
 
 def ranks(pairs: list[tuple[str, str]], tokens: list[str]) -> list[float]:
-    """The score of each token: the earlier it is merged, the higher."""
-    first = {}
+    """Return the score of each token, which is higher the earlier it is merged."""
+    first: dict[str, float] = {}
     for rank, (left, right) in enumerate(pairs):
         first.setdefault(left + right, float(-rank))
     return [first.get(token, float(-len(pairs))) for token in tokens]
 
 
-def unigram(content: Fields, backend, tokens: list[str], types: list[int]) -> Fields:
+def unigram(content: Content, backend: Tokenizer, tokens: list[str], types: list[int]) -> Fields:
     model = content["model"]
     if model.get("byte_fallback"):
         raise UnexpressibleError("byte_fallback in tokenizer.json", True, READER, (False,))
@@ -162,20 +169,24 @@ def unigram(content: Fields, backend, tokens: list[str], types: list[int]) -> Fi
     fields = {
         "model": "t5",
         "scores": scores + [0.0] * (len(tokens) - len(scores)),
-        **ways_with_blanks(backend),
+        **treatment_of_blanks(backend),
     }
     steps = content["normalizer"] or {}
     for step in steps.get("normalizers", [steps]):
         if step.get("type") == "Precompiled":
             fields["precompiled_charsmap"] = base64.b64decode(step["precompiled_charsmap"])
-        elif step.get("type") not in (None, "Replace", "Strip"):  # of blanks: they show above
+        elif step.get("type") not in (
+            None,
+            "Replace",
+            "Strip",
+        ):  # of blanks, which are tested above
             allowed = ("Precompiled", "Replace", "Strip")
             raise UnexpressibleError("normalizer in tokenizer.json", step["type"], READER, allowed)
     return fields
 
 
-def ways_with_blanks(backend) -> Fields:
-    """Whether a space is added before a text, and whether those that say nothing are left out."""
+def treatment_of_blanks(backend: Tokenizer) -> Fields:
+    """Return whether a space is added before a text, and whether extra spaces are dropped."""
     shown, _ = written_out(backend, "a  b  ")
     ways = {
         BLANK * prefix + (f"a{BLANK}b" if less else "a  b  ".replace(" ", BLANK)): (prefix, less)
@@ -191,8 +202,8 @@ def ways_with_blanks(backend) -> Fields:
     return {"add_space_prefix": prefix, "remove_extra_whitespaces": less}
 
 
-def word_piece(content: Fields, backend, tokens: list[str], types: list[int]) -> Fields:
-    """Words begin with a blank in llama.cpp, where here the others begin with ##."""
+def word_piece(content: Content, backend: Tokenizer, tokens: list[str], types: list[int]) -> Fields:
+    """Mark tokens that begin a word with a blank, where ours mark the others with ##."""
     prefix = content["model"]["continuing_subword_prefix"]
     if prefix != "##":
         raise UnexpressibleError("continuing_subword_prefix", prefix, READER, ("##",))
@@ -213,18 +224,18 @@ KINDS = {"BPE": bpe, "Unigram": unigram, "WordPiece": word_piece}
 def roles(tokenizer: PreTrainedTokenizerBase, ends: list[int]) -> Fields:
     if len(ends) > len(ENDS):
         raise ConversionError(
-            f"eos_token_id is {ends}, but llama.cpp knows {len(ENDS)} ends: name fewer of them in "
-            "generation_config.json"
+            f"eos_token_id is {ends}, but llama.cpp has {len(ENDS)} end tokens: name fewer of them "
+            "in generation_config.json"
         )
     known = {name: getattr(tokenizer, ours, None) for ours, name in ROLES.items()}
     if tokenizer.cls_token_id is not None and tokenizer.bos_token_id is None:
-        known["bos_token_id"] = tokenizer.cls_token_id  # both begin a text
+        known["bos_token_id"] = tokenizer.cls_token_id  # both stand before a text
     known |= dict(zip(ENDS, ends, strict=False))
     return {name: i for name, i in known.items() if i is not None}
 
 
-def ends_of_texts(tokenizer: PreTrainedTokenizerBase) -> Fields:
-    """Whether the first special token stands before a text, and the last one behind it."""
+def added_tokens(tokenizer: PreTrainedTokenizerBase) -> Fields:
+    """Return whether bos_token is added before a text, and eos_token behind it."""
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
     whole = tokenizer("a")["input_ids"]
     places = range(len(whole) - len(bare) + 1)
@@ -234,6 +245,6 @@ def ends_of_texts(tokenizer: PreTrainedTokenizerBase) -> Fields:
     if before not in ([], first) or behind not in ([], last):
         raise ConversionError(
             f"post_processor in tokenizer.json puts tokens {before} before a text and {behind} "
-            "behind it, but llama.cpp knows bos_token and eos_token alone: correct one of them"
+            "behind it, but llama.cpp adds bos_token and eos_token alone: correct one of them"
         )
     return {"add_bos_token": bool(before), "add_eos_token": bool(behind)}

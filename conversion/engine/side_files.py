@@ -1,9 +1,9 @@
-"""What comes along with the weights: the tokenizer and the habits of generation.
+"""The files beside the weights: the tokenizer and the generation settings.
 
-Files of the source are copied as they are. A tokenizer that the user gives takes the place of the
-source's own; only then is anything filled in, and only what nobody contradicts: roles (beginning,
-end, padding) that the tokenizer has a special token for but does not name, and ids that
-generation_config.json lacks. config.json is never touched. What does not agree is told, not mended.
+Files of the source are copied as they are. A tokenizer that the user gives replaces the source's
+own. Only then are values filled in that nothing contradicts: roles (beginning, end, padding) for
+which the tokenizer has a special token without a name, and ids that generation_config.json lacks.
+config.json is never changed. Disagreements are reported, not corrected.
 """
 
 import json
@@ -21,11 +21,12 @@ from transformers import (
 
 from hf_tformer.path_safety import TEMPLATES, fault_of_path, printable
 
+from .aliases import Fields, FilePath
 from .checkpoints import read_json
 from .errors import ConversionError
 from .sentences import copy_sentence_modules
 
-# What a tokenizer is made of, by the names that transformers looks for.
+# The files of a tokenizer that transformers looks for.
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -43,15 +44,15 @@ TOKENIZER_FILES = (
     "target.spm",
     "target_vocab.json",
 )
-CONFIG, HABITS, TOKENIZER = "config.json", "generation_config.json", "the tokenizer"
+CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "the tokenizer"
 ROLES = ("pad", "bos", "eos")
 MORE_ROLES = ("cls", "sep", "mask")  # of encoders
 
 
 def given_tokenizer(
-    tokenizer: PreTrainedTokenizerBase | str | Path | None,
+    tokenizer: PreTrainedTokenizerBase | FilePath | None,
 ) -> PreTrainedTokenizerBase | None:
-    """The tokenizer that the user names: a folder, a tokenizer.json, a repository, or itself."""
+    """Open the tokenizer that the user gives as folder, tokenizer.json, repository or object."""
     if tokenizer is None or isinstance(tokenizer, PreTrainedTokenizerBase):
         return tokenizer
     path = Path(tokenizer).expanduser()
@@ -62,15 +63,15 @@ def given_tokenizer(
             return PreTrainedTokenizerFast(tokenizer_file=str(path))
         place = path if path.is_dir() else str(tokenizer)
         return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
-    except Exception as error:  # whatever stands in such files is raised in as many ways
+    except Exception as error:  # such files fail in many ways
         raise ConversionError(
             f"no tokenizer could be read from {tokenizer} ({first_line(error)}): give a folder, a "
             "tokenizer.json or a repository on the Hub whose tokenizer needs no code of its own"
         ) from error
 
 
-def own_tokenizer(folder: str | Path) -> tuple[PreTrainedTokenizerBase | None, str | None]:
-    """The tokenizer of a folder, None if it has none, and why one that is there was not read."""
+def own_tokenizer(folder: FilePath) -> tuple[PreTrainedTokenizerBase | None, str | None]:
+    """Return the tokenizer of a folder, None if it has none, and the error if it was not read."""
     if not any((Path(folder) / name).is_file() for name in TOKENIZER_FILES):
         return None, None
     try:
@@ -84,25 +85,25 @@ def first_line(error: Exception) -> str:
 
 
 def refuse_too_many_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
-    """Ids without a row stop a model in the middle of its work; rows without an id do no harm."""
+    """Refuse a tokenizer with ids that have no embedding; embeddings without an id do no harm."""
     needed = max(tokenizer.get_vocab().values(), default=-1) + 1
     rows = model.get_input_embeddings().num_embeddings
     if needed > rows:
         raise ConversionError(
-            f"the tokenizer needs {needed} rows of embeddings, but vocab_size is {rows}: give the "
+            f"the tokenizer needs {needed} embeddings, but vocab_size is {rows}: give the "
             f"tokenizer of this model, or call model.resize_token_embeddings({needed}) first"
         )
 
 
-class Companions:
-    """The tokenizer that will stand beside the weights, refused before anything is written."""
+class SideFiles:
+    """The files that will stand beside the weights, checked before anything is written."""
 
     def __init__(
         self,
-        src: str | Path,
+        src: FilePath,
         source: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase | str | Path | None,
-    ):
+        tokenizer: PreTrainedTokenizerBase | FilePath | None,
+    ) -> None:
         self.src, self.source = Path(src), source
         self.generates = source.can_generate()
         self.given = given_tokenizer(tokenizer)
@@ -112,34 +113,34 @@ class Companions:
             refuse_too_many_tokens(self.tokenizer, source)
 
     def save(self, folder: Path) -> list[str]:
-        """Writes everything beside the weights and says what does not agree there."""
-        self.save_habits(folder)
+        """Write everything beside the weights and return the disagreements in it."""
+        self.save_generation_config(folder)
         copy_sentence_modules(self.src, folder)
         if self.given is not None:
             config = read_json(folder / CONFIG)
             name_roles(self.given, config)
             save(self.given, folder)
             if self.generates:
-                fill_habits(folder / HABITS, config, self.given)
+                fill_generation_config(folder / GENERATION, config, self.given)
         else:
             self.copy_tokenizer(folder)
-        return [*self.told_about_reading(), *disagreements(folder, self.tokenizer, self.source)]
+        return [*self.unread_tokenizer(), *disagreements(folder, self.tokenizer, self.source)]
 
-    def save_habits(self, folder: Path) -> None:
-        """The habits of generation, which old folders keep in config.json.
+    def save_generation_config(self, folder: Path) -> None:
+        """Write the generation settings, which old folders keep in config.json.
 
-        There they are read from the file: a configuration object has let go of them.
+        They are read from the file: a configuration object has dropped them.
         """
         if not self.generates:
             return
-        if (self.src / HABITS).is_file():
-            shutil.copyfile(self.src / HABITS, folder / HABITS)
+        if (self.src / GENERATION).is_file():
+            shutil.copyfile(self.src / GENERATION, folder / GENERATION)
             return
         fields = self.source.config.to_dict()
         if (self.src / CONFIG).is_file():
             fields |= read_json(self.src / CONFIG)
-        # Not save_pretrained, which refuses what some of these folders say.
-        GenerationConfig.from_model_config(fields).to_json_file(folder / HABITS)
+        # Not save_pretrained, which refuses some of these settings.
+        GenerationConfig.from_model_config(fields).to_json_file(folder / GENERATION)
 
     def copy_tokenizer(self, folder: Path) -> None:
         for name in TOKENIZER_FILES:
@@ -148,15 +149,15 @@ class Companions:
         for template in (self.src / TEMPLATES).glob("*.jinja"):
             (folder / TEMPLATES).mkdir(exist_ok=True)
             shutil.copyfile(template, folder / TEMPLATES / template.name)
-        # Old folders name no tokenizer_class: there, the model's type decides, and that changes.
+        # In old folders without tokenizer_class the model_type decides, which changes.
         if self.own is not None and not are_alike(self.own, own_tokenizer(folder)[0]):
             save(self.own, folder)
 
-    def told_about_reading(self) -> Iterator[str]:
+    def unread_tokenizer(self) -> Iterator[str]:
         if self.unread:
             yield (
                 f"the tokenizer beside the weights was copied but could not be read "
-                f"({self.unread}): nobody has compared its ids; give one with --tokenizer"
+                f"({self.unread}): its ids were not compared; give one with --tokenizer"
             )
 
 
@@ -164,36 +165,36 @@ def are_alike(first: PreTrainedTokenizerBase, second: PreTrainedTokenizerBase | 
     return type(first) is type(second) and state(first) == state(second)
 
 
-def state(tokenizer: PreTrainedTokenizerBase) -> tuple:
+def state(tokenizer: PreTrainedTokenizerBase) -> tuple[object, ...]:
     fast = getattr(tokenizer, "backend_tokenizer", None)
     content = fast.to_str() if fast is not None else tokenizer.get_vocab()
     return content, tokenizer.special_tokens_map, tokenizer.chat_template
 
 
 def save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """With the class that reads it, and without a word on where it was read from."""
+    """Save a tokenizer with the class that reads it, and without the path it was read from."""
     for name in ("is_local", "local_files_only"):
         tokenizer.init_kwargs.pop(name, None)
     tokenizer.save_pretrained(folder)
 
 
-def name_roles(tokenizer: PreTrainedTokenizerBase, config: dict) -> None:
-    """Gives a token its role where the model knows its id and the tokenizer calls it special."""
+def name_roles(tokenizer: PreTrainedTokenizerBase, config: Fields) -> None:
+    """Give a special token its role if the model has its id."""
     for role in (*ROLES, *MORE_ROLES):
         token = tokenizer.added_tokens_decoder.get(as_id(config.get(f"{role}_token_id")))
         if getattr(tokenizer, f"{role}_token") is None and token is not None and token.special:
             setattr(tokenizer, f"{role}_token", str(token))
 
 
-def fill_habits(path: Path, config: dict, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Adds the ids that generation lacks, where configuration and tokenizer do not contradict."""
-    habits = read_json(path)
+def fill_generation_config(path: Path, config: Fields, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Add ids that the generation settings lack, if configuration and tokenizer agree."""
+    settings = read_json(path)
     for role in ROLES:
         name = f"{role}_token_id"
         known = {as_id(config.get(name)), getattr(tokenizer, name)} - {None}
-        if habits.get(name) is None and len(known) == 1:
-            habits[name] = known.pop()
-    path.write_text(json.dumps(habits, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        if settings.get(name) is None and len(known) == 1:
+            settings[name] = known.pop()
+    path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def as_id(value: object) -> int | None:
@@ -203,29 +204,30 @@ def as_id(value: object) -> int | None:
 def disagreements(
     folder: Path, tokenizer: PreTrainedTokenizerBase | None, source: PreTrainedModel
 ) -> Iterator[str]:
-    """A sentence for each special id that the files beside the weights do not agree on."""
+    """Yield a sentence for each special id on which the files beside the weights disagree."""
     generates = source.can_generate()
-    told = {name: read_json(folder / name) for name in (CONFIG, HABITS)[: 1 + generates]}
+    files = {name: read_json(folder / name) for name in (CONFIG, GENERATION)[: 1 + generates]}
     names = [f"{role}_token_id" for role in (*ROLES, *MORE_ROLES, "decoder_start")]
     for name in names:
-        known = {place: ids(content.get(name)) for place, content in told.items()}
+        known = {place: ids(content.get(name)) for place, content in files.items()}
         if tokenizer is not None:
             known[TOKENIZER] = ids(getattr(tokenizer, name, None))
         known = {place: found for place, found in known.items() if found}
         if known and not set.intersection(*map(set, known.values())):
-            said = ", ".join(f"{shown(found)} in {place}" for place, found in known.items())
-            reader = f"; generate() reads {HABITS}" if generates else ""
-            yield f"{name} is {said}: correct what is wrong{reader}"
+            values = ", ".join(f"{shown(found)} in {place}" for place, found in known.items())
+            reader = f"; generate() reads {GENERATION}" if generates else ""
+            yield f"{name} is {values}: correct what is wrong{reader}"
     if not generates:
         return
     rows = source.get_output_embeddings().out_features
-    for name, value in told[HABITS].items():
+    for name, value in files[GENERATION].items():
         if name.endswith("_token_id") and any(number >= rows for number in ids(value)):
-            yield f"{name} is {value} in {HABITS}, but there are {rows} logits: choose a lower id"
+            place = f"{name} is {value} in {GENERATION}"
+            yield f"{place}, but there are {rows} logits: choose a lower id"
 
 
 def ids(value: object) -> list[int]:
-    """A configuration names one id, several or none."""
+    """Return the ids of a value: a configuration holds one, several or none."""
     values = value if isinstance(value, list) else [value]
     return [number for number in values if isinstance(number, int)]
 
