@@ -29,12 +29,17 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.names:
         print("\n".join(f"{b.name:14} {b.title}" for b in BENCHMARKS.values()))
         return 0
-    results, faults = run(options)
-    for fault in faults:
-        print(f"error: {fault}", file=sys.stderr)
+    settings = Settings(options.rounds, options.quick, options.defaults_only)
+    results, status = [], 0
+    for name in BENCHMARKS if "all" in options.names else options.names:
+        try:
+            results.append(measure(BENCHMARKS[name], settings, options))
+        except Unfair as fault:  # one of them does not cost the others their hour
+            print(f"error: {fault}", file=sys.stderr)
+            status = 1
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    return 1 if faults else 0
+    return status
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -63,18 +68,6 @@ def check(options: argparse.Namespace) -> str:
     if options.write and (options.quick or options.only):
         return "--write keeps whole benchmarks at full size: leave out --quick and --only"
     return ""
-
-
-def run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[Unfair]]:
-    settings = Settings(options.rounds, options.quick, options.defaults_only)
-    names = BENCHMARKS if "all" in options.names else options.names
-    results, faults = [], []
-    for name in names:
-        try:
-            results.append(measure(BENCHMARKS[name], settings, options))
-        except Unfair as fault:  # one of them does not cost the others their hour
-            faults.append(fault)
-    return results, faults
 
 
 def measure(

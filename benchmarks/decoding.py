@@ -193,18 +193,14 @@ def prefill(settings: Settings) -> Workloads:
         pair = llama_pair(settings, 19)
         length = settings.pick(length, length // 64)
         inputs = prompt(pair, rows, length, padding)
+        weights = sum(tensor.numel() for tensor in pair.theirs.model.layers.parameters())
         where = f", {padding:.0%} padding" if padding else ""
         yield Workload(
             f"batch {rows}, {length} tokens{where}",
             pair.contestants(one_pass, inputs),
             {pair.name: floor},
-            work={"flops": 2 * matrix_weights(pair) * int(inputs["attention_mask"].sum())},
+            work={"flops": 2 * weights * int(inputs["attention_mask"].sum())},
         )
-
-
-def matrix_weights(pair: Pair) -> int:
-    """Count the parameters that every token is multiplied by: those of the layers."""
-    return sum(tensor.numel() for tensor in pair.theirs.model.layers.parameters())
 
 
 def one_pass(model: PreTrainedModel, inputs: Inputs) -> Run:

@@ -180,16 +180,12 @@ def refuse_unequal(workload: Workload, runs: dict[str, Run]) -> None:
     for name, outcome in outcomes.items():
         pair = outcomes[OURS], outcome
         if runs[name].is_rounded:
-            pair = map(shapes, pair)
+            pair = ({key: value.shape for key, value in one.items()} for one in pair)
         if difference := find_difference(*pair, workload.tolerance):
             raise Unfair(
                 f"{workload.label}: {name} and {OURS} do not compute the same, so their times "
                 f"mean nothing: {difference}"
             )
-
-
-def shapes(outcome: dict[str, torch.Tensor]) -> dict[str, list[int]]:
-    return {name: list(tensor.shape) for name, tensor in outcome.items()}
 
 
 def first_call(run: Run) -> Any:

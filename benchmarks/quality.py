@@ -17,25 +17,14 @@ ours is converted from before the first step.
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    ModernBertConfig,
-    ModernBertForMaskedLM,
-    PreTrainedModel,
-    get_cosine_with_min_lr_schedule_with_warmup,
-    set_seed,
-)
+import transformers
+from transformers import PreTrainedModel, get_cosine_with_min_lr_schedule_with_warmup, set_seed
 
-from hf_tformer import (
-    TformerDecoderConfig,
-    TformerDecoderForCausalLM,
-    TformerEncoderConfig,
-    TformerEncoderForMaskedLM,
-)
+import hf_tformer
 
 from .measure import ROOT
 from .quality_translation import multi30k, show, t5
@@ -56,13 +45,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("task", choices=list(DATA))
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=ROOT.parent / "shared" / "data",
-        help="folder of the texts (default: %(default)s)",
-    )
+    folder = ROOT.parent / "shared" / "data"
+    parser.add_argument("task", choices=list(DATA), help="what to measure")
+    parser.add_argument("--data", type=Path, default=folder, help="folder of the texts")
     parser.add_argument("--steps", type=int, help="fewer steps than the recipe has, for a look")
     parser.add_argument("--full", action="store_true", help="multi30k, t5: the size for a GPU")
     args = parser.parse_args(argv)
@@ -77,7 +62,7 @@ def shakespeare(args: argparse.Namespace) -> int:
     # The last token of a block is the first of the next: each of them is predicted once.
     letters, training, validation = read_blocks(args, BATCH, BLOCK + 1, stride=BLOCK)
     set_seed(1337)
-    config = TformerDecoderConfig(
+    config = hf_tformer.TformerDecoderConfig(
         vocab_size=letters,
         hidden_size=128,
         intermediate_size=344,  # three matrices as large as the two of an ungated MLP of 512
@@ -91,7 +76,7 @@ def shakespeare(args: argparse.Namespace) -> int:
     batches = (
         [{"input_ids": ids, "labels": ids} for ids in part] for part in (training, validation)
     )
-    curve = train(TformerDecoderForCausalLM(config), *batches, least_rate=0.1)
+    curve = train(hf_tformer.TformerDecoderForCausalLM(config), *batches, least_rate=0.1)
     show({"validation loss": curve})
     loss = curve[max(curve)]
     print(f"{loss:.4f} after {len(training)} steps; nanoGPT: {SHAKESPEARE_LOSS}")
@@ -122,11 +107,13 @@ def encoders(vocab_size: int, length: int) -> dict[str, Callable[[], PreTrainedM
     modern = {**sizes, "intermediate_size": 192}
     bert = {**sizes, "intermediate_size": 304, "max_position_embeddings": length}
     absent = dict.fromkeys(f"{name}_token_id" for name in ("pad", "bos", "eos", "cls", "sep"))
-    return {
-        "ours": lambda: TformerEncoderForMaskedLM(TformerEncoderConfig(**modern)),
-        "ModernBERT": lambda: ModernBertForMaskedLM(ModernBertConfig(**modern, **absent)),
-        "BERT": lambda: BertForMaskedLM(BertConfig(**bert, pad_token_id=None)),
+    configs = {
+        "ours": hf_tformer.TformerEncoderConfig(**modern),
+        "ModernBERT": transformers.ModernBertConfig(**modern, **absent),
+        "BERT": transformers.BertConfig(**bert, pad_token_id=None),
     }
+    auto = transformers.AutoModelForMaskedLM
+    return {name: partial(auto.from_config, config) for name, config in configs.items()}
 
 
 def read_blocks(

@@ -16,7 +16,6 @@ from hf_tformer.scale.step import whole
 
 from .decoding import llama_pair, prompt
 from .measure import OURS, Run, Settings, Workload, Workloads
-from .peers import OUR_CLASSES
 
 ALONE = f"{OURS}, one process of two threads"
 LAYOUTS = {"DDP": DistributedConfig(), "FSDP2": DistributedConfig(fsdp_size=2)}
@@ -74,5 +73,4 @@ def laid_out(model: PreTrainedModel, layout: DistributedConfig) -> torch.nn.Modu
         dist.init_process_group("gloo")
         if layout.fsdp_size == 1:
             return DistributedDataParallel(model)
-        kind = OUR_CLASSES.get(type(model).__name__, type(model))
-        return kind.from_pretrained(folder, distributed_config=layout)
+        return type(model).from_pretrained(folder, distributed_config=layout)

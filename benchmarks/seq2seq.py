@@ -120,7 +120,7 @@ def corpus(settings: Settings) -> Workloads:
 def translating_corpus(
     model: PreTrainedModel, inputs: Inputs, batches: tuple[torch.Tensor, ...], length: int
 ) -> Run:
-    def call() -> dict[int, list[int]]:
+    def call() -> dict[int, torch.Tensor]:
         translations = {}
         for rows in batches:
             ids, mask = inputs["input_ids"][rows], inputs["attention_mask"][rows]
@@ -132,20 +132,17 @@ def translating_corpus(
                 num_beams=4,
                 do_sample=False,
             )
-            translations |= zip(rows.tolist(), found.tolist(), strict=True)
+            translations |= zip(rows.tolist(), found[:, 1:], strict=True)
         return translations
 
-    def outcome(translations: dict[int, list[int]]) -> dict[str, torch.Tensor]:
-        found = [torch.tensor(until_end(translations[row][1:])) for row in sorted(translations)]
+    def outcome(translations: dict[int, torch.Tensor]) -> dict[str, torch.Tensor]:
+        found = [translations[row] for row in sorted(translations)]
+        found = [tokens[(tokens == END).cumsum(0) == 0] for tokens in found]  # up to the end
         if len({len(tokens) for tokens in found}) < 3:
             raise Unfair(f"all translations are about {len(found[0])} tokens long")
         return {"tokens": torch.nn.utils.rnn.pad_sequence(found)}
 
     return Run(call, outcome)
-
-
-def until_end(tokens: list[int]) -> list[int]:
-    return tokens[: tokens.index(END)] if END in tokens else tokens
 
 
 @torch.no_grad()

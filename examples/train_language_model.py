@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
 def main() -> None:
     args = parse_arguments()
-    with scaling.refusals():
-        from hf_tformer import scale
+    from hf_tformer import scale
+    from hf_tformer.scale.together import TogetherError
 
+    with refusing(scale.CheckpointError, scale.TokensError, scale.TrainingError, TogetherError):
         launch = scale.read_launch()
         layout = scale.choose_layout(launch, args.replicate, args.shard, args.tensor)
         with output_folder(args.output, scaling.is_resumed(args)):
