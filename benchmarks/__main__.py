@@ -12,7 +12,7 @@ from typing import Any
 from transformers.utils import logging
 
 from . import apart, machine, report
-from .measure import LEAST_ROUNDS, Count, Limits, Row, Settings, Unfair, Workload, race
+from .measure import LEAST_ROUNDS, Limits, Row, Settings, Unfair, Workload, race
 from .registry import BENCHMARKS, Benchmark
 
 
@@ -97,17 +97,17 @@ def measure(
 
 
 def figures(
-    benchmark: Benchmark, workload: Workload | Count, settings: Settings, limits: Limits
+    benchmark: Benchmark, workload: Workload, settings: Settings, limits: Limits
 ) -> Iterator[Row]:
     """Yield the rows of a task as soon as they are known."""
-    if isinstance(workload, Count):
+    if workload.rows:
         yield from workload.rows()
         return
     if "seconds" in workload.measures:
         racing = separated(workload, benchmark, settings) if workload.apart else workload
-        yield from placed(race(racing, settings, limits), workload)
+        yield from race(racing, settings, limits)
     if "MiB" in workload.measures:
-        yield from placed(apart.weigh(benchmark.name, workload, settings), workload)
+        yield from apart.weigh(benchmark.name, workload, settings)
 
 
 def separated(workload: Workload, benchmark: Benchmark, settings: Settings) -> Workload:
@@ -118,12 +118,6 @@ def separated(workload: Workload, benchmark: Benchmark, settings: Settings) -> W
         for name in workload.contestants
     }
     return replace(workload, contestants=starts)
-
-
-def placed(rows: list[Row], workload: Workload) -> list[Row]:
-    for row in rows:
-        row.curve, row.size = workload.points.get(row.peer, (None, None))
-    return rows
 
 
 if __name__ == "__main__":

@@ -16,13 +16,12 @@ ours is converted from before the first step.
 
 import argparse
 import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import torch
 import transformers
-from transformers import PreTrainedModel, get_cosine_with_min_lr_schedule_with_warmup, set_seed
+from transformers import PreTrainedConfig, PreTrainedModel, set_seed
+from transformers import get_cosine_with_min_lr_schedule_with_warmup as cosine_schedule
 
 import hf_tformer
 
@@ -88,9 +87,9 @@ def masked(args: argparse.Namespace) -> int:
     letters, training, validation = read_blocks(args, 2 * BATCH, length, stride=length)
     parts = [[hide(ids, letters, generator) for ids in part] for part in (training, validation)]
     curves, parameters = {}, {}
-    for name, build in encoders(letters + 1, length).items():
+    for name, config in encoder_configs(letters + 1, length).items():
         set_seed(1337)
-        model = build()
+        model = transformers.AutoModelForMaskedLM.from_config(config)
         parameters[name] = model.num_parameters()
         print(f"{name}: {parameters[name]:,} parameters")
         curves[name] = train(model, *parts)
@@ -101,19 +100,17 @@ def masked(args: argparse.Namespace) -> int:
     return int(len(training) == STEPS and not (is_smallest and last["ours"] <= min(last.values())))
 
 
-def encoders(vocab_size: int, length: int) -> dict[str, Callable[[], PreTrainedModel]]:
+def encoder_configs(vocab_size: int, length: int) -> dict[str, PreTrainedConfig]:
     sizes = {"vocab_size": vocab_size, "num_hidden_layers": 6, "num_attention_heads": 4}
     sizes["hidden_size"] = 128
     modern = {**sizes, "intermediate_size": 192}
     bert = {**sizes, "intermediate_size": 304, "max_position_embeddings": length}
     absent = dict.fromkeys(f"{name}_token_id" for name in ("pad", "bos", "eos", "cls", "sep"))
-    configs = {
+    return {
         "ours": hf_tformer.TformerEncoderConfig(**modern),
         "ModernBERT": transformers.ModernBertConfig(**modern, **absent),
         "BERT": transformers.BertConfig(**bert, pad_token_id=None),
     }
-    auto = transformers.AutoModelForMaskedLM
-    return {name: partial(auto.from_config, config) for name, config in configs.items()}
 
 
 def read_blocks(
@@ -141,9 +138,7 @@ def train(
 ) -> dict[int, float]:
     """Return the validation loss by step; one recipe for all, but for the last learning rate."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
-    schedule = get_cosine_with_min_lr_schedule_with_warmup(
-        optimizer, 100, len(training), min_lr_rate=least_rate
-    )
+    schedule = cosine_schedule(optimizer, 100, len(training), min_lr_rate=least_rate)
     curve = {}
     for step, batch in enumerate(training, 1):
         model.train()
