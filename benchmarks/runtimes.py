@@ -69,7 +69,7 @@ def both_batches(what: str, pair: Pair, length: int) -> Workloads:
 
 
 def engine(settings: Settings) -> Workloads:
-    """The same weights in CTranslate2, which is made of C++ and packs its matrices."""
+    """Translate with the same weights in CTranslate2, made of C++ with packed matrices."""
     rows, length = settings.pick((16, 48), (3, 6))
     pair = pair_of("marian", settings)
     inputs = sources(pair, rows, settings.pick(32, 9))

@@ -22,7 +22,7 @@ LAYOUTS = {"DDP": DistributedConfig(), "FSDP2": DistributedConfig(fsdp_size=2)}
 
 
 def scale(settings: Settings) -> Workloads:
-    """Two processes, each of which takes half of the batch; the figures are those of the first."""
+    """Train on two processes, each with half of the batch; the first is measured."""
     rows, length = settings.pick((8, 256), (2, 12))
     sizes = {"hidden_size": 512, "intermediate_size": 1376, "num_attention_heads": 8}
     changes = settings.pick({**sizes, "num_hidden_layers": 8, "vocab_size": 16000}, {})

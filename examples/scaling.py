@@ -71,7 +71,7 @@ def read_tokens(args: Namespace, source: Path | None) -> "tuple[Tokenizer, Token
 
 
 def is_resumed(args: Namespace) -> bool:
-    """Whether to resume: by option, or since torchrun starts again after a process had died."""
+    """True with --resume, and where torchrun starts again after a process had died."""
     return args.resume or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
