@@ -20,7 +20,7 @@ from typing import Protocol
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]  # the name stands for a module
 
 ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 PENDING: list[tuple[int, Callable]] = []  # process and what it has to undo, the oldest first
@@ -60,7 +60,7 @@ def unfinished_folder(
     living process are removed first.
     """
     remove_rests(parent, rests)
-    made = []
+    made: list[Path] = []
 
     def remove() -> None:
         for folder in made:

@@ -3,7 +3,7 @@
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -25,7 +25,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--revision", help=revision)
 
     def parse_known_args(
-        self, args: Sequence[str] | None = None, namespace: Any = None
+        self, args: Iterable[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
         """Report unknown arguments as an error of the command that they were given to."""
         namespace, unknown = super().parse_known_args(args, namespace)

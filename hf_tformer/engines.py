@@ -1,13 +1,15 @@
 """Inference engines that cannot serve an encoder-decoder, refused with what to do instead."""
 
 import functools
+from typing import Any
 
 from transformers import PretrainedConfig
 
 from .model.stacks_seq2seq import TformerSeq2SeqPreTrainedModel
 
 UNSUPPORTED = ("vllm", "sglang")
-build = TformerSeq2SeqPreTrainedModel.__init__
+model_class: Any = TformerSeq2SeqPreTrainedModel  # its constructor is replaced
+build = model_class.__init__
 
 
 @functools.wraps(build)
@@ -24,4 +26,4 @@ def refuse_or_build(
     build(model, config, *args, **kwargs)
 
 
-TformerSeq2SeqPreTrainedModel.__init__ = refuse_or_build
+model_class.__init__ = refuse_or_build

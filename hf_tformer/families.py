@@ -41,7 +41,7 @@ class Family(NamedTuple):
     def auto_map(self, architectures: Sequence[str] | None = None) -> dict[str, str]:
         """The `auto_map` of a config.json that was saved from `architectures`."""
         classes = {"AutoConfig": self.config, **self.models}
-        if self.standalone_encoder in (architectures or ()):
+        if self.standalone_encoder and self.standalone_encoder in (architectures or ()):
             classes["AutoModel"] = self.standalone_encoder
         return {auto: f"{self.modules[name]}.{name}" for auto, name in classes.items()}
 

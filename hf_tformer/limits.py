@@ -6,6 +6,8 @@ another model, wrong types of transformers' own fields, deep nesting, attention 
 """
 
 import functools
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from transformers.generation import GenerationConfig
@@ -42,8 +44,8 @@ ROPE_NUMBERS = {
     **dict.fromkeys(("low_freq_factor", "high_freq_factor"), (1e-6, 1e6)),
     **dict.fromkeys(("mscale", "mscale_all_dim"), (0, 1e6)),
 }
-TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
-TOKEN_IDS += ("cls_token_id", "sep_token_id", "mask_token_id")
+TOKEN_IDS: tuple[str, ...] = ("pad_token_id", "bos_token_id", "eos_token_id")
+TOKEN_IDS += ("decoder_start_token_id", "cls_token_id", "sep_token_id", "mask_token_id")
 
 # Types of transformers' own fields. Its annotations are strings, which @strict skips.
 TYPES = {
@@ -56,12 +58,12 @@ TYPES = {
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 ATTENTION = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
 # Fields that transformers reads of other models: parts, other masks, other caches, mixed layers.
-FOREIGN = ("text_config", "text_encoder", "decoder", "generator", "fusion_config", "num_mtp_layers")
-FOREIGN += ("per_layer_config", "mlp_layer_types", "mtp_layer_types", "kv_sharing_modes")
-FOREIGN += ("vision_feature_layer", "vision_feature_select_strategy", "vision_aspect_ratio")
-FOREIGN += ("sliding_window", "attention_chunk_size", "is_causal", "num_heads")
-FOREIGN += ("embed_dim", "distributed_config", "configuration_files", "experts_implementation")
-FOREIGN += ("_experts_implementation",)
+FOREIGN: tuple[str, ...] = ("text_config", "text_encoder", "decoder", "generator")
+FOREIGN += ("fusion_config", "num_mtp_layers", "per_layer_config", "mlp_layer_types")
+FOREIGN += ("mtp_layer_types", "kv_sharing_modes", "vision_feature_layer")
+FOREIGN += ("vision_feature_select_strategy", "vision_aspect_ratio", "sliding_window")
+FOREIGN += ("attention_chunk_size", "is_causal", "num_heads", "embed_dim", "distributed_config")
+FOREIGN += ("configuration_files", "experts_implementation", "_experts_implementation")
 OF_GENERATION = set(GenerationConfig().to_dict()) - {"output_attentions"}
 DEEPEST = 20  # dicts and lists in one another
 
@@ -116,7 +118,7 @@ def check_sizes(sizes: dict) -> None:
             raise wrong(name, value, f"choose a whole number between 1 and {largest}")
 
 
-def check_number(name: str, value: object, least: float, most: float) -> None:
+def check_number(name: str, value: Any, least: float, most: float) -> None:
     if type(value) not in (int, float) or not least <= value <= most:
         raise wrong(name, value, f"choose a number from {least:g} to {most:g}")
 
@@ -148,7 +150,7 @@ def check_rope(config: TformerConfig, rope: dict) -> None:
         raise wrong("rope_parameters['low_freq_factor']", low, remedy)
 
 
-def check_types(config: TformerConfig, values: dict) -> None:
+def check_types(config: TformerConfig, values: Mapping[str, Any]) -> None:
     """Check transformers' own fields, and the depth of all: copying and saving recurse."""
     for name, kind in TYPES.items():
         value = values.get(name)
@@ -200,7 +202,7 @@ def check_keys(config: TformerConfig, kwargs: dict) -> None:
             del kwargs[name]
 
 
-def refuse_nesting(name: str, value: object, left: int = DEEPEST) -> None:
+def refuse_nesting(name: str, value: Any, left: int = DEEPEST) -> None:
     if not left:
         raise ValueError(f"{name} is nested more than {DEEPEST} deep: make it flatter")
     # transformers writes a name for whatever stands under dtype, in any dict.
@@ -244,10 +246,10 @@ def approximate_parameter_count(config: TformerConfig) -> int:
     return layers + tables * size
 
 
-def install() -> None:
+def install(config_class: Any) -> None:
     """Add these checks to every configuration of ours that is read, made or saved."""
-    read, derive = TformerConfig.from_dict.__func__, TformerConfig.__post_init__
-    validate = TformerConfig.validate_architecture
+    read, derive = config_class.from_dict.__func__, config_class.__post_init__
+    validate = config_class.validate_architecture
 
     @functools.wraps(read)
     def from_dict(cls: type, config_dict: dict, **kwargs: object) -> TformerConfig:
@@ -267,9 +269,9 @@ def install() -> None:
         validate(config)
         check_together(config)
 
-    TformerConfig.from_dict = classmethod(from_dict)
-    TformerConfig.__post_init__ = checked_post_init
-    TformerConfig.validate_architecture = validate_architecture
+    config_class.from_dict = classmethod(from_dict)
+    config_class.__post_init__ = checked_post_init
+    config_class.validate_architecture = validate_architecture
 
 
-install()
+install(TformerConfig)

@@ -74,7 +74,7 @@ def class_that_generates(config: "PreTrainedConfig", is_needed: bool) -> type:
     return AutoModelForCausalLM if is_needed or can_generate else AutoModel
 
 
-def open_pretrained(auto_class: type, source: str, **options: object) -> Any:
+def open_pretrained(auto_class: type[Any], source: str, **options: object) -> Any:
     """Call `auto_class.from_pretrained`; code runs only where `options` allow it."""
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError

@@ -8,9 +8,10 @@ import importlib
 import sys
 import threading
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 from .families import FAMILIES, Family
 
@@ -30,7 +31,7 @@ def register_models(modeling_auto: ModuleType) -> None:
     for family in FAMILIES.values():
         config_class = load(family, family.config)
         for auto_name, model_name in family.models.items():
-            model_class = load(family, model_name)
+            model_class: Any = load(family, model_name)
             if auto_name == "AutoModel" and family.standalone_encoder:  # the folder decides
                 model_class = model_class, load(family, family.standalone_encoder)
             getattr(modeling_auto, auto_name).register(config_class, model_class, exist_ok=True)
@@ -100,7 +101,7 @@ class RegisterWhenQuiet(MetaPathFinder):
             self.watch(spec.loader)
         return spec
 
-    def watch(self, loader: Loader) -> None:
+    def watch(self, loader: Any) -> None:
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:

@@ -33,7 +33,7 @@ def hooked_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    *mask: Tensor | None,
+    *mask: Any,
     pattern_fn: Callable[[Tensor], Tensor],
     **options: Any,
 ) -> tuple[Tensor, None]:
@@ -50,7 +50,7 @@ def hooked_attention(
 AttentionInterface.register(BACKEND, hooked_attention)
 
 
-def show_pattern(attention: nn.Module) -> None:
+def show_pattern(attention: Any) -> None:
     """Let this module alone use `hooked_attention`."""
     attention.config = copy.copy(attention.config)
     attention.config._attn_implementation = BACKEND
@@ -65,7 +65,7 @@ class Adapter(ArchitectureAdapter):
 
     def prepare_model(self, model: PreTrainedModel) -> None:
         model.set_attn_implementation("eager")  # with masks and biases in the same shape
-        self.component_mapping = {}
+        self.component_mapping: dict[str, Any] = {}
         stacks = {"": "model"}
         if model.config.is_encoder_decoder:
             stacks = {"encoder_": "model.encoder", "decoder_": "model.decoder"}

@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 LAUNCHER = Path(__file__).with_name("walls.py")
 ALL = ("namespaces", "limits", "privileges", "files", "system calls")
@@ -47,7 +47,7 @@ class Outcome:
 
 def run_behind_walls(
     program: Path,
-    arguments: Iterable[str] = (),
+    arguments: Iterable[object] = (),
     *,
     work: Path,
     timeout: float,
@@ -85,7 +85,7 @@ def run_behind_walls(
 
 
 def run_job(job: dict, key: bytes, work: Path, timeout: float, disk: int) -> Outcome:
-    process = subprocess.Popen(
+    process: Any = subprocess.Popen(  # not None: its three pipes
         [sys.executable, "-I", str(LAUNCHER)],
         cwd=work,
         env=environment(work),
@@ -161,7 +161,8 @@ class Report(PipeReader):
     """Reads the program's report; `fault` is set by the first line that it cannot have sent."""
 
     def __init__(self, pipe: IO[bytes], key: bytes) -> None:
-        self.key, self.fault = key, None
+        self.key = key
+        self.fault: str | None = None
         self.values: list = []
         self.walls: dict[str, str] = {}
         self.number, self.size, self.complete = 0, 0, False
@@ -251,7 +252,8 @@ def described(status: int) -> str:
 
 def used(folder: Path) -> float:
     """Return bytes on the disk; infinity where files are too many, or too deep, to be counted."""
-    total, count, errors = 0, 0, []
+    total, count = 0.0, 0
+    errors: list[OSError] = []
     for parent, folders, names in os.walk(folder, onerror=errors.append):
         count += len(folders) + len(names)
         if count > FILES or len(Path(parent).relative_to(folder).parts) > DEPTH:
@@ -267,7 +269,8 @@ def used(folder: Path) -> float:
 def end(process: subprocess.Popen) -> None:
     """End the process and all that it started: the keeper kills them when its input ends."""
     with contextlib.suppress(BrokenPipeError):
-        process.stdin.close()
+        if process.stdin is not None:
+            process.stdin.close()
     if sys.platform != "linux" and hasattr(os, "killpg"):
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)

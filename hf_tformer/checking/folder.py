@@ -1,6 +1,7 @@
 """The folder to check: a local one or a snapshot of a repository, with the content of its files."""
 
 import hashlib
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -112,7 +113,7 @@ def values_below(content: object) -> Iterator[tuple[str, object]]:
 
 @contextmanager
 def located(
-    source: str | Path, revision: str | None = None, cache: str | Path | None = None
+    source: str | os.PathLike, revision: str | None = None, cache: str | os.PathLike | None = None
 ) -> Iterator[Path]:
     """Yield the folder to check: the one given, or a snapshot of a repository."""
     try:
@@ -135,7 +136,7 @@ def located(
             yield download(str(source), revision, temporary)
 
 
-def download(repo_id: str, revision: str | None, cache: str | Path) -> Path:
+def download(repo_id: str, revision: str | None, cache: str | os.PathLike) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,

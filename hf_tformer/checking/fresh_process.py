@@ -99,7 +99,7 @@ def copy_folder(source: Path, target: Path, link_large: bool) -> tuple[list[Path
 
 def state_of(folder: Path) -> dict[str, tuple[int, ...]]:
     """Return what shows that a file has not changed: programs cannot set the time of that."""
-    found = {}
+    found: dict[str, tuple[int, ...]] = {}
     for parent, _, names in os.walk(folder):
         for file in (Path(parent, name) for name in names):
             if file.is_file():
@@ -138,7 +138,7 @@ def judge(outcome: Outcome) -> list[tuple[str, str, str]]:
         running = name
         if verdicts is VERDICTS:
             findings.append((printable(name), line[1], printable(line[2])))
-            running = None
+            running = ""
     if fault is None and outcome.reason is None and (not names or len(lines) != len(expected)):
         fault = INTERFERED
     if fault or outcome.reason:

@@ -7,6 +7,7 @@ from .other import s     in another file, the same
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from .names import is_dangerous, kind_of
 from .scopes import Scope, Scopes, is_builtin
@@ -22,7 +23,7 @@ class Meanings:
 
     def __init__(self, files: dict[str, Scopes]) -> None:
         self.files = files
-        self.known: dict[ast.expr, frozenset[str]] = {}
+        self.known: dict[Any, frozenset[str]] = {}  # by expression
         self.lost: set[ast.expr] = set()  # has too many meanings to be followed
         bound = [(s, v) for scopes in files.values() for s, v in bound_expressions(scopes)]
         for _ in range(ROUNDS):
@@ -60,8 +61,8 @@ class Meanings:
             yield from self.of(node.value, scope)
         elif isinstance(node, ast.Call) and len(node.args) > 1:
             is_getattr = "builtins.getattr" in self.of(node.func, scope)
-            attribute = self.text(node.args[1], scope) if is_getattr else None
-            yield from self.below(self.of(node.args[0], scope) if attribute else (), attribute)
+            if is_getattr and (attribute := self.text(node.args[1], scope)):
+                yield from self.below(self.of(node.args[0], scope), attribute)
 
     def of_name(self, name: str, scope: Scope) -> Iterator[str]:
         found = scope.find(name)
@@ -123,9 +124,10 @@ class Meanings:
 
 
 def joined(parts: list[str | None]) -> str | None:
-    if None in parts or sum(map(len, parts)) > TEXT:
+    texts = [part for part in parts if part is not None]
+    if len(texts) < len(parts) or sum(map(len, texts)) > TEXT:
         return None
-    return "".join(parts)
+    return "".join(texts)
 
 
 def bound_expressions(scopes: Scopes) -> Iterator[tuple[Scope, ast.expr]]:

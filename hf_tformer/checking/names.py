@@ -131,11 +131,11 @@ HARMLESS_DUNDERS = words("""
 @cache
 def patterns() -> dict[str, list[tuple[int, bool, str, str, re.Pattern]]]:
     """Return (letters, is dangerous, kind, stem, pattern) by top module; the first match counts."""
-    table = {}
-    for kind, names in LISTED.items():
+    table: dict[str, list] = {}
+    for kind, listed in LISTED.items():
         library = kind.rpartition(" ")[2] if kind.startswith("harmless, ") else None
         kind = HARMLESS if library else kind
-        names = [f"{library}.{name}" for name in names.split()] if library else names.split()
+        names = [f"{library}.{name}" if library else name for name in listed.split()]
         for name in [*names, library] if library else names:
             below = name.endswith(".**")
             stem = name.removesuffix(".**")
@@ -244,7 +244,7 @@ def calls_dangerous(text: str) -> bool:
 @cache
 def modules_of_patterns() -> set[str]:
     """Return every lower-case name that has others below it; only numpy writes a class so."""
-    found = set()
+    found: set[str] = set()
     for kind, names in LISTED.items():
         library = f"{kind.rpartition(' ')[2]}." if kind.startswith("harmless, ") else ""
         for name in names.split():

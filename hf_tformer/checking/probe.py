@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-sys.modules["hf_tformer"] = None
+sys.modules["hf_tformer"] = None  # type: ignore[assignment]  # cannot be imported
 
 
 def refuse_network(event: str, arguments: tuple) -> None:
@@ -54,16 +54,17 @@ class Subject:
         if not isinstance(self.autos, dict) or "AutoConfig" not in self.autos:
             self.autos = builtin_autos(self.folder)
         self.auto = self.main_auto()
-        self.model = self.report = None
+        self.model: PreTrainedModel | None = None
+        self.report: dict[str, list[str]] = {}
 
-    def main_auto(self) -> str | None:
-        """Return the Auto class of the class that wrote the weights."""
+    def main_auto(self) -> str:
+        """Return the Auto class of the class that wrote the weights, "" if there is none."""
         models = [name for name in self.autos if name.startswith("AutoModel")]
         for architecture in self.raw_config.get("architectures") or ():
             for name in models:
                 if str(self.autos[name]).split(".")[-1] == architecture:
                     return name
-        return next((name for name in (*PREFERENCE, *models) if name in models), None)
+        return next((name for name in (*PREFERENCE, *models) if name in models), "")
 
     def load(
         self,
@@ -201,11 +202,11 @@ def skip_quantised(subject: Subject) -> str:
     raise Skip(f"the weights are quantised by {method}: check the model that they were made from")
 
 
-def main(say: Callable[[list], None], folder: str, work: str) -> None:
+def main(say: Callable[[object], None], folder: str, work: str) -> None:
     subject = Subject(folder, work)
     # The main class first: the others are compared with it.
     autos = sorted(subject.autos, key=lambda auto: (auto != "AutoConfig", auto != subject.auto))
-    checks = {f"loads: {auto}": (check_loads, subject, auto) for auto in autos}
+    checks: dict[str, tuple] = {f"loads: {auto}": (check_loads, subject, auto) for auto in autos}
     checks |= {name: (check, subject) for name, check in CHECKS.items()}
     if subject.raw_config.get("quantization_config"):
         kept = (f"loads: {subject.auto}", *OF_QUANTISED_WEIGHTS)

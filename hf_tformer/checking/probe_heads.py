@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-sys.modules["hf_tformer"] = None
+sys.modules["hf_tformer"] = None  # type: ignore[assignment]  # cannot be imported
 
 import torch
 import transformers
@@ -76,7 +76,7 @@ def opened(folder: str, auto: str) -> PreTrainedModel:
     return model.eval()
 
 
-def questions(model: PreTrainedModel, config: dict) -> dict[str, Callable[[], dict]]:
+def questions(model: PreTrainedModel, config: dict) -> dict[str, partial]:
     sequences = random_sequences(config)
     batches = {"one sequence": padded(sequences[:1], "right", config)}
     sides = ("right",) if model.config.is_encoder_decoder else ("left", "right")

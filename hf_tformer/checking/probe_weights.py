@@ -103,7 +103,7 @@ def check_ties(subject: "Subject") -> str:
 
 def shared(model: nn.Module) -> list[list[str]]:
     """Return the names of parameters that are one tensor, in groups."""
-    groups = {}
+    groups: dict[int, set[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         groups.setdefault(parameter.data_ptr(), set()).add(name)
     return sorted(sorted(names) for names in groups.values() if len(names) > 1)

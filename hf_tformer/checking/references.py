@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from . import names
 from .meanings import Meanings
 from .names import HARMLESS, SECRET_TEXTS, SECRET_VARIABLES, attribute_kind, is_module, kind_of
-from .scopes import FUNCTIONS, Scope, Scopes
+from .scopes import Function, Scope, Scopes
 
 WRITING = re.compile(r"[rbtU]*[wax+][rwaxbt+U]*")
 # Nodes around a module that do not hand it on: it is tested, or an attribute of it is read.
@@ -36,6 +36,7 @@ FLAGS = {
     "eval_str": ("eval", True),
     "push_to_hub": ("network", True),
 }
+Place = ast.expr | ast.stmt | ast.pattern  # a node that has a line
 Found = Iterator[tuple[str, int, str]]  # kind, line, what
 
 
@@ -89,28 +90,31 @@ class Judge:
             yield from self.call(node, scope)
         elif isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
-                yield from self.kernel(key and self.meanings.text(key, scope), value, scope)
+                name = self.meanings.text(key, scope) if key else None
+                yield from self.kernel(name, value, scope)
         elif isinstance(node, (ast.Constant, ast.BinOp, ast.JoinedStr)):
             yield from self.text(node, scope)
         elif isinstance(node, ast.MatchClass):
             for name in node.kwd_attrs:
                 yield from self.attribute(name, node, scope)
-        elif isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+        elif isinstance(node, Function | ast.ClassDef):
             yield from self.definition(getattr(node, "name", ""), node)
         for name in ("annotation", "returns"):
             yield from self.annotation(getattr(node, name, None), scope)
 
     def annotation(self, annotation: ast.expr | None, scope: Scope) -> Found:
         """Judge strings in an annotation that are not constants: they are code when evaluated."""
-        for node in ast.walk(annotation) if annotation else ():
+        nodes = ast.walk(annotation) if annotation else ()
+        for node in (n for n in nodes if isinstance(n, ast.expr)):
             if not isinstance(node, ast.Constant) and self.meanings.text(node, scope) is not None:
                 yield "eval", node.lineno, f"an annotation of text, {ast.unparse(node)[:40]}"
 
     def kernel(self, name: str | None, value: ast.expr | None, scope: Scope) -> Found:
         """Judge an attention implementation by its name: transformers may download it."""
-        text = self.meanings.text(value, scope) if "attn_implementation" in (name or "") else None
-        if text and ("/" in text or ":" in text):
-            yield "foreign code", value.lineno, f"attn_implementation {text[:60]!r}"
+        if value and "attn_implementation" in (name or ""):
+            text = self.meanings.text(value, scope) or ""
+            if "/" in text or ":" in text:
+                yield "foreign code", value.lineno, f"attn_implementation {text[:60]!r}"
 
     def imported(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> Found:
         for alias in node.names:
@@ -133,14 +137,14 @@ class Judge:
             if scope.kind == "class" and any(map(is_module, meanings)):
                 yield "handed on", node.lineno, dotted
 
-    def of_kind(self, kind: str, node: ast.AST, scope: Scope, what: str) -> Found:
+    def of_kind(self, kind: str, node: Place, scope: Scope, what: str) -> Found:
         if kind in ("file writes", "file deletions"):
             excused = kind == "file writes" and scope.is_saving()
             kind = "saved files" if excused else "file writes"
         if kind != HARMLESS:
             yield kind, node.lineno, what
 
-    def attribute(self, name: str, node: ast.AST, scope: Scope) -> Found:
+    def attribute(self, name: str, node: Place, scope: Scope) -> Found:
         yield from self.of_kind(attribute_kind(name), node, scope, name)
 
     def read(self, node: ast.Name | ast.Attribute, scope: Scope) -> Found:
@@ -209,12 +213,12 @@ class Judge:
         for owner in self.meanings.of(node.value, scope):
             yield from self.changed(f"{owner}.{node.attr}", node)
 
-    def changed(self, dotted: str, node: ast.AST) -> Found:
+    def changed(self, dotted: str, node: Place) -> Found:
         if not dotted.startswith("."):
             kind = "global flags" if kind_of(dotted) == "global flags" else "tampering"
             yield kind, node.lineno, f"{dotted} = ..."
 
-    def definition(self, name: str, node: ast.AST) -> Found:
+    def definition(self, name: str, node: Place) -> Found:
         """Judge names that Python itself looks up, such as special methods."""
         kind = attribute_kind(name)
         if name in MAKES_FIELDS or (name.startswith("__") and names.is_dangerous(kind)):
@@ -232,7 +236,7 @@ class Judge:
                 if not owner.startswith("."):
                     yield "global flags", node.lineno, f"{owner}[...] = ..."
 
-    def variable(self, key: ast.expr, node: ast.AST, scope: Scope) -> Found:
+    def variable(self, key: ast.expr, node: Place, scope: Scope) -> Found:
         name = self.meanings.text(key, scope)
         if name is None or SECRET_VARIABLES.search(name):
             kind = "secrets" if name else "computed names"
@@ -242,7 +246,7 @@ class Judge:
         functions = self.meanings.of(node.func, scope)
         for keyword in node.keywords:
             yield from self.kernel(keyword.arg, keyword.value, scope)
-            kind, dangerous = FLAGS.get(keyword.arg, (None, None))
+            kind, dangerous = FLAGS.get(keyword.arg or "", ("", False))
             if kind and truth(keyword.value) is not (not dangerous):
                 kind = kind if truth(keyword.value) is dangerous else "computed names"
                 yield kind, node.lineno, f"{keyword.arg}={ast.unparse(keyword.value)[:40]}"
@@ -329,10 +333,10 @@ class Judge:
         """Return whether a string is the key in kwargs.pop("...") or config.get("...")."""
         call = self.scopes.parent[node]
         method = getattr(getattr(call, "func", None), "attr", "")
-        return method in ("pop", "get") and call.args[:1] == [node]
+        return isinstance(call, ast.Call) and method in ("pop", "get") and call.args[:1] == [node]
 
 
-def truth(node: ast.expr) -> bool | None:
+def truth(node: ast.expr | None) -> bool | None:
     """Return the truth of a constant, or None for any other expression."""
     return bool(node.value) if isinstance(node, ast.Constant) else None
 

@@ -11,7 +11,7 @@ import ast
 import builtins
 from dataclasses import dataclass, field
 
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 # Names of every module besides the builtins.
 OF_MODULES = {"__builtins__", "__file__", "__loader__", "__name__", "__spec__", "__doc__"}
@@ -45,7 +45,7 @@ class Scope:
 
     def find(self, name: str) -> "list[tuple[Scope, Value]]":
         """Return (scope, value) of everything that a name may be bound to; [] if it is free."""
-        found = []
+        found: list[tuple[Scope, Value]] = []
         for scope in self.chain():
             if scope.elsewhere.get(name) == "global":
                 return [*found, *((s, v) for s in self.chain()[-1:] for v in s.of(name))]
@@ -75,7 +75,7 @@ class Scopes:
 
     def visit(self, node: ast.AST, scope: Scope, parent: ast.AST) -> None:
         self.scope[node], self.parent[node] = scope, parent
-        if isinstance(node, FUNCTIONS):
+        if isinstance(node, Function):
             return self.visit_function(node, scope)
         if isinstance(node, ast.ClassDef):
             scope.bind(node.name)
@@ -106,7 +106,7 @@ class Scopes:
             inner["target"] = next(s for s in scope.chain() if s.kind != "comprehension")
         self.visit_fields(node, inner, scope)
 
-    def visit_function(self, node: ast.AST, scope: Scope) -> None:
+    def visit_function(self, node: Function, scope: Scope) -> None:
         name = getattr(node, "name", "")
         if name:
             self.bind(scope, name)
@@ -133,7 +133,7 @@ class Scopes:
     def origin(self, node: ast.ImportFrom, name: str = "") -> str:
         """Return the dotted name of an import: `torch.nn`, or `.file.Class` from a sibling."""
         if not node.level:
-            return f"{node.module}.{name}" if name else node.module
+            return f"{node.module}.{name}" if name else node.module or ""
         folders = self.folder.split("/")[: -node.level]
         file = "/".join([*folders, *(node.module or "").split(".")]).strip("/")
         if not node.module:  # from . import file
@@ -176,7 +176,7 @@ def unfolded(node: ast.AST) -> ast.AST:
             code = ast.parse(node.value.strip(), mode="eval").body
         except (SyntaxError, ValueError):
             return node
-        for inner in ast.walk(code):
+        for inner in (n for n in ast.walk(code) if isinstance(n, ast.expr)):
             inner.lineno = node.lineno
         return unfolded(code)
     if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.BitOr):

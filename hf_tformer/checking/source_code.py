@@ -102,11 +102,10 @@ class Source:
         node = node or self.tree
         if isinstance(node, ast.Try) or (isinstance(node, ast.If) and asks_available(node.test)):
             guarded = True
-        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and not node.level:
-            modules = [node.module]
-        for module in modules:
-            yield node.lineno, module.split(".")[0], guarded
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name.split(".")[0], guarded) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.lineno, (node.module or "").split(".")[0], guarded
         for child in ast.iter_child_nodes(node):
             yield from self.absolute_imports(child, guarded)
 

@@ -182,6 +182,8 @@ def open_report(key: bytes) -> Callable[[str, object], None]:
 def run(job: dict, say: Callable[[object], None]) -> None:
     path = Path(job["program"])
     spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None  # as the program is a file of Python
+    assert spec.loader is not None
     program = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = program
     spec.loader.exec_module(program)

@@ -75,14 +75,14 @@ def leave_namespaces() -> dict[str, str]:
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
     except OSError as error:
-        refused["users"] = error.strerror
+        refused["users"] = error.strerror or str(error)
     for name, flag in NAMESPACES.items():
         try:
             call("unshare", flag)
             if name == "mounts":
                 own_shared_memory()
         except OSError as error:
-            refused[name] = error.strerror
+            refused[name] = error.strerror or str(error)
     return refused
 
 

@@ -1,17 +1,17 @@
-"""What makes our models fast on a CPU, beside them and not in them.
+"""What makes our models fast on a CPU, kept apart from the models themselves.
 
-A model is plain modules; that is what a saved folder carries. Where this package is installed, some
-methods of our classes are replaced (patches.py lists them) as soon as one of these classes is
-touched: texts then pass through functions instead of modules, and are decoded by loops of our own,
-wherever nothing else takes part (guards.py). The answers are the same up to rounding.
+A model is made of eager modules, and a saved model carries nothing else. Where this package is
+installed, some methods of our classes are replaced (patches.py lists them) as soon as one of these
+classes is imported. Then tokens pass through functions instead of modules, and our own decoding
+loops generate, wherever nothing else takes part (guards.py). Results are the same up to rounding.
 
-    hf_tformer.fast.disable()               back to the modules, in this process
-    hf_tformer.fast.enable()                and forth again
-    hf_tformer.fast.enable(compiled=True)   the same, and texts that are written alone are compiled
-    with hf_tformer.fast.disabled():        for a while
-    hf_tformer.fast.status()                whether it is on, and why not
+    hf_tformer.fast.disable()               use the modules and transformers' loops, in this process
+    hf_tformer.fast.enable()                use the fast paths again
+    hf_tformer.fast.enable(compiled=True)   also compile decoding steps at batch size 1
+    with hf_tformer.fast.disabled():        use the modules within this block
+    hf_tformer.fast.status()                whether the fast paths are on, and if not, why
 
-Beside versions of torch or transformers that it was not tested with, nothing is replaced.
+With versions of torch or transformers that were not tested, nothing is replaced.
 """
 
 import importlib.metadata
@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-# From the oldest to the newest release that the tests ran with, both included.
+# The oldest and the newest release that the tests ran with.
 TESTED = {"torch": ("2.13", "2.13"), "transformers": ("5.16.1", "5.23")}
-# Module of a family → the function of patches.py that says what is replaced in it.
+# Module of a family → the function of patches.py that returns its patches.
 FAMILIES = {
     "hf_tformer.model.modeling_decoder": "decoder_patches",
     "hf_tformer.model.modeling_encoder": "encoder_patches",
@@ -30,14 +30,15 @@ FAMILIES = {
 }
 
 is_wanted = True
-is_forced = False  # beside untested versions, too
-is_compiled = False  # steps of one text (compiled.py)
+is_forced = False  # with untested versions, too
+is_compiled = False  # decoding steps at batch size 1 (compiled.py)
 
 
 def enable(untested: bool = False, compiled: bool = False) -> None:
-    """Lets our models be fast again; if `untested`, whatever torch and transformers there are.
+    """Turn the fast paths on; with `untested`, for any versions of torch and transformers.
 
-    If `compiled`, steps of one text are compiled when the first one is written: it takes seconds.
+    With `compiled`, decoding steps at batch size 1 are compiled when the first one is taken, which
+    takes seconds.
     """
     global is_wanted, is_forced, is_compiled
     if compiled and not is_compiled:
@@ -48,7 +49,7 @@ def enable(untested: bool = False, compiled: bool = False) -> None:
 
 
 def disable() -> None:
-    """Lets every model call its modules, and transformers decode, until enable() is called."""
+    """Let every model call its modules, and transformers decode, until enable() is called."""
     global is_wanted
     is_wanted = False
     if patches := sys.modules.get(f"{__name__}.patches"):
@@ -57,7 +58,7 @@ def disable() -> None:
 
 @contextmanager
 def disabled() -> Iterator[None]:
-    """Everything within takes the plain way."""
+    """Turn the fast paths off within a with block."""
     before = is_wanted
     disable()
     try:
@@ -68,7 +69,7 @@ def disabled() -> Iterator[None]:
 
 
 def status() -> str:
-    """One sentence: on, or off and why."""
+    """Return "on", or "off" and the reason."""
     if not is_wanted:
         return "off: disable() was called"
     if untested := untested_versions():
@@ -79,7 +80,7 @@ def status() -> str:
 
 
 def refuse_without_compiler() -> None:
-    """Inductor writes C++."""
+    """Raise an error where no C++ compiler is found, which Inductor needs."""
     from torch._inductor.cpp_builder import get_cpp_compiler  # seconds that nobody else needs
 
     try:
@@ -93,12 +94,13 @@ def refuse_without_compiler() -> None:
 
 @cache
 def untested_versions() -> dict[str, str]:
-    """Which of torch and transformers are outside of what was tested, and their versions."""
+    """Return those of torch and transformers that were not tested, with their versions."""
     found = {name: importlib.metadata.version(name) for name in TESTED}
     return {name: version for name, version in found.items() if not is_tested(name, version)}
 
 
 def is_tested(name: str, version: str) -> bool:
+    """Whether a version lies between the oldest and the newest tested release."""
     from packaging.version import Version
 
     oldest, newest = map(Version, TESTED[name])
@@ -108,7 +110,7 @@ def is_tested(name: str, version: str) -> bool:
 
 
 def patch(module: str) -> None:
-    """Replaces what is to be replaced in a family, once it has been imported."""
+    """Apply the patches of a family, once its module has been imported."""
     modeling = sys.modules.get(module)
     if modeling is None or status() != "on":
         return

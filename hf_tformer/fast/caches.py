@@ -1,28 +1,34 @@
 """Caches of transformers, written in place.
 
 A growing cache copies all keys and values at each step to append one. Here they lie in buffers with
-some room behind them, and a step writes only its own. The layer of the cache stays transformers'
-own: its keys and values are views of what it needs, and whoever else updates, copies or exports it
-finds nothing else.
+some spare room, and a step writes only its own. The layer of the cache stays transformers' own: its
+keys and values are views of the buffers, so other code can update, copy or export it as usual.
 """
 
 import weakref
 
 import torch
+from torch import Tensor
 from transformers.cache_utils import DynamicCache, DynamicLayer, EncoderDecoderCache
 
-ROOM = 24  # tokens at least, and a sixteenth of the length: little memory beyond what is used
+ROOM = 24  # spare tokens at least, and a sixteenth of the length: little memory beyond what is used
 
-# Layer of a cache → the keys and values that append() left there, [batch, kv_heads, length, dim],
-# each with the buffer at whose beginning it lies. Only behind these there is room that is ours:
-# whatever else stands in the layer (cropped, moved, or a snapshot that someone took) is copied.
-LAST_WRITTEN = weakref.WeakKeyDictionary()
-NOTHING = (None, None), (None, None)
+# Keys or values [batch, kv_heads, length, dim], and the buffer at whose start they lie.
+Buffered = tuple[Tensor, Tensor]
+
+# Layer of a cache → the keys and the values that append() left there. Only the room behind these is
+# ours: other tensors in the layer (cropped, moved, or a snapshot that the caller took) are copied.
+LAST_WRITTEN: weakref.WeakKeyDictionary[DynamicLayer, tuple[Buffered, Buffered]] = (
+    weakref.WeakKeyDictionary()
+)
+NOTHING = ((torch.empty(0), torch.empty(0)),) * 2
 
 
-def append(layer: DynamicLayer, keys, values, room: int = ROOM):
-    """What `layer.update(keys, values)` returns, without a copy of what was there."""
-    if type(layer) is not DynamicLayer:  # one that slides keeps no more than its window
+def append(
+    layer: DynamicLayer, keys: Tensor, values: Tensor, room: int = ROOM
+) -> tuple[Tensor, Tensor]:
+    """Return the same as `layer.update(keys, values)`, without copying the earlier tokens."""
+    if type(layer) is not DynamicLayer:  # a sliding layer keeps no more than its window
         return layer.update(keys, values)
     if not layer.is_initialized:
         layer.lazy_initialization(keys, values)
@@ -34,8 +40,8 @@ def append(layer: DynamicLayer, keys, values, room: int = ROOM):
     return layer.keys, layer.values
 
 
-def extend(states, new, room, last, buffer):
-    """`states` and `new` along the length, and their buffer: that of `last`, if it is `states`."""
+def extend(states: Tensor, new: Tensor, room: int, last: Tensor, buffer: Tensor) -> Buffered:
+    """Join `states` and `new` along the length, in the buffer of `last` if that is `states`."""
     length = states.shape[-2] if states.numel() else 0
     total = length + new.shape[-2]
     if states is not last or buffer.shape[-2] < total or is_frozen(buffer):
@@ -45,28 +51,29 @@ def extend(states, new, room, last, buffer):
     return buffer.narrow(-2, 0, total), buffer
 
 
-def is_frozen(states):
+def is_frozen(states: Tensor) -> bool:
+    """Whether a tensor was made in inference mode and may not be written outside of it."""
     return states.is_inference() and not torch.is_inference_mode_enabled()
 
 
-def select_sequences(cache: DynamicCache, texts) -> None:
-    """Keeps these texts of a batch, in this order, and the room behind what is ours."""
+def select_sequences(cache: DynamicCache, indices: Tensor) -> None:
+    """Keep these sequences of a batch, in this order, and the spare room of our buffers."""
     for layer in cache.layers:
         keys, values = LAST_WRITTEN.get(layer, NOTHING)
         if layer.keys is not keys[0] or layer.values is not values[0]:
-            layer.batch_select_indices(texts)
+            layer.batch_select_indices(indices)
             continue
-        keys, values = (select_with_room(*states, texts) for states in (keys, values))
+        keys, values = (select_with_room(*states, indices) for states in (keys, values))
         LAST_WRITTEN[layer] = keys, values
         layer.keys, layer.values = keys[0], values[0]
 
 
-def select_with_room(states, buffer, texts):
-    """A buffer lies in one piece, which is copied faster."""
-    buffer = buffer.index_select(0, texts.to(buffer.device))
+def select_with_room(states: Tensor, buffer: Tensor, indices: Tensor) -> Buffered:
+    """Select from the whole buffer: it is contiguous, which is copied faster."""
+    buffer = buffer.index_select(0, indices.to(buffer.device))
     return buffer.narrow(-2, 0, states.shape[-2]), buffer
 
 
-def own_part(cache):
-    """Of a pair of caches, that of the text being written."""
+def self_attention_part(cache: DynamicCache | EncoderDecoderCache) -> DynamicCache:
+    """Return the cache of self-attention, one of two in an encoder-decoder."""
     return cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache

@@ -1,33 +1,48 @@
-"""Texts written greedily or by sampling, at the cost of their tokens.
+"""Greedy decoding and sampling whose steps cost little more than their products.
 
-transformers prepares every step as if anything could have changed since the last. On a CPU that is
-most of a small model's time. Where nothing but the model takes part, its steps are taken here: what
-stays the same is prepared once for the text (steps.py), and a text that has ended costs nothing
+transformers prepares every step as if anything could have changed since the last one. On a CPU this
+is most of a small model's time. Where a step depends on nothing but the model and its cache, it is
+taken here: what stays the same is prepared once (steps.py), and a finished sequence costs nothing
 more. Processors, criteria and streamers are transformers' own.
 """
 
-import torch
-from torch import nn
+from typing import Any
 
-from . import guards
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.generation import (
+    BaseStreamer,
+    GenerationConfig,
+    LogitsProcessorList,
+    StoppingCriteriaList,
+)
+
+from .generation_guards import is_user_defined, may_drop_sequences
 from .steps import pays_to_drop, prefill
 
 
 def decode(
-    model, input_ids, processors, criteria, generation_config, streamer=None, **model_kwargs
-):
-    """What transformers' loop for greedy decoding and sampling returns, [texts, length]."""
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    processors: LogitsProcessorList,
+    criteria: StoppingCriteriaList,
+    generation_config: GenerationConfig,
+    streamer: BaseStreamer | None = None,
+    **model_kwargs: Any,
+) -> Tensor:
+    """Return the sequences [batch, length] that transformers' `_sample` would return."""
     step, logits = prefill(model, input_ids, generation_config, model_kwargs)
     choose = sample if generation_config.do_sample else most_likely
     padding = padding_after_end(generation_config, criteria)
-    may_leave = (
+    may_drop = (
         padding is not None
-        and not guards.is_user_defined(model_kwargs["past_key_values"])
-        and guards.may_drop_sequences(model, processors, criteria)
+        and not is_user_defined(model_kwargs["past_key_values"])
+        and may_drop_sequences(model, processors, criteria)
     )
     left = len(input_ids)
     unfinished = torch.ones(left, dtype=torch.bool, device=input_ids.device)
-    computed = unfinished.nonzero().flatten()  # the texts whose next token is computed
+    computed = unfinished.nonzero().flatten()  # sequences whose next token is computed
     while True:
         tokens = choose(processors(input_ids, logits.float()))
         if padding is not None and left < len(tokens):
@@ -39,27 +54,31 @@ def decode(
         left = int(unfinished.sum())
         if left == 0:
             break
-        if may_leave and pays_to_drop(left, len(computed)):
+        if may_drop and pays_to_drop(left, len(computed)):
             step.keep(unfinished[computed].nonzero().flatten())
             computed = unfinished.nonzero().flatten()
         if len(computed) == len(tokens):
             logits = step(tokens)
-        else:  # what a text that has ended is given is padding, whatever its logits
+        else:  # a finished sequence gets padding, whatever its logits
             logits[computed] = step(tokens[computed])
     if streamer is not None:
         streamer.end()
     return input_ids
 
 
-def most_likely(scores):
+def most_likely(scores: Tensor) -> Tensor:
+    """Choose the token with the highest score."""
     return scores.argmax(-1)
 
 
-def sample(scores):
+def sample(scores: Tensor) -> Tensor:
+    """Draw a token from the softmax of the scores."""
     return torch.multinomial(nn.functional.softmax(scores, dim=-1), num_samples=1).squeeze(1)
 
 
-def padding_after_end(generation_config, criteria):
-    """What a finished text goes on with, if texts can finish before the others."""
+def padding_after_end(
+    generation_config: GenerationConfig, criteria: StoppingCriteriaList
+) -> Tensor | None:
+    """Return the token after the end of a sequence; None if all sequences end together."""
     can_end = any(hasattr(criterion, "eos_token_id") for criterion in criteria)
     return generation_config._pad_token_tensor if can_end else None

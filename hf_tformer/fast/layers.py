@@ -1,21 +1,25 @@
 """Layers as functions of plain tensors, made of as few operations as there can be.
 
-    function(hidden_states, run) → hidden_states, each [tokens, hidden], or [hidden] of one token
+    function(hidden_states, context) → hidden_states, each [tokens, hidden], or [hidden] of a token
 
-A layer computes what its modules compute, up to rounding, without gradients. On a CPU a small model
-spends most of its time on calling modules, and a large one much of it on writing down what lies
-between two products. `run` knows how tokens attend to each other (passes.py).
+A function computes what the modules of a layer compute, up to rounding, without gradients. On a CPU
+a small model spends most of its time on calling modules, and a large one much of it on writing what
+lies between two products. `context` is the tokens of the pass, and how they attend (passes.py).
 """
 
+from collections.abc import Callable, Iterable
+
 import torch
-from torch import nn
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers.activations import GELUActivation
 
-from ..model.layers import GatedMLP, post_norm, pre_norm
+from ..model.attention import Attention
+from ..model.layers import MLP, GatedMLP, Layer, post_norm, pre_norm
 from ..model.norms import RMSNorm, unchanged
-from .products import adding_product, linear_function
+from .products import TensorFunction, adding_product, linear_function
 
-# Numbers that an MLP may hold at once. With more, the system would hand out their memory anew each
+# Numbers that an MLP may hold at once. With more, the system would allocate their memory anew each
 # time and clear it, which is a twentieth of the work.
 WIDEST = 6 * 2**20
 # Forward of an activation → the same in place. A class that was patched has another forward.
@@ -25,114 +29,141 @@ IN_PLACE = {
 }
 
 
-def stack_functions(stack, tokens: int) -> list:
-    """The layers of a stack and the norm behind them, for so many tokens at once."""
+class AttentionContext:
+    """The tokens of one pass; a subclass defines how they attend."""
+
+    def attend(self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Return what attention computes of the heads [tokens, heads, head_dim] of all tokens."""
+        raise NotImplementedError
+
+    def attend_source(self, attention: Attention, queries: Tensor) -> Tensor:
+        """Return what cross-attention computes of the heads of all tokens."""
+        raise NotImplementedError
+
+
+Mask = Tensor | None  # as sdpa takes it; None hides nothing
+LayerFunction = Callable[[Tensor, AttentionContext], Tensor]
+# Adds in place what a sub-layer computes of the states: branch(total, states, context) → total.
+Branch = Callable[[Tensor, Tensor, AttentionContext], Tensor]
+BranchAdder = Callable[[Tensor, Branch, TensorFunction, AttentionContext], Tensor]
+
+
+def stack_functions(stack: PreTrainedModel, tokens: int) -> list[LayerFunction]:
+    """Return the layers of a stack and its final norm, as functions of so many tokens at once."""
     norm = norm_function(stack.norm)
     layers = [layer_function(layer, tokens) for layer in layers_of(stack)]
-    return [*layers, lambda hidden_states, run: norm(hidden_states)]
+    return [*layers, lambda hidden_states, context: norm(hidden_states)]
 
 
-def layers_of(stack):
-    """The layers that a pass takes; an encoder always takes all that it has."""
+def layers_of(stack: PreTrainedModel) -> Iterable[Layer]:
+    """Return the layers that a pass takes; an encoder always takes all that it has."""
     return stack.layers_in_use() if hasattr(stack, "layers_in_use") else stack.layers
 
 
-def layer_function(layer, tokens):
+def layer_function(layer: Layer, tokens: int) -> LayerFunction:
     branches = [(self_attention_branch(layer.self_attn, tokens), layer.self_attn_norm)]
     if hasattr(layer, "cross_attn"):
         branches.append((cross_attention_branch(layer.cross_attn, tokens), layer.cross_attn_norm))
     branches.append((mlp_branch(layer.mlp, tokens), layer.mlp_norm))
-    branches = [(branch, norm_function(norm)) for branch, norm in branches]
+    normed_branches = [(branch, norm_function(norm)) for branch, norm in branches]
     add_branch = ADDITIONS[layer.arrange]
 
-    def run_layer(hidden_states, run):
-        for branch, norm in branches:
-            hidden_states = add_branch(hidden_states, branch, norm, run)
+    def run_layer(hidden_states: Tensor, context: AttentionContext) -> Tensor:
+        for branch, norm in normed_branches:
+            hidden_states = add_branch(hidden_states, branch, norm, context)
         return hidden_states
 
     return run_layer
 
 
-def add_pre_norm(hidden_states, branch, norm, run):
-    return branch(hidden_states, norm(hidden_states), run)
+def add_pre_norm(
+    hidden_states: Tensor, branch: Branch, norm: TensorFunction, context: AttentionContext
+) -> Tensor:
+    """Add a branch that reads normalised states."""
+    return branch(hidden_states, norm(hidden_states), context)
 
 
-def add_post_norm(hidden_states, branch, norm, run):
-    return norm(branch(hidden_states, hidden_states, run))
+def add_post_norm(
+    hidden_states: Tensor, branch: Branch, norm: TensorFunction, context: AttentionContext
+) -> Tensor:
+    """Add a branch, then normalise the sum."""
+    return norm(branch(hidden_states, hidden_states, context))
 
 
 # Arrangement of a layer → how a branch is added; seq2seq_patches() adds the encoder-decoder's.
-ADDITIONS = {pre_norm: add_pre_norm, post_norm: add_post_norm}
+ADDITIONS: dict[Callable[..., Tensor], BranchAdder] = {
+    pre_norm: add_pre_norm,
+    post_norm: add_post_norm,
+}
 
-# A branch adds what it computes of `states` to `total`, in place: branch(total, states, run).
 
-
-def self_attention_branch(attention, tokens):
+def self_attention_branch(attention: Attention, tokens: int) -> Branch:
     query, key, value = (linear_function(getattr(attention, f"{x}_proj"), tokens) for x in "qkv")
     query_norm, key_norm = norm_function(attention.q_norm), norm_function(attention.k_norm)
     add_output, joined = adding_product(attention.o_proj, tokens), shape_of(tokens, -1)
     heads = shape_of(tokens, -1, attention.head_dim)
     value_heads = shape_of(tokens, -1, attention.value_head_dim)
 
-    def branch(total, states, run):
+    def branch(total: Tensor, states: Tensor, context: AttentionContext) -> Tensor:
         queries = query_norm(query(states).reshape(heads))
         keys = key_norm(key(states).reshape(heads))
         values = value(states).reshape(value_heads)
-        output = run.attend(attention, queries, keys, values)
+        output = context.attend(attention, queries, keys, values)
         return add_output(total, output.reshape(joined))
 
     return branch
 
 
-def cross_attention_branch(attention, tokens):
+def cross_attention_branch(attention: Attention, tokens: int) -> Branch:
     query, query_norm = linear_function(attention.q_proj, tokens), norm_function(attention.q_norm)
     add_output, joined = adding_product(attention.o_proj, tokens), shape_of(tokens, -1)
     heads = shape_of(tokens, -1, attention.head_dim)
 
-    def branch(total, states, run):
+    def branch(total: Tensor, states: Tensor, context: AttentionContext) -> Tensor:
         queries = query_norm(query(states).reshape(heads))
-        return add_output(total, run.attend_source(attention, queries).reshape(joined))
+        return add_output(total, context.attend_source(attention, queries).reshape(joined))
 
     return branch
 
 
-def shape_of(tokens, *sizes):
+def shape_of(tokens: int, *sizes: int) -> tuple[int, ...]:
+    """Return the shape of states with these last dimensions; a single token is a vector."""
     return sizes if tokens == 1 else (tokens, *sizes)
 
 
-def mlp_branch(mlp, tokens):
+def mlp_branch(mlp: MLP, tokens: int) -> Branch:
     up, add_down = linear_function(mlp.up_proj, tokens), adding_product(mlp.down_proj, tokens)
     activate = activation_function(mlp.act_fn)
     gate = linear_function(mlp.gate_proj, tokens) if isinstance(mlp, GatedMLP) else None
 
-    def branch(total, states, run):
+    def branch(total: Tensor, states: Tensor, context: AttentionContext) -> Tensor:
         if gate is None:
             return add_down(total, activate(up(states)))
         return add_down(total, activate(gate(states)).mul_(up(states)))
 
     parts = -(-tokens * mlp.up_proj.out_features // WIDEST)
-    return branch if parts < 2 else by_parts(branch, -(-tokens // parts))
+    return branch if parts < 2 else in_parts(branch, -(-tokens // parts))
 
 
-def by_parts(branch, size):
-    """So many tokens at a time."""
+def in_parts(branch: Branch, size: int) -> Branch:
+    """Return a branch that computes so many tokens at a time."""
 
-    def branch_by_parts(total, states, run):
+    def branch_in_parts(total: Tensor, states: Tensor, context: AttentionContext) -> Tensor:
         for part, of in zip(total.split(size), states.split(size), strict=True):
-            branch(part, of, run)
+            branch(part, of, context)
         return total
 
-    return branch_by_parts
+    return branch_in_parts
 
 
-def activation_function(act_fn):
-    """Of numbers that nobody else will read: in their place, where torch can do that."""
+def activation_function(act_fn: nn.Module) -> TensorFunction:
+    """Return an activation that works in place where torch can: nothing else reads its input."""
     if getattr(act_fn, "act", nn.functional.gelu) is not nn.functional.gelu:
         return act_fn.forward
     return IN_PLACE.get(type(act_fn).forward, act_fn.forward)
 
 
-def norm_function(norm):
+def norm_function(norm: TensorFunction) -> TensorFunction:
     if isinstance(norm, nn.LayerNorm):
         weight, bias, shape, eps = norm.weight, norm.bias, norm.normalized_shape, norm.eps
         return lambda states: torch.layer_norm(states, shape, weight, bias, eps)
@@ -141,8 +172,8 @@ def norm_function(norm):
     return unchanged  # nn.Identity, or the function itself
 
 
-def rms_norm_function(norm):
-    """√n · states / √(|states|² + n · eps): the same with half the operations of the definition.
+def rms_norm_function(norm: RMSNorm) -> TensorFunction:
+    """Return √n · states / √(|states|² + n · eps): RMSNorm in half as many operations.
 
     In float32 at least: the sum of squares of half precision is not exact enough.
     """
@@ -151,17 +182,17 @@ def rms_norm_function(norm):
     weight = norm.weight.to(exact) * size**0.5
     least = weight.new_tensor((size * norm.eps) ** 0.5)
 
-    def normalise(states):
+    def normalise(states: Tensor) -> Tensor:
         length = torch.linalg.vector_norm(states, dim=-1, keepdim=True, dtype=exact)
         return (states / torch.hypot(length, least)).mul_(weight)
 
     return normalise if stored == exact else lambda states: normalise(states).to(stored)
 
 
-def source_keys_and_values(attention, states):
-    """[batch, source, hidden] → keys and values, [batch, kv_heads, source, …]"""
+def source_keys_and_values(attention: Attention, states: Tensor) -> tuple[Tensor, Tensor]:
+    """Project a source [batch, source, hidden] to keys and values, [batch, kv_heads, source, …]."""
     shape, tokens = states.shape[:2], states.flatten(0, 1)
-    count = max(len(tokens), 2)  # for a lone one, functions are made that take a vector
+    count = max(len(tokens), 2)  # for a single token, the functions would take a vector
     key, value = (linear_function(p, count) for p in (attention.k_proj, attention.v_proj))
     keys = key(tokens).reshape(*shape, -1, attention.head_dim)
     values = value(tokens).reshape(*shape, -1, attention.value_head_dim)

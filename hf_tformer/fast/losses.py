@@ -5,6 +5,7 @@ gradients. Tensor parallel processes compute the logits of their own rows of the
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +20,10 @@ from ..scale.vocabulary import (
     own_part,
 )
 
+Tensors = tuple[Tensor, Tensor, Tensor | None]  # hidden states, weight and bias of the head
 
-def is_readable(head: nn.Module) -> bool:
+
+def is_readable(head: Any) -> bool:
     """Whether calling the head is a product with its weight, and nothing else.
 
     Adapters, quantisers and offloading replace it or wrap its call: then it has to be called. So
@@ -39,36 +42,33 @@ def is_readable(head: nn.Module) -> bool:
 
 
 def sum_fused(
-    unprojected: Unprojected,
-    labels: Tensor,
-    ignore_index: int,
-    label_smoothing: float,
-    z_loss: float,
+    unprojected: Unprojected, labels: Tensor, ignore_index: int, *settings: float
 ) -> Tensor:
     """Sum the cross entropies; nothing larger than a chunk of logits is held on the way."""
     hidden_states = unprojected.hidden_states.flatten(0, -2)  # [tokens, hidden]
-    inputs = (hidden_states, unprojected.head.weight, unprojected.head.bias)
+    head: Any = unprojected.head
+    inputs = (hidden_states, head.weight, head.bias)
     labels = labels.to(hidden_states.device).long()
-    settings = (labels, ignore_index, label_smoothing, z_loss, product_dtype(hidden_states))
-    if is_split(inputs[1]):
-        return sum_split(inputs, settings)
-    return LinearCrossEntropy.apply(chunked_cross_entropy, *inputs, *settings, needed(inputs))
+    options = (labels, ignore_index, *settings, product_dtype(hidden_states))
+    if is_split(head.weight):
+        return sum_split(inputs, options)
+    return LinearCrossEntropy.apply(chunked_cross_entropy, *inputs, *options, needed(inputs))
 
 
 @torch.compiler.disable  # processes talk to each other within
-def sum_split(inputs: tuple, settings: tuple) -> Tensor:
+def sum_split(inputs: tuple[Tensor, Any, Any], options: tuple[Any, ...]) -> Tensor:
     """Sum the cross entropies where the processes hold some rows of the head each."""
     vocabulary = SplitVocabulary(inputs[1].device_mesh, len(inputs[1]))
     inputs = own_part(*inputs)
 
-    def compute(*arguments: object) -> tuple[Tensor, ...]:
+    def compute(*arguments: Any) -> tuple[Tensor, ...]:
         return cross_entropy_by_chunks(vocabulary, *arguments)
 
-    return LinearCrossEntropy.apply(compute, *inputs, *settings, needed(inputs))
+    return LinearCrossEntropy.apply(compute, *inputs, *options, needed(inputs))
 
 
-def needed(inputs: tuple) -> list[bool]:
-    """For which of them a gradient is wanted."""
+def needed(inputs: Iterable[Tensor | None]) -> list[bool]:
+    """Return for which of the inputs a gradient is wanted."""
     is_training = torch.is_grad_enabled()
     return [is_training and tensor is not None and tensor.requires_grad for tensor in inputs]
 
@@ -85,14 +85,14 @@ class LinearCrossEntropy(torch.autograd.Function):
     """Computes the gradients in the forward pass; the backward pass scales them in place, once."""
 
     @staticmethod
-    def forward(ctx: object, compute: Callable, *arguments: object) -> Tensor:
+    def forward(ctx: Any, compute: Callable[..., tuple[Tensor, ...]], *arguments: Any) -> Tensor:
         total, *gradients = compute(*arguments)
         ctx.save_for_backward(*gradients)
         return total
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: object, scale: Tensor) -> tuple:
+    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
         scaled = (
             gradient.mul_(scale) if needed else None
             for gradient, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[1:4], strict=True)
@@ -109,7 +109,7 @@ class LinearCrossEntropy(torch.autograd.Function):
     "-> (Tensor, Tensor, Tensor, Tensor)",
 )
 def chunked_cross_entropy(
-    hidden_states: Tensor, weight: Tensor, *arguments: object
+    hidden_states: Tensor, weight: Tensor, *arguments: Any
 ) -> tuple[Tensor, ...]:
     """Call `cross_entropy_by_chunks` where this process has the whole vocabulary."""
     return cross_entropy_by_chunks(WholeVocabulary(len(weight)), hidden_states, weight, *arguments)
@@ -117,7 +117,7 @@ def chunked_cross_entropy(
 
 @chunked_cross_entropy.register_fake
 def describe_results(
-    hidden_states: Tensor, weight: Tensor, bias: Tensor | None, *arguments: object
+    hidden_states: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any
 ) -> tuple[Tensor, ...]:
     *_, dtype, needed = arguments
     exact = torch.promote_types(dtype, torch.float32)
@@ -168,15 +168,15 @@ def cross_entropy_by_chunks(
     return total, *as_stored((by_states, by_weight, by_bias), (hidden_states, weight, bias))
 
 
-def zeros_like_needed(tensors: tuple, needed: list[bool], dtype: torch.dtype) -> list[Tensor]:
+def zeros_like_needed(tensors: Tensors, needed: list[bool], dtype: torch.dtype) -> list[Tensor]:
     """Allocate what the gradients are summed up in; one that is not needed is empty."""
     return [
-        tensors[0].new_zeros(tensor.shape if is_needed else 0, dtype=dtype)
+        tensors[0].new_zeros(tensor.shape if is_needed and tensor is not None else 0, dtype=dtype)
         for tensor, is_needed in zip(tensors, needed, strict=True)
     ]
 
 
-def as_stored(gradients: list[Tensor], tensors: tuple) -> list[Tensor]:
+def as_stored(gradients: Iterable[Tensor], tensors: Tensors) -> list[Tensor]:
     """Convert each gradient to the dtype of its tensor."""
     return [
         gradient if tensor is None else gradient.to(tensor.dtype)

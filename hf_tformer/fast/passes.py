@@ -1,157 +1,192 @@
-"""Passes through a stack without the calls of its modules.
+"""Passes through a stack without calling its modules.
 
-    NextTokens   one token for each text, beside a cache
-    NextBeamTokens  one token for each beam of beam search
-    WholeSequences   all tokens of each text, padding left out (whole_sequences.py)
+    NextTokens      one token of each sequence, beside a cache
+    NextBeamTokens  one token of each beam of a beam search
+    WholeSequences  all tokens of each sequence, without padding (whole_sequences.py)
 
-All know how their tokens attend; the rest of a layer is the same (layers.py). What they compute is
-what the modules compute, up to rounding; where padding was, WholeSequences leaves zeros.
+Each class defines how its tokens attend; the rest of a layer is the same for all (layers.py). A
+pass computes what the modules compute, up to rounding; WholeSequences returns zeros for padding.
 """
 
 import weakref
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.cache_utils import DynamicCache, DynamicLayer
 from transformers.masking_utils import find_packed_sequence_indices
 
-from ..model.attention import as_additive_mask
+from ..model.attention import Attention, as_additive_mask
 from ..model.layer_types import LAYER_TYPES
 from ..model.norms import unchanged
 from . import biases, guards
 from .caches import ROOM, append, select_sequences
-from .layers import layers_of, stack_functions
-from .rotations import apply_rotation, rotations_of
+from .layers import AttentionContext, LayerFunction, Mask, layers_of, stack_functions
+from .rotations import PositionEmbeddings, Rotation, apply_rotation, rotations_of
 from .whole_sequences import WholeSequences
 
 
-class NextTokens:
-    """One token for each text.
+class NextTokens(AttentionContext):
+    """One token of each sequence.
 
-    `masks` are those of layers that see all and of layers with a window, [texts, 1, 1, keys] in
-    sdpa's form, or None where nothing is hidden; `biased` takes their place where distances count:
-    the sums of both, one for all layers or one for each.
+    `mask` is [sequences, 1, 1, keys] in sdpa's format, None where nothing is hidden. `biased` takes
+    its place in models with attention biases: the sums of both, one for all layers or one for each.
     """
 
-    def __init__(self, texts, cache, masks=(None, None), source_cache=None, source_mask=None):
-        self.texts = texts
-        self.rotation = ()  # of one token, or of each: see rotations.py
-        self.cache, self.masks, self.biased = cache, masks, None
-        self.source_cache, self.source_mask = source_cache, source_mask
+    def __init__(
+        self,
+        sequences: int,
+        cache: DynamicCache,
+        mask: Mask = None,
+        source_cache: DynamicCache | None = None,
+        source_mask: Mask = None,
+    ):
+        self.sequences = sequences
+        self.rotation: Rotation = ()
+        self.cache, self.mask = cache, mask
+        self.biased: Tensor | None = None
+        self.source_cache: Any = source_cache  # None without an encoder
+        self.source_mask = source_mask
 
-    def begin_step(self, rotation, bias=None):
+    def begin_step(self, rotation: Rotation, bias: Tensor | None = None) -> None:
+        """Set what the next tokens are rotated by and biased with, and show them their own keys."""
         self.rotation = rotation
-        if self.masks[0] is not None:  # a token sees itself
-            self.masks = (nn.functional.pad(self.masks[0], (0, 1)),) * 2
+        if self.mask is not None:
+            self.mask = nn.functional.pad(self.mask, (0, 1))
         if bias is not None:
             self.add_bias(bias)
 
-    def add_bias(self, bias):
-        """What the distance to each place adds: see biases.of_next_token()."""
-        bias, mask = bias.unsqueeze(1), self.masks[0]
+    def add_bias(self, bias: Tensor) -> None:
+        """Add the biases of biases.of_next_token() to the mask."""
+        bias = bias.unsqueeze(1)
+        mask = self.mask
         self.biased = bias if mask is None else bias + as_additive_mask(mask, bias.dtype)
 
-    def keep(self, texts):
-        """Goes on with these texts, in this order."""
-        self.texts = len(texts)
-        if self.masks[0] is not None:
-            self.masks = (self.masks[0][texts],) * 2
-        self.keep_past(texts)
+    def keep(self, indices: Tensor) -> None:
+        """Go on with these sequences, in this order."""
+        self.sequences = len(indices)
+        if self.mask is not None:
+            self.mask = self.mask[indices]
+        self.keep_past(indices)
 
-    def keep_past(self, texts):
-        """A source may be one for all: then it stays."""
-        select_sequences(self.cache, texts)
+    def keep_past(self, indices: Tensor) -> None:
+        """Select sequences of the caches; a source that all share stays."""
+        select_sequences(self.cache, indices)
         if self.source_cache is not None and len(self.source_cache.layers[0].keys) > 1:
-            select_sequences(self.source_cache, texts)
+            select_sequences(self.source_cache, indices)
         if self.source_mask is not None and len(self.source_mask) > 1:
-            self.source_mask = self.source_mask[texts]
+            self.source_mask = self.source_mask[indices]
 
-    def attend(self, attention, queries, keys, values):
+    def attend(self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Rotate the heads, append to the cache, and attend to all of it."""
         queries, keys = (apply_rotation(states, self.rotation) for states in (queries, keys))
         return self.attend_rotated(attention, queries, keys, values)
 
-    def attend_rotated(self, attention, queries, keys, values):
-        """The same, of heads that are rotated."""
+    def attend_rotated(
+        self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor
+    ) -> Tensor:
+        """Append heads that are rotated to the cache, and attend to all of it."""
         layer = self.cache.layers[attention.layer_idx]
         keys = self.to_be_kept(keys, attention.head_dim)
         values = self.to_be_kept(values, attention.value_head_dim)
         keys, values = self.append(layer, keys, values)
-        mask = self.mask_for(attention)
+        mask = self.mask
+        if self.biased is not None:
+            mask = self.biased[attention.layer_idx % len(self.biased)]
         if mask is not None:
-            mask = mask[..., -keys.shape[2] :]  # a layer that slides has let go of the others
+            mask = mask[..., -keys.shape[2] :]  # a sliding layer has dropped the others
         return self.attend_to(attention, queries, keys, values, mask)
 
-    def mask_for(self, attention):
-        if self.biased is not None:
-            return self.biased[attention.layer_idx % len(self.biased)]
-        return self.masks[attention.sliding_window is not None]
-
-    def append(self, layer, keys, values):
+    def append(self, layer: DynamicLayer, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Append to a layer of the cache, and return all that it holds."""
         return append(layer, keys, values)
 
-    def to_be_kept(self, states, size):
-        """What each text's token adds, [texts, kv_heads, 1, size]."""
-        return states.view(self.texts, -1, 1, size)
+    def to_be_kept(self, states: Tensor, size: int) -> Tensor:
+        """Return heads in the shape of the cache, [sequences, kv_heads, 1, size]."""
+        return states.view(self.sequences, -1, 1, size)
 
-    def attend_source(self, attention, queries):
+    def attend_source(self, attention: Attention, queries: Tensor) -> Tensor:
+        """Attend to the cached keys and values of the source."""
         source = self.source_cache.layers[attention.layer_idx]
         return self.attend_to(attention, queries, source.keys, source.values, self.source_mask)
 
-    def attend_to(self, attention, queries, keys, values, mask):
-        """Queries that share a key stand beside each other, so nothing is copied for them."""
+    def attend_to(
+        self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask
+    ) -> Tensor:
+        """Call torch's attention; queries that share a key are stacked, so no key is copied."""
         groups, size = attention.num_key_value_groups, attention.head_dim
-        queries = queries.view(self.texts, -1, groups, size)
+        queries = queries.view(self.sequences, -1, groups, size)
         return nn.functional.scaled_dot_product_attention(
             queries, keys, values, mask, scale=attention.scaling
         )
 
 
 class NextBeamTokens(NextTokens):
-    """One token for each beam of a text.
+    """One token of each beam of each example.
 
-    What beams write lies side by side behind the prompt that they share, [texts, …, prompt + steps
-    · beams, …], and all attend to it together; what each of them sees is its own. A beam that goes
-    on from another sees what that one saw: nothing else is moved. `texts` counts beams here.
-    `places` are those of the keys in their texts: what was written in a step has one.
+    The keys of beams lie side by side behind the prompt that they share, [examples, …, prompt +
+    steps · beams, …]. All beams attend to all of them in one call, and a mask hides those of the
+    others. A beam that continues another one takes over its mask: nothing else is moved.
+    `sequences` counts beams here. `positions` are those of the keys: all keys of a step have one.
     """
 
-    def __init__(self, texts, beams, cache, mask, source_cache=None, source_mask=None):
-        super().__init__(texts * beams, cache, (None, None), source_cache, source_mask)
-        self.beams, keys = beams, cache.layers[0].keys
-        prompt = keys.new_zeros(texts, keys.shape[2]) if mask is None else mask.flatten(1)
-        self.sees = prompt.repeat_interleave(beams, 0)  # [texts · beams, keys], to be added
-        own = keys.new_full((beams, beams), -torch.inf).fill_diagonal_(0)
-        self.sees_now = own.repeat(texts, 1)
-        self.places = torch.arange(keys.shape[2])
+    mask: Tensor
 
-    def begin_step(self, rotation, bias=None):
+    def __init__(
+        self,
+        examples: int,
+        beams: int,
+        cache: DynamicCache,
+        mask: Mask,
+        source_cache: DynamicCache | None = None,
+        source_mask: Mask = None,
+    ):
+        super().__init__(examples * beams, cache, None, source_cache, source_mask)
+        self.beams, keys = beams, cache.layers[0].keys
+        prompt = keys.new_zeros(examples, keys.shape[2]) if mask is None else mask.flatten(1)
+        self.past_mask = prompt.repeat_interleave(beams, 0)  # [examples · beams, keys], additive
+        own = keys.new_full((beams, beams), -torch.inf).fill_diagonal_(0)
+        self.own_mask = own.repeat(examples, 1)  # of the keys of one step
+        self.positions = torch.arange(keys.shape[2])
+
+    def begin_step(self, rotation: Rotation, bias: Tensor | None = None) -> None:
+        """Set what the next tokens are rotated by and biased with, and show each its own key."""
         self.rotation = rotation
-        self.sees = torch.cat((self.sees, self.sees_now), dim=1)
-        self.masks = (self.sees.unflatten(0, (-1, 1, self.beams)),) * 2
+        self.past_mask = torch.cat((self.past_mask, self.own_mask), dim=1)
+        self.mask = self.past_mask.unflatten(0, (-1, 1, self.beams))
         if bias is not None:
             self.add_bias(bias)
 
-    def add_bias(self, bias):
-        now = self.places.new_full((self.beams,), bias.shape[-1] - 1)
-        self.places = torch.cat((self.places, now))
-        bias = bias.flatten(1, 2).index_select(-1, self.places)
-        self.biased = bias[:, None, :, None] + self.masks[0]
+    def add_bias(self, bias: Tensor) -> None:
+        """Add the biases of biases.of_next_token() to the mask, by the position of each key."""
+        now = self.positions.new_full((self.beams,), bias.shape[-1] - 1)
+        self.positions = torch.cat((self.positions, now))
+        bias = bias.flatten(1, 2).index_select(-1, self.positions)
+        self.biased = bias[:, None, :, None] + self.mask
 
-    def follow(self, beams):
-        """Each beam goes on from one of the same text."""
-        self.sees = self.sees[beams]
+    def follow(self, origins: Tensor) -> None:
+        """Let each beam continue one of the same example, at the index `origins`."""
+        self.past_mask = self.past_mask[origins]
 
-    def keep(self, beams):
-        self.follow(beams)
-        self.texts, self.sees_now = len(beams), self.sees_now[: len(beams)]
-        self.keep_past(beams[:: self.beams] // self.beams)
+    def keep(self, indices: Tensor) -> None:
+        """Go on with these beams, all of each example that is kept."""
+        self.follow(indices)
+        self.sequences, self.own_mask = len(indices), self.own_mask[: len(indices)]
+        self.keep_past(indices[:: self.beams] // self.beams)
 
-    def append(self, layer, keys, values):
+    def append(self, layer: DynamicLayer, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Append the keys and values of all beams to a layer of the cache."""
         return append(layer, keys, values, ROOM * self.beams)
 
-    def to_be_kept(self, states, size):
-        return states.view(self.texts // self.beams, self.beams, -1, size).transpose(1, 2)
+    def to_be_kept(self, states: Tensor, size: int) -> Tensor:
+        """Return heads in the shape of the cache, [examples, kv_heads, beams, size]."""
+        return states.view(self.sequences // self.beams, self.beams, -1, size).transpose(1, 2)
 
-    def attend_to(self, attention, queries, keys, values, mask):
+    def attend_to(
+        self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask
+    ) -> Tensor:
+        """Call torch's attention for all beams of an example together."""
         output = nn.functional.scaled_dot_product_attention(
             queries.unflatten(0, (-1, self.beams)).transpose(1, 2),
             keys,
@@ -163,64 +198,67 @@ class NextBeamTokens(NextTokens):
         return output.transpose(1, 2).flatten(0, 1)
 
 
-# Stack → (layers, number of tokens), their weights when these functions were made, the functions.
-PREPARED = weakref.WeakKeyDictionary()
+# Stack → (layers, number of tokens), their weights when the functions were made, the functions.
+Prepared = tuple[tuple[object, ...], guards.WeightSnapshot, list[LayerFunction]]
+PREPARED: weakref.WeakKeyDictionary[PreTrainedModel, Prepared] = weakref.WeakKeyDictionary()
 
 
-def functions_of(stack, tokens: int) -> list:
-    """The layers as functions, made once for as long as no weight changes."""
+def functions_of(stack: PreTrainedModel, tokens: int) -> list[LayerFunction]:
+    """Return the layers as functions, made once for as long as no weight changes."""
     key = (*layers_of(stack), tokens)
-    known = PREPARED.get(stack)
-    if known is None or known[0] != key or not known[1].are_unchanged():
-        weights = guards.Weights((*layers_of(stack), stack.norm))
-        PREPARED[stack] = known = key, weights, stack_functions(stack, tokens)
-    return known[2]
+    prepared = PREPARED.get(stack)
+    if prepared is None or prepared[0] != key or not prepared[1].is_current():
+        weights = guards.WeightSnapshot((*layers_of(stack), stack.norm))
+        PREPARED[stack] = prepared = key, weights, stack_functions(stack, tokens)
+    return prepared[2]
 
 
 def run_next_tokens(
-    stack, hidden_states, attention_mask, position_embeddings, cache, source=None, source_mask=None
-):
-    """The last hidden states of [texts, 1, hidden], or None where the modules have to be called."""
-    if not (guards.may_skip_modules(stack, hidden_states) and guards.is_growing_cache(cache)):
-        return None
-    if not (cache.layers and guards.is_supported_stack(stack)):
-        return None
-    if not (guards.matches_windows(stack, cache) and guards.has_one_rotation(stack)):
+    stack: PreTrainedModel,
+    hidden_states: Tensor,
+    attention_mask: Any,
+    position_embeddings: PositionEmbeddings | None,
+    cache: DynamicCache,
+    source: DynamicCache | None = None,
+    source_mask: Mask = None,
+) -> Tensor | None:
+    """Return the last hidden states [sequences, 1, hidden], or None where modules are needed."""
+    if not guards.may_step(stack, hidden_states, cache):
         return None
     batch, keys = len(hidden_states), cache.get_seq_length() + 1
     is_possible, mask = guards.visible_keys(attention_mask, (batch, keys))
     if source is not None and is_possible:
-        sources = (batch, source.get_seq_length())
-        is_possible, source_mask = guards.visible_keys(source_mask, sources)
+        shape = (batch, source.get_seq_length())
+        is_possible, source_mask = guards.visible_keys(source_mask, shape)
     if not is_possible:
         return None
-    bias = biases.of_next_token(stack, cache.get_seq_length() + 1, hidden_states.dtype)
-    run = NextTokens(batch, cache, (mask, mask), source, source_mask)
+    context = NextTokens(batch, cache, mask, source, source_mask)
+    bias = biases.of_next_token(stack, keys, hidden_states.dtype)
     if bias is not None:
-        run.add_bias(bias)
+        context.add_bias(bias)
     if position_embeddings is not None:
-        head_dim = stack.config.head_dim
-        run.rotation = rotations_of(position_embeddings, run.texts, head_dim)[0]
-    shape = hidden_states.shape
-    hidden_states = hidden_states.clone()  # someone may be looking at it, and layers add in place
-    hidden_states = hidden_states.flatten() if run.texts == 1 else hidden_states[:, 0]
-    for function in functions_of(stack, run.texts):
-        hidden_states = function(hidden_states, run)
-    return hidden_states.view(shape)
+        context.rotation = rotations_of(position_embeddings, batch, stack.config.head_dim)[0]
+    states = hidden_states.clone()  # a hook may hold the original, and layers add in place
+    states = states.flatten() if batch == 1 else states[:, 0]
+    for function in functions_of(stack, batch):
+        states = function(states, context)
+    return states.view(hidden_states.shape)
 
 
 def run_whole_sequences(
-    stack, hidden_states, attention_mask, packed_position_ids, position_embeddings, cache=None
-):
+    stack: PreTrainedModel,
+    hidden_states: Tensor,
+    attention_mask: Any,
+    packed_position_ids: Tensor | None,
+    position_embeddings: Any,
+    cache: DynamicCache | None = None,
+) -> Tensor | None:
     """Return the last hidden states [batch, length, hidden], or None where modules are needed."""
     shape = hidden_states.shape[:2]
-    if not guards.may_skip_modules(stack, hidden_states):
-        return None
-    is_new = cache is None or (guards.is_growing_cache(cache) and cache.get_seq_length() == 0)
-    if not (is_new and guards.is_supported_stack(stack)):
+    if not guards.may_read_whole(stack, hidden_states, cache):
         return None
     is_possible, real = guards.real_tokens(stack, attention_mask, shape)
-    # A text that will be continued and ends in padding goes on from there: it has to be computed.
+    # A sequence that ends in padding is continued from there, so the padding has to be computed.
     if not is_possible or (cache is not None and real is not None and not real[:, -1].all()):
         return None
     documents = None
@@ -228,12 +266,12 @@ def run_whole_sequences(
         documents = find_packed_sequence_indices(packed_position_ids.expand(shape))
     rotations = rotations_by_type(stack, position_embeddings)
     bias = biases.of_whole_sequences(stack, shape[1], hidden_states.dtype)
-    run = WholeSequences(shape, real, rotations, documents, cache, bias)
-    return run_through(stack, run, hidden_states)
+    context = WholeSequences(shape, real, rotations, documents, cache, bias)
+    return apply_layers(stack, context, hidden_states)
 
 
-def rotations_by_type(stack, position_embeddings) -> dict:
-    """(cos, sin) or None for each layer type; the layers of a type rotate alike."""
+def rotations_by_type(stack: PreTrainedModel, position_embeddings: Any) -> dict[str, Any]:
+    """Return (cos, sin) or None for each layer type; the layers of a type rotate alike."""
     return {
         LAYER_TYPES[layer.self_attn.sliding_window is not None]: getattr(
             layer, "own_rotation", unchanged
@@ -242,13 +280,15 @@ def rotations_by_type(stack, position_embeddings) -> dict:
     }
 
 
-def run_through(stack, run, hidden_states):
-    """The last hidden states of whole texts, or None where they are a lone token."""
-    tokens = run.take(hidden_states)
-    if len(tokens) < 2:  # functions would be made that want a vector
+def apply_layers(
+    stack: PreTrainedModel, context: WholeSequences, hidden_states: Tensor
+) -> Tensor | None:
+    """Return the last hidden states of whole sequences, or None for a single token."""
+    tokens = context.take(hidden_states)
+    if len(tokens) < 2:  # the functions would take a vector
         return None
-    if run.places is None:  # taken without a copy; for the reason see run_next_tokens
+    if context.indices is None:  # taken without a copy; for the reason see run_next_tokens
         tokens = tokens.clone()
     for function in stack_functions(stack, len(tokens)):
-        tokens = function(tokens, run)
-    return run.put_back(tokens)
+        tokens = function(tokens, context)
+    return context.put_back(tokens)

@@ -1,54 +1,65 @@
-"""How the heads of next tokens are rotated, in as few operations as there can be."""
+"""Rotations of the heads of next tokens, in as few operations as there can be."""
+
+from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from ..model.attention import rotate_heads
 
+# How the heads of one token are rotated: a matrix [head_dim, head_dim], the cosines and signed
+# sines of rotate_heads(), or () for no rotation.
+Rotation = Tensor | tuple[Tensor, ...]
+PositionEmbeddings = tuple[Tensor, Tensor]  # (cos, sin), each [sequences or 1, tokens, dims]
 
-def rotations_of(position_embeddings, texts: int, head_dim: int) -> list:
-    """For each token of (cos, sin) [texts or 1, tokens, dims] what apply_rotation() takes.
 
-    For one text in float32 a matrix to multiply its heads by: one operation instead of three. Of
-    more texts, or of narrower numbers, a product costs more than these.
+def rotations_of(
+    position_embeddings: PositionEmbeddings, sequences: int, head_dim: int
+) -> Sequence[Rotation]:
+    """Return the rotation of each token.
+
+    At batch size 1 in float32 it is a matrix to multiply the heads by: one operation instead of
+    three. For more sequences or narrower numbers the product would cost more than these.
     """
     cos = position_embeddings[0]
-    if texts == 1 and cos.dtype in (torch.float32, torch.float64):
+    if sequences == 1 and cos.dtype in (torch.float32, torch.float64):
         return matrices(*signed(position_embeddings), head_dim)
     return tables_of(position_embeddings)
 
 
-def tables_of(position_embeddings) -> list:
-    """For each token what turn() takes, [(texts,) 1, dims] each."""
+def tables_of(position_embeddings: PositionEmbeddings) -> list[tuple[Tensor, ...]]:
+    """Return the cosines and signed sines of each token, [(sequences,) 1, dims] each."""
     tables = (table.unsqueeze(-2).squeeze(0) for table in signed(position_embeddings))
     return list(zip(*(table.unbind(-3) for table in tables), strict=True))
 
 
-def signed(position_embeddings):
-    """Cosines and sines, the sines with the sign that they are added with."""
+def signed(position_embeddings: PositionEmbeddings) -> tuple[Tensor, Tensor]:
+    """Return the cosines, and the sines with the sign that they are added with."""
     cos, sin = position_embeddings
     half = sin.shape[-1] // 2
     return cos, torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
 
 
-def matrices(cos, signed_sin, head_dim):
-    """[1, tokens, dims] → [head_dim, head_dim] for each token."""
+def matrices(cos: Tensor, signed_sin: Tensor, head_dim: int) -> tuple[Tensor, ...]:
+    """Build the matrix [head_dim, head_dim] of each token from tables [1, tokens, dims]."""
     size = cos.shape[-1]
     cos, signed_sin = cos[0], signed_sin[0]
     same = torch.eye(size, dtype=cos.dtype, device=cos.device)
     partner = same.roll(size // 2, dims=0)
-    turned = torch.addcmul(same * cos.unsqueeze(-2), partner, signed_sin.unsqueeze(-2))
+    rotated = torch.addcmul(same * cos.unsqueeze(-2), partner, signed_sin.unsqueeze(-2))
     if size == head_dim:
-        return turned.unbind()
+        return rotated.unbind()
     whole = torch.eye(head_dim, dtype=cos.dtype, device=cos.device)
     whole = whole.repeat(len(cos), 1, 1)
-    whole[:, :size, :size] = turned
+    whole[:, :size, :size] = rotated
     return whole.unbind()
 
 
-def apply_rotation(states, rotation):
-    """[(texts,) heads, head_dim], each head turned; () turns nothing.
+def apply_rotation(states: Tensor, rotation: Rotation) -> Tensor:
+    """Rotate each head of next tokens, [(sequences,) heads, head_dim].
 
-    Contiguous: a product of some tokens is not, and flash attention would leave it to a slower way.
+    Made contiguous: a product of several tokens may not be, and flash attention would leave it to a
+    slower kernel.
     """
     if not isinstance(rotation, tuple):
         return states @ rotation

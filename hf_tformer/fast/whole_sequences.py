@@ -1,95 +1,111 @@
-"""How the tokens of whole texts attend, without those that are padding.
+"""How the tokens of whole sequences attend, without padding.
 
-Texts of a length attend together. A long text under a narrow window attends by blocks, so that time
-and memory grow with its length and not with the square of it.
+Sequences of one length attend together. A long sequence under a narrow window attends in blocks, so
+that time and memory grow with its length and not with the square of it.
 """
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from transformers.cache_utils import DynamicCache
 
+from ..model.attention import Attention
 from ..model.layer_types import LAYER_TYPES
-from . import guards
+from .layers import AttentionContext, Mask
+from .rotations import PositionEmbeddings
 
-BLOCK = (
-    64  # tokens whose keys are looked up together; the best of 32 to 512 for windows of 8 to 256
-)
+# Tokens whose keys are gathered together; the best of 32 to 512 for windows of 8 to 256.
+BLOCK = 64
 
 
-class WholeSequences:
-    """All tokens of each text, [tokens, …] without padding.
+class WholeSequences(AttentionContext):
+    """All tokens of each sequence, [tokens, …] without padding.
 
     real                 which of [batch, length] are tokens, None if all are
-    position_embeddings  (cos, sin) or None, by kind of layer
-    documents            [batch, length] the number of the packed text of each token, or None
-    biases               what distances add (biases.py), or None
+    position_embeddings  (cos, sin) or None, by layer type
+    documents            [batch, length] the number of each token's packed sequence, or None
+    biases               what distances add to scores (biases.py), or None
     """
 
-    def __init__(self, shape, real, position_embeddings, documents=None, cache=None, biases=None):
-        self.shape, self.cache = tuple(shape), cache
-        self.biases = biases
-        self.places = None  # of the tokens in what is padded
-        self.groups = [self.shape]  # how many texts of a length follow each other, and the length
+    def __init__(
+        self,
+        shape: torch.Size,
+        real: Tensor | None,
+        position_embeddings: dict[str, PositionEmbeddings | None],
+        documents: Tensor | None = None,
+        cache: DynamicCache | None = None,
+        biases: Tensor | None = None,
+    ):
+        batch, length = shape
+        self.shape, self.cache, self.biases = (batch, length), cache, biases
+        self.indices = None  # of the tokens, among all places of the padded batch
+        self.groups = [self.shape]  # (sequences, length) of those that attend together, in order
         if real is not None or documents is not None:
-            self.places, self.groups = group_by_length(self.shape, real, documents)
+            self.indices, self.groups = group_by_length(self.shape, real, documents)
         tables = {id(pair): self.take_tables(pair) for pair in position_embeddings.values()}
-        self.cos_sin = {kind: tables[id(pair)] for kind, pair in position_embeddings.items()}
-        self.block_masks = {}
+        self.cos_sin = {name: tables[id(pair)] for name, pair in position_embeddings.items()}
+        self.block_masks: dict[int, Tensor] = {}
 
-    def take_tables(self, pair):
-        """Twice [batch or 1, length, dims] → twice [tokens, 1, dims]"""
+    def take_tables(self, pair: PositionEmbeddings | None) -> tuple[Tensor, ...] | None:
+        """Convert both tables [batch or 1, length, dims] to [tokens, 1, dims]."""
         if pair is None:
             return None
         return tuple(self.take(table.expand(*self.shape, -1)).unsqueeze(1) for table in pair)
 
-    def take(self, padded):
-        """[batch, length, …] → [tokens, …]"""
+    def take(self, padded: Tensor) -> Tensor:
+        """Remove padding, [batch, length, …] → [tokens, …]."""
         tokens = padded.flatten(0, 1)
-        return tokens if self.places is None else tokens.index_select(0, self.places)
+        return tokens if self.indices is None else tokens.index_select(0, self.indices)
 
-    def put_back(self, tokens):
-        """[tokens, …] → [batch, length, …], zeros where there is padding"""
-        if self.places is not None:
+    def put_back(self, tokens: Tensor) -> Tensor:
+        """Restore padding as zeros, [tokens, …] → [batch, length, …]."""
+        if self.indices is not None:
             batch, length = self.shape
             blank = tokens.new_zeros(batch * length, *tokens.shape[1:])
-            tokens = blank.index_copy_(0, self.places, tokens)
+            tokens = blank.index_copy_(0, self.indices, tokens)
         return tokens.unflatten(0, self.shape)
 
-    def attend(self, attention, queries, keys, values):
+    def attend(self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Rotate the heads, fill the cache, and let each sequence attend to itself."""
         cos_sin = self.cos_sin[LAYER_TYPES[attention.sliding_window is not None]]
         if cos_sin is not None:
             queries, keys = (rotate_tokens(states, *cos_sin) for states in (queries, keys))
         if self.cache is not None:
             padded = (self.put_back(states).transpose(1, 2) for states in (keys, values))
             self.cache.update(*padded, attention.layer_idx)
-        sizes = [texts * length for texts, length in self.groups]
+        sizes = [sequences * length for sequences, length in self.groups]
         parts = zip(self.groups, *(x.split(sizes) for x in (queries, keys, values)), strict=True)
         outputs = [self.attend_group(attention, *part) for part in parts]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
-    def attend_group(self, attention, group, *states):
-        """Texts of a length, each within itself."""
+    def attend_group(self, attention: Attention, group: tuple[int, int], *states: Tensor) -> Tensor:
+        """Let sequences of one length attend, each to itself; `states` are [tokens, heads, dim]."""
         length, window = group[1], attention.sliding_window
-        slides = window is not None and length > window
+        if window is not None and length <= window:
+            window = None  # it hides nothing
         bias = None
         if self.biases is not None:
             bias = self.biases[attention.layer_idx % len(self.biases), ..., :length, :length]
-        if slides and bias is None and length > 2 * sum(reach_of_block(attention)):
-            texts = zip(*(x.split(length) for x in states), strict=True)
-            return torch.cat([self.attend_by_blocks(attention, *text) for text in texts])
-        mask = guards.seen_by_place(attention, length) if slides else None
+        is_causal = attention.is_causal
+        if window is not None and bias is None and length > 2 * sum(block_reach(window, is_causal)):
+            sequences = zip(*(x.split(length) for x in states), strict=True)
+            return torch.cat(
+                [self.attend_in_blocks(attention, window, *sequence) for sequence in sequences]
+            )
+        mask = None if window is None else window_mask(window, is_causal, length)
         if bias is not None:
             mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
         queries, keys, values = (x.unflatten(0, group).transpose(1, 2) for x in states)
-        is_causal = attention.is_causal and mask is None
-        output = attend(attention, queries, keys, values, mask, is_causal)
+        output = attend(attention, queries, keys, values, mask, is_causal and mask is None)
         return output.transpose(1, 2).flatten(0, 1)
 
-    def attend_by_blocks(self, attention, queries, keys, values):
-        """One text: the tokens of a block see those between its first's window and its last's.
+    def attend_in_blocks(
+        self, attention: Attention, window: int, queries: Tensor, keys: Tensor, values: Tensor
+    ) -> Tensor:
+        """Let one sequence attend in blocks of queries, each to all keys that its windows reach.
 
-        Blocks stand where the texts of a batch stand elsewhere; neighbours share their keys.
+        Blocks stand where sequences of a batch would stand; neighbours share their keys.
         """
-        length, (before, span) = len(queries), reach_of_block(attention)
+        length, (before, span) = len(queries), block_reach(window, attention.is_causal)
         blocks = -(-length // BLOCK)
         room = blocks * BLOCK - length
         queries = pad_tokens(queries, 0, room).unflatten(0, (blocks, BLOCK)).transpose(1, 2)
@@ -100,34 +116,47 @@ class WholeSequences:
             for x in (keys, values)
         )
         if length not in self.block_masks:
-            self.block_masks[length] = mask_of_blocks(attention, length, queries)
+            self.block_masks[length] = block_mask(window, attention.is_causal, length, queries)
         output = attend(attention, queries, keys, values, self.block_masks[length])
         return output.transpose(1, 2).flatten(0, 1)[:length]
 
 
-def group_by_length(shape, real, documents):
-    """Texts of a length beside each other: the places of their tokens, and [(texts, length)]."""
+def group_by_length(
+    shape: tuple[int, int], real: Tensor | None, documents: Tensor | None
+) -> tuple[Tensor, list[tuple[int, int]]]:
+    """Order tokens so that sequences of one length are neighbours.
+
+    Returns the indices of the tokens, and (sequences, length) of each group.
+    """
     batch, length = shape
-    texts = torch.arange(batch)[:, None].expand(shape)
+    sequences = torch.arange(batch)[:, None].expand(shape)
     if documents is not None:
-        texts = texts * length + documents
-    places = torch.arange(batch * length) if real is None else real.flatten().nonzero().flatten()
-    lengths = texts.flatten()[places].unique_consecutive(return_counts=True)[1]
-    places = places[lengths.repeat_interleave(lengths).argsort(stable=True)]
+        sequences = sequences * length + documents
+    indices = torch.arange(batch * length) if real is None else real.flatten().nonzero().flatten()
+    lengths = sequences.flatten()[indices].unique_consecutive(return_counts=True)[1]
+    indices = indices[lengths.repeat_interleave(lengths).argsort(stable=True)]
     lengths, counts = lengths.unique(return_counts=True)
-    return places, list(zip(counts.tolist(), lengths.tolist(), strict=True))
+    return indices, list(zip(counts.tolist(), lengths.tolist(), strict=True))
 
 
-def rotate_tokens(states, cos, sin):
-    """As attention does, without a copy in which the halves have changed places."""
+def rotate_tokens(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate heads as the modules do, but without copying the swapped halves."""
     half, size = sin.shape[-1] // 2, sin.shape[-1]
-    turned = states * nn.functional.pad(cos, (0, states.shape[-1] - size), value=1.0)
-    turned[..., :half].addcmul_(states[..., half:size], sin[..., :half], value=-1)
-    turned[..., half:size].addcmul_(states[..., :half], sin[..., half:])
-    return turned
+    rotated = states * nn.functional.pad(cos, (0, states.shape[-1] - size), value=1.0)
+    rotated[..., :half].addcmul_(states[..., half:size], sin[..., :half], value=-1)
+    rotated[..., half:size].addcmul_(states[..., :half], sin[..., half:])
+    return rotated
 
 
-def attend(attention, queries, keys, values, mask, is_causal=False):
+def attend(
+    attention: Attention,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Mask,
+    is_causal: bool = False,
+) -> Tensor:
+    """Call torch's attention with the scale and the key heads of a module."""
     return nn.functional.scaled_dot_product_attention(
         queries,
         keys,
@@ -139,27 +168,33 @@ def attend(attention, queries, keys, values, mask, is_causal=False):
     )
 
 
+def window_mask(window: int, is_causal: bool, length: int) -> Tensor:
+    """Return which keys each query attends to under a window, [query, key]."""
+    visible = torch.ones(length, length, dtype=torch.bool)
+    return visible.tril(0 if is_causal else window - 1).triu(1 - window)
+
+
 # Blocks
 
 
-def reach_of_block(attention):
-    """How many keys a block sees before its first token, and how many in all."""
-    before = attention.sliding_window - 1
-    return before, before + BLOCK + (0 if attention.is_causal else before)
+def block_reach(window: int, is_causal: bool) -> tuple[int, int]:
+    """Return how many keys before its first token a block attends to, and how many in all."""
+    before = window - 1
+    return before, before + BLOCK + (0 if is_causal else before)
 
 
-def pad_tokens(states, before, after):
-    """[tokens, heads, dim] with zeros on both sides"""
+def pad_tokens(states: Tensor, before: int, after: int) -> Tensor:
+    """Add zeros on both sides of [tokens, heads, dim]."""
     return nn.functional.pad(states, (0, 0, 0, 0, before, after))
 
 
-def mask_of_blocks(attention, length, states):
-    """[blocks, 1, query, key], to be added: what the tokens of each block see."""
-    before, span = reach_of_block(attention)
+def block_mask(window: int, is_causal: bool, length: int, states: Tensor) -> Tensor:
+    """Return the additive mask of the keys of each block, [blocks, 1, query, key]."""
+    before, span = block_reach(window, is_causal)
     blocks = len(states)
     keys = torch.arange(span) - before  # counted from the first token of the block
     distances = keys - torch.arange(BLOCK)[:, None]
-    seen = (distances > -attention.sliding_window) & (distances < span - before - BLOCK + 1)
+    visible = (distances > -window) & (distances < span - before - BLOCK + 1)
     places = torch.arange(0, blocks * BLOCK, BLOCK)[:, None] + keys
-    seen = seen & ((places >= 0) & (places < length))[:, None, None]
-    return states.new_zeros(seen.shape).masked_fill_(~seen, -torch.inf)
+    visible = visible & ((places >= 0) & (places < length))[:, None, None]
+    return states.new_zeros(visible.shape).masked_fill_(~visible, -torch.inf)

@@ -22,7 +22,7 @@ class NoBias(nn.Module):
         super().__init__()
         self.config, self.layers, self.is_causal = config, layers, is_causal
 
-    def forward(self, hidden_states: Tensor, past_key_values: Cache | None = None) -> list:
+    def forward(self, *states_and_cache: object) -> list:
         return [None] * self.layers
 
 

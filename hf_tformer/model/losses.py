@@ -87,7 +87,7 @@ def sum_by_chunks(
     hidden_states = unprojected.hidden_states.flatten(0, -2)
     chunks = zip(hidden_states.split(CHUNK_TOKENS), labels.split(CHUNK_TOKENS), strict=True)
     settled = {"use_reentrant": False, "preserve_rng_state": False}  # a head draws no numbers
-    return sum(checkpoint(sum_chunk, *chunk, **settled) for chunk in chunks)
+    return torch.stack([checkpoint(sum_chunk, *chunk, **settled) for chunk in chunks]).sum()
 
 
 def needs_logits(model: nn.Module, labels: Tensor | None, return_logits: bool | None) -> bool:

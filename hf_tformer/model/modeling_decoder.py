@@ -67,8 +67,10 @@ class TformerDecoderLayer(Layer):
         super().__init__(config, layer_idx, True, layer_window(config, layer_idx))
         self.attention_type = layer_type(config, layer_idx)
         self.own_rotation = layer_rotation(config, layer_idx)
+        # CODEPATH: as in PARALLEL; else one after the other
         if config.parallel_residual:
             self.arrange = PARALLEL[config.parallel_residual]
+        # CODEPATH: as in PARALLEL
         if config.parallel_residual == "shared":
             self.mlp_norm = nn.Identity()
 

@@ -119,7 +119,7 @@ def is_taken(folder: Path) -> bool:
     if folder.name in sys.stdlib_module_names:
         return True
     found = importlib.util.find_spec(folder.name)
-    places = [] if found is None else list(found.submodule_search_locations or [found.origin])
+    places = [] if found is None else list(found.submodule_search_locations or [found.origin or ""])
     return any(Path(place).resolve() != folder.resolve() for place in places if place)
 
 

@@ -72,7 +72,7 @@ def publish(
     message: str | None = None,
     dry_run: bool = False,
     verify: bool = True,
-    **about: object,
+    **about: Any,
 ) -> Published:
     """Publish a model, or a folder that a model was saved to, with its code, tokenizer and card.
 
@@ -165,7 +165,7 @@ def upload(
 
 
 def pin(
-    api: HfApi, folder: Path, repo_id: str, revision: str, commit: str, about: dict[str, object]
+    api: HfApi, folder: Path, repo_id: str, revision: str, commit: str, about: dict[str, Any]
 ) -> None:
     """Send the card again in a second commit, with programs that name the first one."""
     write_card(folder, repo_id, parameters=count_parameters(folder), revision=commit, **about)
@@ -196,7 +196,7 @@ def verify_arrival(folder: Path, repo_id: str, commit: str, token: str | bool | 
             "HF_HUB_CACHE": str(cache),
             "HF_MODULES_CACHE": f"{cache}/modules",
         }
-        if token:
+        if isinstance(token, str) and token:
             environment["HF_TOKEN"] = token
         command = [sys.executable, "-c", READ_BACK, repo_id, commit, auto_class]
         errors, status = run_to_end(command, env=environment, cwd=cache)
@@ -207,7 +207,7 @@ def verify_arrival(folder: Path, repo_id: str, commit: str, token: str | bool | 
 
 def run_to_end(command: list[str], **options: Any) -> tuple[str, int]:
     """Return a process's stderr and exit status; a signal that ends this process kills it, too."""
-    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes, **options) as process:
         with undone_by_signals(process.kill):
             _, errors = process.communicate()

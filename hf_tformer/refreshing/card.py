@@ -29,13 +29,14 @@ def is_ours(card: str) -> bool:
 
 def hashes_of(card: str) -> dict[str, str]:
     """Return the SHA-256 of each file in the table of a card."""
-    return dict(re.findall(r"\| `([^`\n]+\.py)` \| `([0-9a-f]{64})` \|", HASHES.search(card)[0]))
+    rows = next(HASHES.finditer(card))[0]
+    return dict(re.findall(r"\| `([^`\n]+\.py)` \| `([0-9a-f]{64})` \|", rows))
 
 
 def with_hashes(card: str, hashes: dict[str, str]) -> str:
     """Return the card with these files in its table, and the version that they come from."""
     rows = table((f"`{name}`", f"`{digest}`") for name, digest in sorted(hashes.items()))
-    made = MADE_WITH.search(card)
+    made = next(MADE_WITH.finditer(card))
     sentence = f"made with hf_tformer {made['version']}"
     if made["version"] != __version__:
         sentence += f", its code renewed with {__version__}"

@@ -109,7 +109,7 @@ def suitable(path: Path) -> Folder:
             f"model_type is {model_type!r}: refresh takes {' and '.join(FAMILIES)}, and models "
             "that are built on their code"
         )
-    elif foreign := [name for name in auto_map.values() if "--" in str(name)]:
+    elif foreign := [name for name in config["auto_map"].values() if "--" in str(name)]:
         sentence = f"its code is in another repository ({foreign[0]}): refresh that one"
     elif not isinstance(version, int) or version > FORMAT_VERSION:
         sentence = (

@@ -52,8 +52,8 @@ def attention_maps(
     ids = {"source": inputs["input_ids"], "target": inputs.get("decoder_input_ids")}
     if model.config.is_encoder_decoder and ids["target"] is None:
         raise ValueError("an encoder-decoder attends from a target, too: give decoder_input_ids")
-    if len(ids["source"]) != 1:
-        raise ValueError(f"input_ids has {len(ids['source'])} sequences: give one at a time")
+    if len(inputs["input_ids"]) != 1:
+        raise ValueError(f"input_ids has {len(inputs['input_ids'])} sequences: give one at a time")
     output, scores = run_eagerly(model, inputs)
     labels = {
         side: read_tokens(row[0].tolist(), tokenizer)

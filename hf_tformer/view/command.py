@@ -69,7 +69,7 @@ def show(args: argparse.Namespace) -> None:
         shown = (chosen.draw if args.output else chosen.as_text)(args.layers, args.heads)
     except (ValueError, ImportError) as error:  # a head that is not there; no matplotlib
         raise ViewError(str(error)) from error
-    if args.output is None:
+    if isinstance(shown, str):
         print(shown)
         return
     try:

@@ -46,7 +46,7 @@ def pack_weights(weights: "torch.Tensor", rounding: Rounding) -> str:
         return pack((weights * 65535).round_().numpy().astype("<u2").tobytes())
     roots = weights.sqrt()
     if rounding is COARSE:
-        torch.nn.functional.threshold_(roots, SMALL**0.5, 0.0)
+        torch.threshold_(roots, SMALL**0.5, 0.0)
     return pack(roots.mul_(255).round_().to(torch.uint8).numpy().tobytes())
 
 

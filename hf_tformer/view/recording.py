@@ -114,7 +114,7 @@ def rotates_halves(module: "nn.Module") -> bool:
     if hasattr(home, "eager_attention"):  # ours
         return True
     rotate_half = getattr(home, "rotate_half", None)
-    return bool(rotate_half) and rotate_half(torch.arange(4)).tolist() == [-2, -3, 0, 1]
+    return rotate_half is not None and rotate_half(torch.arange(4)).tolist() == [-2, -3, 0, 1]
 
 
 def eager_of(module: "nn.Module") -> Callable:

@@ -29,14 +29,14 @@ def counted_passes(name, plain=False):
 @contextmanager
 def counted_steps(plain=False):
     """A list that grows by the number of texts in each step of our own loops."""
-    texts, call = [], steps.Step.__call__
+    texts, call = [], steps.DecodingStep.__call__
 
     def counted(step, tokens):
         texts.append(len(tokens))
         return call(step, tokens)
 
     way = fast.disabled() if plain else nullcontext()
-    with patch.object(steps.Step, "__call__", counted), way:
+    with patch.object(steps.DecodingStep, "__call__", counted), way:
         yield texts
 
 
