@@ -160,7 +160,7 @@ def race(workload: Workload, settings: Settings, limits: Limits) -> list[Row]:
 def alternate(runs: dict[str, Run], rounds: int) -> dict[str, list[float]]:
     """Return the seconds of each run in each round; another run is the first each time."""
     names = list(runs)
-    times = {name: [] for name in names}
+    times: dict[str, list[float]] = {name: [] for name in names}
     for first in range(rounds):
         for place in range(len(names)):
             name = names[(first + place) % len(names)]

@@ -75,7 +75,7 @@ def read_pairs(path: str | Path, columns: Sequence[str]) -> list[tuple[str, ...]
     return [tuple(row) for row in rows]
 
 
-def parse_json(path: str | Path, number: int, line: str) -> object:
+def parse_json(path: str | Path, number: int, line: str) -> Any:
     try:
         return json.loads(line)
     except ValueError as error:
@@ -83,7 +83,7 @@ def parse_json(path: str | Path, number: int, line: str) -> object:
 
 
 def pick_columns(
-    source: str | Path, rows: Collection[object], columns: Sequence[str]
+    source: str | Path, rows: Collection[Any], columns: Sequence[str]
 ) -> list[tuple[str, ...]]:
     """Return the named columns of rows that are dicts, as tuples of text."""
     if not rows:

@@ -114,7 +114,7 @@ def read_data(args: Namespace, source: Path | None) -> tuple[Tokenizer, Any, Any
     if args.tokens:
         return scaling.read_tokens(args, source)
     documents = list(iterate_documents(args))
-    tokenizer = make_tokenizer(args, documents, source and str(source))
+    tokenizer = make_tokenizer(args, documents, str(source) if source else None)
     training, validation = make_blocks(args, documents, tokenizer)
     return tokenizer, with_labels(training), with_labels(validation)
 
