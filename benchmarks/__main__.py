@@ -12,7 +12,7 @@ from typing import Any
 from transformers.utils import logging
 
 from . import apart, machine, report
-from .measure import LEAST_ROUNDS, Count, Limits, Row, Settings, Unfair, Workload, race
+from .measure import LEAST_ROUNDS, Limits, Row, Settings, Unfair, Workload, race
 from .registry import BENCHMARKS, Benchmark
 
 
@@ -29,12 +29,17 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.names:
         print("\n".join(f"{b.name:14} {b.title}" for b in BENCHMARKS.values()))
         return 0
-    results, faults = run(options)
-    for fault in faults:
-        print(f"error: {fault}", file=sys.stderr)
+    settings = Settings(options.rounds, options.quick, options.defaults_only)
+    results, status = [], 0
+    for name in BENCHMARKS if "all" in options.names else options.names:
+        try:
+            results.append(measure(BENCHMARKS[name], settings, options))
+        except Unfair as fault:  # one of them does not cost the others their hour
+            print(f"error: {fault}", file=sys.stderr)
+            status = 1
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    return 1 if faults else 0
+    return status
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -65,18 +70,6 @@ def check(options: argparse.Namespace) -> str:
     return ""
 
 
-def run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[Unfair]]:
-    settings = Settings(options.rounds, options.quick, options.defaults_only)
-    names = BENCHMARKS if "all" in options.names else options.names
-    results, faults = [], []
-    for name in names:
-        try:
-            results.append(measure(BENCHMARKS[name], settings, options))
-        except Unfair as fault:  # one of them does not cost the others their hour
-            faults.append(fault)
-    return results, faults
-
-
 def measure(
     benchmark: Benchmark, settings: Settings, options: argparse.Namespace
 ) -> dict[str, Any]:
@@ -104,17 +97,17 @@ def measure(
 
 
 def figures(
-    benchmark: Benchmark, workload: Workload | Count, settings: Settings, limits: Limits
+    benchmark: Benchmark, workload: Workload, settings: Settings, limits: Limits
 ) -> Iterator[Row]:
     """Yield the rows of a task as soon as they are known."""
-    if isinstance(workload, Count):
+    if workload.rows:
         yield from workload.rows()
         return
     if "seconds" in workload.measures:
         racing = separated(workload, benchmark, settings) if workload.apart else workload
-        yield from placed(race(racing, settings, limits), workload)
+        yield from race(racing, settings, limits)
     if "MiB" in workload.measures:
-        yield from placed(apart.weigh(benchmark.name, workload, settings), workload)
+        yield from apart.weigh(benchmark.name, workload, settings)
 
 
 def separated(workload: Workload, benchmark: Benchmark, settings: Settings) -> Workload:
@@ -125,12 +118,6 @@ def separated(workload: Workload, benchmark: Benchmark, settings: Settings) -> W
         for name in workload.contestants
     }
     return replace(workload, contestants=starts)
-
-
-def placed(rows: list[Row], workload: Workload) -> list[Row]:
-    for row in rows:
-        row.curve, row.size = workload.points.get(row.peer, (None, None))
-    return rows
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from .measure import MIB, OURS, ROOT, Absent, Row, Run, Settings, Workload, absent_row, first_call
+from .measure import MIB, OURS, ROOT, Absent, Row, Run, Settings, Workload, first_call
 from .registry import Benchmark
 
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -67,10 +67,10 @@ def weigh(benchmark: str, workload: Workload, settings: Settings) -> list[Row]:
         try:
             weight = weigh_in_fresh_process(benchmark, workload.label, name, settings) / MIB
         except Absent as reason:
-            rows.append(absent_row(workload, "MiB", name, reason))
+            rows.append(workload.row("MiB", name, note=f"absent: {reason}"))
             continue
         found[name] = weight
-        row = Row(workload.label, "MiB", name, found.get(OURS))
+        row = workload.row("MiB", name, ours=found.get(OURS))
         if name != OURS and row.ours:
             row.theirs, row.ratio = weight, weight / row.ours
             row.floor = workload.memory_floors.get(name)

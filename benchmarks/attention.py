@@ -32,7 +32,7 @@ TOY_SHAPES = ((1, 16, 4, 8, 0.0), (3, 16, 4, 8, 0.3))
 
 
 def attention(settings: Settings) -> Workloads:
-    """Forward and backward of one causal layer, mask included: what a training step pays."""
+    """Run one causal layer forward and backward, mask included, as a training step does."""
     for length in settings.pick((512, 1024, 2048, 4096), (16, 32, 64)):
         is_promised = length == 2048
         yield Workload(
@@ -82,7 +82,7 @@ def training_layer(backend: str, length: int, settings: Settings) -> Run:
 
 
 def choice(settings: Settings) -> Workloads:
-    """The backend that is chosen where none is named must be as fast as any other."""
+    """Compare the backend that is chosen where none is named with every other."""
     backends = ("eager", "sdpa")
     for shape in settings.pick(SHAPES, TOY_SHAPES):
         others = {name: partial(one_layer, name, shape, settings) for name in backends}

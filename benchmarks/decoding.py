@@ -83,7 +83,7 @@ def compiled_steps() -> Iterator[None]:
 
 
 def greedy(settings: Settings) -> Workloads:
-    """Batch 1: time goes into calls while a model is small, into reading weights once it is not."""
+    """Decode at batch size 1: small models cost calls, large ones the reading of weights."""
     for millions, floor in {3: 2.0, 19: 1.4, 125: 1.1}.items():
         length = settings.pick(256 if millions < 100 else 128, 12)
         pair = llama_pair(settings, millions)
@@ -131,7 +131,7 @@ def generation_in_half(model: PreTrainedModel, inputs: Inputs, length: int) -> R
 
 
 def greedy_gpt2(settings: Settings) -> Workloads:
-    """Batch 1, the other architecture: learned positions, LayerNorm, biases."""
+    """Decode with the other architecture: learned positions, LayerNorm, biases."""
     sizes = settings.pick(
         {"vocab_size": 16000, "n_embd": 384, "n_layer": 8, "n_head": 6},
         {"vocab_size": 997, "n_embd": 48, "n_layer": 2, "n_head": 6},
@@ -154,7 +154,7 @@ def bytes_per_token(pair: Pair) -> int:
 
 
 def padded_batch(settings: Settings) -> Workloads:
-    """Sixteen prompts of different lengths beside a cache of a thousand tokens; decoding alone."""
+    """Decode after sixteen prompts of different lengths, with a cache of a thousand tokens."""
     rows, context, length = settings.pick((16, 960, 64), (3, 16, 6))
     changes = {"hidden_size": 192, "intermediate_size": 512, "head_dim": 64, "vocab_size": 4096}
     pair = llama_pair(settings, 19, **settings.pick(changes, {}))
@@ -173,7 +173,7 @@ def padded_batch(settings: Settings) -> Workloads:
 
 
 def beams(settings: Settings) -> Workloads:
-    """Four beams after prompts of a page: one prefill for all beams, or one for each."""
+    """Decode four beams after long prompts: one prefill serves all beams, or each has its own."""
     rows, context, length = settings.pick((4, 256, 32), (2, 9, 6))
     pair = llama_pair(settings, 19)
     inputs = prompt(pair, rows, context, padding=0.15)
@@ -184,7 +184,7 @@ def beams(settings: Settings) -> Workloads:
 
 
 def prefill(settings: Settings) -> Workloads:
-    """One pass over a prompt: matrix products, and a mask only where there is padding."""
+    """Run one pass over a prompt: matrix products, and a mask only where there is padding."""
     for rows, length, padding, floor in (
         (1, 512, 0.0, 1.08),
         (1, 2048, 0.0, 1.08),
@@ -193,18 +193,14 @@ def prefill(settings: Settings) -> Workloads:
         pair = llama_pair(settings, 19)
         length = settings.pick(length, length // 64)
         inputs = prompt(pair, rows, length, padding)
+        weights = sum(tensor.numel() for tensor in pair.theirs.model.layers.parameters())
         where = f", {padding:.0%} padding" if padding else ""
         yield Workload(
             f"batch {rows}, {length} tokens{where}",
             pair.contestants(one_pass, inputs),
             {pair.name: floor},
-            work={"flops": 2 * matrix_weights(pair) * int(inputs["attention_mask"].sum())},
+            work={"flops": 2 * weights * int(inputs["attention_mask"].sum())},
         )
-
-
-def matrix_weights(pair: Pair) -> int:
-    """Count the parameters that every token is multiplied by: those of the layers."""
-    return sum(tensor.numel() for tensor in pair.theirs.model.layers.parameters())
 
 
 def one_pass(model: PreTrainedModel, inputs: Inputs) -> Run:
@@ -216,7 +212,7 @@ def one_pass(model: PreTrainedModel, inputs: Inputs) -> Run:
 
 
 def no_cache(settings: Settings) -> Workloads:
-    """The loop of the first lesson, which runs the model on the whole sequence for each token.
+    """Compare with a loop that runs the model on the whole sequence for each token.
 
     It is sampled: sixteen of its steps are timed, each of which stands for those around it.
     """

@@ -57,7 +57,7 @@ def encoding(model: PreTrainedModel, inputs: Inputs) -> Run:
 
 
 def encoder_only(settings: Settings) -> Workloads:
-    """A padded batch of mixed lengths: with the package, and as a saved folder alone."""
+    """Encode a padded batch of mixed lengths: with the package, and as a saved folder alone."""
     for kind, width, layers, rows, longest in TASKS:
         pair = pair_of(kind, settings, width, layers)
         rows, longest = settings.pick((rows, longest), (3, 10))
@@ -71,7 +71,7 @@ def encoder_only(settings: Settings) -> Workloads:
 
 
 def sentences(settings: Settings) -> Workloads:
-    """sentence-transformers' own encode() of many short texts."""
+    """Encode many short texts by sentence-transformers."""
     count, longest = settings.pick((1000, 32), (8, 9))
     pair = pair_of("bert", settings, 384, 6)
     inputs = sentences_of(pair, count, longest)
@@ -118,7 +118,7 @@ def save_tokenizer(folder: Path, vocab_size: int) -> None:
 
 
 def windows(settings: Settings) -> Workloads:
-    """Time and memory as a sequence grows, with sliding windows alone or full attention, too."""
+    """Measure growing sequences, with sliding windows alone and with full attention, too."""
     lengths = settings.pick((1024, 2048, 4096, 8192, 16384), (100, 200))
     layers = settings.pick(6, 2)
     kinds = {

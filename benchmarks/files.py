@@ -61,7 +61,7 @@ def importing(package: str) -> Run:
 
 
 def conversion(settings: Settings) -> Workloads:
-    """Nothing can be faster than copying the files; a conversion may take twice as long."""
+    """Convert a checkpoint, which may take twice as long as copying its files."""
     with tempfile.TemporaryDirectory() as folder:
         theirs, _, ids = save(Path(folder), settings)
         convert = partial(import_checkpoint, verify=False)

@@ -6,7 +6,7 @@ import torch
 from transformers import Cache, PreTrainedModel
 
 from .decoding import bytes_per_token, generation, llama_pair, prompt
-from .measure import MIB, OURS, Count, Row, Run, Settings, Unfair, Workload, Workloads
+from .measure import MIB, OURS, Row, Run, Settings, Unfair, Workload, Workloads
 from .peers import Inputs, Pair
 from .training import step
 
@@ -21,7 +21,7 @@ def growth(settings: Settings) -> Workloads:
     pair = llama_pair(settings, 19, **room)
     yield decoding(pair, 19, lengths)
     for length in lengths:
-        yield Count(f"cache of {length} tokens", partial(weigh_cache, pair, length))
+        yield Workload(f"cache of {length} tokens", rows=partial(weigh_cache, pair, length))
     for length in lengths[1:]:
         ids = prompt(pair, 1, length)["input_ids"]
         yield Workload(

@@ -5,7 +5,7 @@ import platform
 import re
 from collections.abc import Callable
 from datetime import date
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ PACKAGES += ("onnxruntime", "openvino", "xllamacpp", "bertviz")
 
 def describe(settings: Settings) -> dict[str, Any]:
     """Return what the head of a table shows. No host names: they mean nothing to a reader."""
+    installed = {package.name: package.version for package in distributions()}
     return {
         "date": date.today().isoformat(),
         "machine": processor(),
@@ -27,7 +28,7 @@ def describe(settings: Settings) -> dict[str, Any]:
         "dtype": "float32",
         "rounds": settings.rounds,
         "python": platform.python_version(),
-        "versions": {name: installed(name) for name in PACKAGES if installed(name)},
+        "versions": {name: installed[name] for name in PACKAGES if name in installed},
     }
 
 
@@ -36,13 +37,6 @@ def processor() -> str:
     named = cpu_info.is_file() and re.search(r"model name\s*: (.+)", cpu_info.read_text())
     capability = torch.backends.cpu.get_cpu_capability()
     return f"{named[1] if named else platform.machine()}, {os.cpu_count()} cores, {capability}"
-
-
-def installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def measure_limits(settings: Settings) -> Limits:

@@ -73,7 +73,7 @@ Contestants = dict[str, Callable[[], Run]]  # by name, a function that raises Ab
 
 @dataclass
 class Workload:
-    """One task and its contestants.
+    """One task and its contestants; or `rows` alone, of a task that is neither timed nor weighed.
 
     `floors` holds the least ratio promised against a peer, of times, `memory_floors` that of
     memory; `ceiling` is the most seconds promised of ours. `points` gives, for contestants that are
@@ -81,7 +81,7 @@ class Workload:
     """
 
     label: str
-    contestants: Contestants
+    contestants: Contestants = field(default_factory=dict)
     floors: dict[str, float] = field(default_factory=dict)
     memory_floors: dict[str, float] = field(default_factory=dict)
     work: dict[str, float] = field(default_factory=dict)  # {"flops": …} or {"bytes": …} of one call
@@ -91,6 +91,14 @@ class Workload:
     points: dict[str, tuple[str, float]] = field(default_factory=dict)
     apart: bool = False  # each contestant is timed in a process of its own: see apart.py
     processes: dict[str, int] = field(default_factory=dict)  # of those apart; one by default
+    rows: Callable[[], list["Row"]] | None = None
+
+    def row(self, measure: str, peer: str, **fields: Any) -> "Row":
+        curve, size = self.points.get(peer, (None, None))
+        return Row(self.label, measure, peer, curve=curve, size=size, **fields)
+
+
+Workloads = Iterator[Workload]
 
 
 @dataclass
@@ -111,17 +119,6 @@ class Row:
     curve: str | None = None
     size: float | None = None
     note: str = ""
-
-
-@dataclass
-class Count:
-    """A task that is neither timed nor weighed: its rows are computed."""
-
-    label: str
-    rows: Callable[[], list[Row]]
-
-
-Workloads = Iterator[Workload | Count]
 
 
 @dataclass(frozen=True)
@@ -147,7 +144,7 @@ def race(workload: Workload, settings: Settings, limits: Limits) -> list[Row]:
             try:
                 runs[name] = prepare()
             except Absent as reason:
-                absent.append(absent_row(workload, "seconds", name, reason))
+                absent.append(workload.row("seconds", name, note=f"absent: {reason}"))
         if OURS not in runs:
             return absent
         refuse_unequal(workload, runs)  # which warms up, too
@@ -160,14 +157,10 @@ def race(workload: Workload, settings: Settings, limits: Limits) -> list[Row]:
     return compare_times(workload, times, limits) + absent
 
 
-def absent_row(workload: Workload, measure: str, peer: str, reason: object) -> Row:
-    return Row(workload.label, measure, peer, note=f"absent: {reason}")
-
-
 def alternate(runs: dict[str, Run], rounds: int) -> dict[str, list[float]]:
     """Return the seconds of each run in each round; another run is the first each time."""
     names = list(runs)
-    times = {name: [] for name in names}
+    times: dict[str, list[float]] = {name: [] for name in names}
     for first in range(rounds):
         for place in range(len(names)):
             name = names[(first + place) % len(names)]
@@ -180,16 +173,12 @@ def refuse_unequal(workload: Workload, runs: dict[str, Run]) -> None:
     for name, outcome in outcomes.items():
         pair = outcomes[OURS], outcome
         if runs[name].is_rounded:
-            pair = map(shapes, pair)
+            pair = ({key: value.shape for key, value in one.items()} for one in pair)
         if difference := find_difference(*pair, workload.tolerance):
             raise Unfair(
                 f"{workload.label}: {name} and {OURS} do not compute the same, so their times "
                 f"mean nothing: {difference}"
             )
-
-
-def shapes(outcome: dict[str, torch.Tensor]) -> dict[str, list[int]]:
-    return {name: list(tensor.shape) for name, tensor in outcome.items()}
 
 
 def first_call(run: Run) -> Any:
@@ -228,19 +217,15 @@ def compare_times(workload: Workload, times: dict[str, list[float]], limits: Lim
     ours = statistics.median(times[OURS])
     rows = []
     for name in times:
-        row = Row(workload.label, "seconds", name, ours)
+        row = workload.row("seconds", name, ours=ours)
         if name == OURS:
             row = replace(row, ceiling=workload.ceiling, **limits.share(workload.work, ours))
         else:
             row.theirs = statistics.median(times[name])
             ratios = [b / a for a, b in zip(times[OURS], times[name], strict=True)]
-            row.ratio, row.spread = statistics.median(ratios), quartiles(ratios)
+            several = ratios if len(ratios) > 1 else ratios * 2
+            low, row.ratio, high = statistics.quantiles(several, n=4, method="inclusive")
+            row.spread = low, high
             row.floor = workload.floors.get(name)
         rows.append(row)
     return rows
-
-
-def quartiles(values: list[float]) -> tuple[float, float]:
-    several = values if len(values) > 1 else values * 2
-    low, _, high = statistics.quantiles(several, n=4, method="inclusive")
-    return low, high

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from . import viewers
-from .measure import MIB, OURS, Absent, Count, Row, Settings, Workloads
+from .measure import MIB, OURS, Absent, Row, Settings, Workload, Workloads
 
 WRITING, SIZE, OPENING = "writing the file", "size of the file", "opening, a layer"
 Figures = dict[str, float | str]  # by action: seconds or MiB, or why there are none
@@ -42,7 +42,7 @@ def page(settings: Settings) -> Workloads:
         cases += [Case(12, 16, 256, "random", is_compared=False)]
         cases += [Case(24, 16, 1000, is_compared=False, ceilings={WRITING: 10.0, OPENING: 2.0})]
     for case in cases:
-        yield Count(case.label, partial(rows_of, case))
+        yield Workload(case.label, rows=partial(rows_of, case))
 
 
 def weights_of(case: Case) -> tuple[torch.Tensor, list[str]]:
@@ -61,14 +61,14 @@ def rows_of(case: Case) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         file, their_file = Path(folder, "ours.html"), Path(folder, "theirs.html")
         ours = of_the_file(viewers.OURS_OF_A_LAYER, case, file)
-        rows = our_rows(case, ours)
+        rows = [*rows_beside(case, OURS, ours, ours)]
         for viewer, peer, *actions in PAIRS:
             shown = of_the_picture(viewer, file, actions)
-            rows += our_rows(case, shown)
+            rows += rows_beside(case, OURS, shown, shown)
             if case.is_compared:
                 theirs = of_the_file(peer, case, their_file)
                 theirs |= of_the_picture(peer, their_file, actions)
-                rows += their_rows(case, peer.name, ours | shown, theirs)
+                rows += rows_beside(case, peer.name, ours | shown, theirs)
                 rows += without_network(case, peer.name, their_file)
                 their_file.unlink(missing_ok=True)
         return rows
@@ -104,19 +104,13 @@ def row_of(case: Case, action: str, peer: str, **fields: object) -> Row:
     return Row(f"{case.label}: {action}", "MiB" if action == SIZE else "seconds", peer, **fields)
 
 
-def our_rows(case: Case, figures: Figures) -> list[Row]:
-    return [
-        row_of(case, action, OURS, note=figure)
-        if isinstance(figure, str)
-        else row_of(case, action, OURS, ours=figure, ceiling=case.ceilings.get(action))
-        for action, figure in figures.items()
-    ]
-
-
-def their_rows(case: Case, peer: str, ours: Figures, theirs: Figures) -> Iterator[Row]:
+def rows_beside(case: Case, peer: str, ours: Figures, theirs: Figures) -> Iterator[Row]:
+    """Yield a row for each figure of a peer, or of ours where the peer is ours."""
     for action, figure in theirs.items():
         if isinstance(figure, str):
             yield row_of(case, action, peer, note=figure)
+        elif peer == OURS:
+            yield row_of(case, action, peer, ours=figure, ceiling=case.ceilings.get(action))
         elif not isinstance(ours[action], str):
             ratio = figure / ours[action]
             yield row_of(case, action, peer, ours=ours[action], theirs=figure, ratio=ratio)

@@ -10,28 +10,16 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
+import hf_tformer
 from conversion import import_checkpoint
 from conversion.engine.registry import FORMATS
-from hf_tformer import (
-    TformerDecoderForCausalLM,
-    TformerEncoderModel,
-    TformerSeq2SeqForConditionalGeneration,
-    fast,
-)
+from hf_tformer import fast
 
 from .measure import OURS, Absent, Contestants, Run, Settings
 
 Inputs = dict[str, torch.Tensor]
 
 PAD, BOS, END, FIRST_WORD = 0, 1, 2, 3
-OUR_CLASSES = {
-    model_class.__name__: model_class
-    for model_class in (
-        TformerDecoderForCausalLM,
-        TformerEncoderModel,
-        TformerSeq2SeqForConditionalGeneration,
-    )
-}
 
 
 class Pair:
@@ -64,7 +52,8 @@ class Pair:
             self.theirs.save_pretrained(theirs)
             import_checkpoint(theirs, ours, verify=False)
             config = transformers.AutoConfig.from_pretrained(ours)
-            return self.place(OUR_CLASSES[config.architectures[0]].from_pretrained(ours))
+            model_class = getattr(hf_tformer, config.architectures[0])
+            return self.place(model_class.from_pretrained(ours))
 
     def place(self, model: PreTrainedModel) -> PreTrainedModel:
         """Copy the weights: those read from a file lie in pages of it, which are slower."""

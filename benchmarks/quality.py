@@ -16,26 +16,14 @@ ours is converted from before the first step.
 
 import argparse
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    ModernBertConfig,
-    ModernBertForMaskedLM,
-    PreTrainedModel,
-    get_cosine_with_min_lr_schedule_with_warmup,
-    set_seed,
-)
+import transformers
+from transformers import PreTrainedConfig, PreTrainedModel, set_seed
+from transformers import get_cosine_with_min_lr_schedule_with_warmup as cosine_schedule
 
-from hf_tformer import (
-    TformerDecoderConfig,
-    TformerDecoderForCausalLM,
-    TformerEncoderConfig,
-    TformerEncoderForMaskedLM,
-)
+import hf_tformer
 
 from .measure import ROOT
 from .quality_translation import multi30k, show, t5
@@ -56,13 +44,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("task", choices=list(DATA))
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=ROOT.parent / "shared" / "data",
-        help="folder of the texts (default: %(default)s)",
-    )
+    folder = ROOT.parent / "shared" / "data"
+    parser.add_argument("task", choices=list(DATA), help="what to measure")
+    parser.add_argument("--data", type=Path, default=folder, help="folder of the texts")
     parser.add_argument("--steps", type=int, help="fewer steps than the recipe has, for a look")
     parser.add_argument("--full", action="store_true", help="multi30k, t5: the size for a GPU")
     args = parser.parse_args(argv)
@@ -77,7 +61,7 @@ def shakespeare(args: argparse.Namespace) -> int:
     # The last token of a block is the first of the next: each of them is predicted once.
     letters, training, validation = read_blocks(args, BATCH, BLOCK + 1, stride=BLOCK)
     set_seed(1337)
-    config = TformerDecoderConfig(
+    config = hf_tformer.TformerDecoderConfig(
         vocab_size=letters,
         hidden_size=128,
         intermediate_size=344,  # three matrices as large as the two of an ungated MLP of 512
@@ -91,7 +75,7 @@ def shakespeare(args: argparse.Namespace) -> int:
     batches = (
         [{"input_ids": ids, "labels": ids} for ids in part] for part in (training, validation)
     )
-    curve = train(TformerDecoderForCausalLM(config), *batches, least_rate=0.1)
+    curve = train(hf_tformer.TformerDecoderForCausalLM(config), *batches, least_rate=0.1)
     show({"validation loss": curve})
     loss = curve[max(curve)]
     print(f"{loss:.4f} after {len(training)} steps; nanoGPT: {SHAKESPEARE_LOSS}")
@@ -103,9 +87,9 @@ def masked(args: argparse.Namespace) -> int:
     letters, training, validation = read_blocks(args, 2 * BATCH, length, stride=length)
     parts = [[hide(ids, letters, generator) for ids in part] for part in (training, validation)]
     curves, parameters = {}, {}
-    for name, build in encoders(letters + 1, length).items():
+    for name, config in encoder_configs(letters + 1, length).items():
         set_seed(1337)
-        model = build()
+        model = transformers.AutoModelForMaskedLM.from_config(config)
         parameters[name] = model.num_parameters()
         print(f"{name}: {parameters[name]:,} parameters")
         curves[name] = train(model, *parts)
@@ -116,16 +100,16 @@ def masked(args: argparse.Namespace) -> int:
     return int(len(training) == STEPS and not (is_smallest and last["ours"] <= min(last.values())))
 
 
-def encoders(vocab_size: int, length: int) -> dict[str, Callable[[], PreTrainedModel]]:
+def encoder_configs(vocab_size: int, length: int) -> dict[str, PreTrainedConfig]:
     sizes = {"vocab_size": vocab_size, "num_hidden_layers": 6, "num_attention_heads": 4}
     sizes["hidden_size"] = 128
     modern = {**sizes, "intermediate_size": 192}
     bert = {**sizes, "intermediate_size": 304, "max_position_embeddings": length}
     absent = dict.fromkeys(f"{name}_token_id" for name in ("pad", "bos", "eos", "cls", "sep"))
     return {
-        "ours": lambda: TformerEncoderForMaskedLM(TformerEncoderConfig(**modern)),
-        "ModernBERT": lambda: ModernBertForMaskedLM(ModernBertConfig(**modern, **absent)),
-        "BERT": lambda: BertForMaskedLM(BertConfig(**bert, pad_token_id=None)),
+        "ours": hf_tformer.TformerEncoderConfig(**modern),
+        "ModernBERT": transformers.ModernBertConfig(**modern, **absent),
+        "BERT": transformers.BertConfig(**bert, pad_token_id=None),
     }
 
 
@@ -154,9 +138,7 @@ def train(
 ) -> dict[int, float]:
     """Return the validation loss by step; one recipe for all, but for the last learning rate."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
-    schedule = get_cosine_with_min_lr_schedule_with_warmup(
-        optimizer, 100, len(training), min_lr_rate=least_rate
-    )
+    schedule = cosine_schedule(optimizer, 100, len(training), min_lr_rate=least_rate)
     curve = {}
     for step, batch in enumerate(training, 1):
         model.train()

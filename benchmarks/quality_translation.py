@@ -8,16 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformers import (
-    MarianConfig,
-    MarianMTModel,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    T5Config,
-    T5ForConditionalGeneration,
-    Trainer,
-    set_seed,
-)
+import transformers
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from conversion import import_checkpoint
 from hf_tformer import TformerSeq2SeqForConditionalGeneration
@@ -29,32 +21,17 @@ if TYPE_CHECKING:
 
 Build = Callable[[tuple[Any, Any, Any], PreTrainedTokenizerBase], PreTrainedModel]
 
-CPU = {
-    "hidden_size": 128,
-    "intermediate_size": 512,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "modern": True,
-    "dropout": 0.1,
-    "vocab_size": 4000,
-    "max_steps": 600,
-    "eval_steps": 120,
-    "learning_rate": 1e-3,
-    "per_device_train_batch_size": 64,
-}
-FULL = {
-    **CPU,
-    "hidden_size": 256,
-    "intermediate_size": 1024,
-    "encoder_layers": 4,
-    "decoder_layers": 4,
-    "dropout": 0.3,
-    "vocab_size": 8000,
-    "max_steps": 9000,
-    "eval_steps": 900,
-    "per_device_train_batch_size": 128,
-    "generation_num_beams": 5,
-}
+# As options of examples/train_translation.py; of those that are given twice the last counts.
+CPU = """
+--hidden_size 128 --intermediate_size 512 --encoder_layers 2 --decoder_layers 2 --modern True
+--dropout 0.1 --vocab_size 4000 --max_steps 600 --eval_steps 120 --learning_rate 1e-3
+--per_device_train_batch_size 64 --eval_strategy steps --save_strategy no
+"""
+FULL = f"""{CPU}
+--hidden_size 256 --intermediate_size 1024 --encoder_layers 4 --decoder_layers 4 --dropout 0.3
+--vocab_size 8000 --max_steps 9000 --eval_steps 900 --per_device_train_batch_size 128
+--generation_num_beams 5
+"""
 
 
 def multi30k(args: argparse.Namespace) -> int:
@@ -71,15 +48,13 @@ def translate(args: argparse.Namespace, builders: dict[str, Build]) -> int:
     from train_translation import make_trainer, parse_arguments, train_tokenizer
     from translation_pairs import as_dataset, encode
 
-    recipe = dict(FULL if args.full else CPU)
+    recipe = FULL if args.full else CPU
     if args.steps:
-        recipe |= {"max_steps": args.steps, "eval_steps": max(1, args.steps // 5)}
-    words = [word for name, value in recipe.items() for word in (f"--{name}", str(value))]
+        recipe += f"--max_steps {args.steps} --eval_steps {max(1, args.steps // 5)}"
     pairs = {split: read_split(args.data, split) for split in ("train", "val", "test_2016_flickr")}
     curves, bleu = {}, {}
     with tempfile.TemporaryDirectory() as folder:
-        always = ("--output_dir", folder, "--eval_strategy", "steps", "--save_strategy", "no")
-        options = parse_arguments([*words, *always])
+        options = parse_arguments([*recipe.split(), "--output_dir", folder])
         data, _, training = options
         sentences = [text for pair in pairs["train"] for text in pair[:2]]
         tokenizer = train_tokenizer(sentences, data.vocab_size)
@@ -101,7 +76,7 @@ def translate(args: argparse.Namespace, builders: dict[str, Build]) -> int:
     return int(not good)
 
 
-def curve_of(trainer: Trainer) -> dict[int, float]:
+def curve_of(trainer: Any) -> dict[int, float]:
     """Train, and return the validation loss by step; translations are not needed for it."""
     metrics, trainer.compute_metrics = trainer.compute_metrics, None
     trainer.args.predict_with_generate = False
@@ -141,7 +116,7 @@ def build_marian(options: tuple, tokenizer: PreTrainedTokenizerBase) -> PreTrain
         stacks[f"{stack}_layers"] = getattr(sizes, f"{stack}_layers")
         stacks[f"{stack}_attention_heads"] = sizes.num_attention_heads
         stacks[f"{stack}_ffn_dim"] = sizes.intermediate_size
-    config = MarianConfig(
+    config = transformers.MarianConfig(
         vocab_size=len(tokenizer),
         d_model=sizes.hidden_size,
         dropout=sizes.dropout,
@@ -153,7 +128,7 @@ def build_marian(options: tuple, tokenizer: PreTrainedTokenizerBase) -> PreTrain
         decoder_start_token_id=tokenizer.bos_token_id,
         **stacks,
     )
-    return set_generation(MarianMTModel(config), data, training)
+    return set_generation(transformers.MarianMTModel(config), data, training)
 
 
 def set_generation(model: PreTrainedModel, data: Any, training: Any) -> PreTrainedModel:
@@ -165,7 +140,7 @@ def set_generation(model: PreTrainedModel, data: Any, training: Any) -> PreTrain
 def build_t5(options: tuple, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     data, sizes, training = options
     set_seed(training.seed)
-    config = T5Config(
+    config = transformers.T5Config(
         vocab_size=len(tokenizer),
         d_model=sizes.hidden_size,
         d_kv=sizes.hidden_size // sizes.num_attention_heads,
@@ -178,7 +153,7 @@ def build_t5(options: tuple, tokenizer: PreTrainedTokenizerBase) -> PreTrainedMo
         eos_token_id=tokenizer.eos_token_id,
         decoder_start_token_id=tokenizer.bos_token_id,
     )
-    return set_generation(T5ForConditionalGeneration(config), data, training)
+    return set_generation(transformers.T5ForConditionalGeneration(config), data, training)
 
 
 def build_t5_as_ours(options: tuple, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

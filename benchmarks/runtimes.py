@@ -15,6 +15,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, TorchAoConfig
 
+import hf_tformer
 from conversion.engine.errors import ConversionError
 from conversion.engine.side_files import own_tokenizer
 from conversion.runtimes.exporting import export_to_runtime, library_of
@@ -26,7 +27,7 @@ from hf_tformer import fast
 from .decoding import generation, llama_pair, prompt, varied
 from .engines import library
 from .measure import OURS, Absent, Contestants, Run, Settings, Workload, Workloads
-from .peers import OUR_CLASSES, Inputs, Pair
+from .peers import Inputs, Pair
 from .seq2seq import pair_of, sources
 
 EXACT, ROUNDED = "float32", ("int8", "q8_0")
@@ -68,7 +69,7 @@ def both_batches(what: str, pair: Pair, length: int) -> Workloads:
 
 
 def engine(settings: Settings) -> Workloads:
-    """The same weights in CTranslate2, which is made of C++ and packs its matrices."""
+    """Translate with the same weights in CTranslate2, made of C++ with packed matrices."""
     rows, length = settings.pick((16, 48), (3, 6))
     pair = pair_of("marian", settings)
     inputs = sources(pair, rows, settings.pick(32, 9))
@@ -142,20 +143,17 @@ class Files:
         return files
 
     def opened(self, runtime: Runtime | None, files: Path, dtype: str) -> Run:
+        our_class = getattr(hf_tformer, library_of(self.folder / "ours").model_name)
         if runtime is not None:
             run = self.opened_by_runtime(runtime, files, dtype)
         elif dtype == EXACT:
-            run = self.decoded(self.pair.place(self.our_class.from_pretrained(files)))
+            run = self.decoded(self.pair.place(our_class.from_pretrained(files)))
         else:
             rounded = TorchAoConfig(library("torchao.quantization").Int8WeightOnlyConfig())
             options = {"dtype": torch.bfloat16, "quantization_config": rounded}
-            run = self.decoded(self.our_class.from_pretrained(files, **options).eval())
+            run = self.decoded(our_class.from_pretrained(files, **options).eval())
         run.is_rounded = dtype in ROUNDED
         return run
-
-    @property
-    def our_class(self) -> type[PreTrainedModel]:
-        return OUR_CLASSES[library_of(self.folder / "ours").model_name]
 
     def decoded(self, model: PreTrainedModel) -> Run:
         return generation(model, self.inputs, self.length, self.beams)

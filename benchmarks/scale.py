@@ -16,14 +16,13 @@ from hf_tformer.scale.step import whole
 
 from .decoding import llama_pair, prompt
 from .measure import OURS, Run, Settings, Workload, Workloads
-from .peers import OUR_CLASSES
 
 ALONE = f"{OURS}, one process of two threads"
 LAYOUTS = {"DDP": DistributedConfig(), "FSDP2": DistributedConfig(fsdp_size=2)}
 
 
 def scale(settings: Settings) -> Workloads:
-    """Two processes, each of which takes half of the batch; the figures are those of the first."""
+    """Train on two processes, each with half of the batch; the first is measured."""
     rows, length = settings.pick((8, 256), (2, 12))
     sizes = {"hidden_size": 512, "intermediate_size": 1376, "num_attention_heads": 8}
     changes = settings.pick({**sizes, "num_hidden_layers": 8, "vocab_size": 16000}, {})
@@ -74,5 +73,4 @@ def laid_out(model: PreTrainedModel, layout: DistributedConfig) -> torch.nn.Modu
         dist.init_process_group("gloo")
         if layout.fsdp_size == 1:
             return DistributedDataParallel(model)
-        kind = OUR_CLASSES.get(type(model).__name__, type(model))
-        return kind.from_pretrained(folder, distributed_config=layout)
+        return type(model).from_pretrained(folder, distributed_config=layout)

@@ -54,7 +54,7 @@ def sources(pair: Pair, rows: int, longest: int) -> Inputs:
 
 
 def seq2seq(settings: Settings) -> Workloads:
-    """Greedy: one sentence, a padded batch, and one sentence with a small model."""
+    """Translate one sentence, a padded batch, and one sentence with a small model."""
     for kind in KINDS:
         for width, layers, rows, floor in ((512, 6, 1, 1.3), (512, 6, 32, 1.5), (256, 3, 1, 2.0)):
             pair = pair_of(kind, settings, width, layers)
@@ -67,7 +67,7 @@ def seq2seq(settings: Settings) -> Workloads:
 
 
 def beams(settings: Settings) -> Workloads:
-    """Four beams over one padded batch; no sentence ends before the last."""
+    """Translate a padded batch with four beams; no sentence ends before the last."""
     rows, length = settings.pick((32, 32), (3, 6))
     for kind in KINDS:
         pair = pair_of(kind, settings)
@@ -80,7 +80,7 @@ def beams(settings: Settings) -> Workloads:
 
 
 def t5(settings: Settings) -> Workloads:
-    """Distances add to the scores of attention: one sentence and sixteen, greedily and by beams."""
+    """Generate from one source and sixteen, where distances add to the scores of attention."""
     for width, layers, vocab_size in ((512, 6, 32128), (256, 3, 16000)):
         pair = t5_pair(settings, width, layers, vocab_size)
         for rows, beams in ((1, 1), (16, 1), (1, 4), (16, 4)):
@@ -95,7 +95,7 @@ def t5(settings: Settings) -> Workloads:
 
 
 def corpus(settings: Settings) -> Workloads:
-    """Sentences of all lengths, in batches: as they come, and sorted by length."""
+    """Translate sentences of all lengths in batches: as they come, and sorted by length."""
     rows, batch, longest = settings.pick((128, 32, 40), (12, 4, 12))
     pair = pair_of("marian", settings)
     end_with_the_source(pair, longest)
@@ -120,7 +120,7 @@ def corpus(settings: Settings) -> Workloads:
 def translating_corpus(
     model: PreTrainedModel, inputs: Inputs, batches: tuple[torch.Tensor, ...], length: int
 ) -> Run:
-    def call() -> dict[int, list[int]]:
+    def call() -> dict[int, torch.Tensor]:
         translations = {}
         for rows in batches:
             ids, mask = inputs["input_ids"][rows], inputs["attention_mask"][rows]
@@ -132,20 +132,17 @@ def translating_corpus(
                 num_beams=4,
                 do_sample=False,
             )
-            translations |= zip(rows.tolist(), found.tolist(), strict=True)
+            translations |= zip(rows.tolist(), found[:, 1:], strict=True)
         return translations
 
-    def outcome(translations: dict[int, list[int]]) -> dict[str, torch.Tensor]:
-        found = [torch.tensor(until_end(translations[row][1:])) for row in sorted(translations)]
+    def outcome(translations: dict[int, torch.Tensor]) -> dict[str, torch.Tensor]:
+        found = [translations[row] for row in sorted(translations)]
+        found = [tokens[(tokens == END).cumsum(0) == 0] for tokens in found]  # up to the end
         if len({len(tokens) for tokens in found}) < 3:
             raise Unfair(f"all translations are about {len(found[0])} tokens long")
         return {"tokens": torch.nn.utils.rnn.pad_sequence(found)}
 
     return Run(call, outcome)
-
-
-def until_end(tokens: list[int]) -> list[int]:
-    return tokens[: tokens.index(END)] if END in tokens else tokens
 
 
 @torch.no_grad()
@@ -169,7 +166,7 @@ def end_with_the_source(pair: Pair, longest: int) -> None:
 
 
 def encoder(settings: Settings) -> Workloads:
-    """The encoder alone, in inference: torch.nn has a fast path of its own for it."""
+    """Run the encoder alone, in inference: torch.nn has a fast path of its own for it."""
     rows, length = settings.pick((32, 128), (3, 9))
     pair = pair_of("marian", settings, activation="relu")
     inputs = sources(pair, rows, length)

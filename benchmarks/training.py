@@ -22,7 +22,7 @@ Loss = Callable[[torch.Tensor, nn.Linear, torch.Tensor], torch.Tensor]
 
 
 def training(settings: Settings) -> Workloads:
-    """4096 tokens; with a large vocabulary most of the memory is the loss, and much of the time."""
+    """Train on 4096 tokens; a large vocabulary makes the loss most of the memory, and slow."""
     rows, length = settings.pick((8, 512), (2, 12))
     sizes = {"hidden_size": 512, "intermediate_size": 1376, "num_attention_heads": 8}
     sizes["rms_norm_eps"] = 1e-9  # x-transformers has none, and embeddings are small
@@ -75,7 +75,7 @@ def step(model: PreTrainedModel, ids: torch.Tensor) -> Run:
 
 
 def step_of(model: nn.Module, embeddings: str, ids: torch.Tensor) -> Run:
-    """The same step of a model that gives logits and leaves the loss to its user."""
+    """Measure that step of a model which gives logits and leaves the loss to its user."""
 
     def loss() -> torch.Tensor:
         logits = model(ids[:, :-1])
@@ -112,7 +112,7 @@ def of_one(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def loss(settings: Settings) -> Workloads:
-    """Forward and backward from the hidden states; the gradients of both operands are compared."""
+    """Project, compute the loss, and go back; the gradients of both operands are compared."""
     for tokens, hidden, vocab_size, memory_floor in (
         (4096, 512, 32000, 1 / 0.35),
         (2048, 1024, 128000, 1 / 0.5),

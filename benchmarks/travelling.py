@@ -20,7 +20,7 @@ def without_package(prepare: Callable[[], Run]) -> Callable[[], Run]:
 
 
 def travelling(settings: Settings) -> Workloads:
-    """Tasks of the other benchmarks, beside each peer as it comes."""
+    """Repeat tasks of the other benchmarks, beside each peer as it comes."""
     for millions in (3, 19, 125):
         length = settings.pick(128 if millions < 100 else 32, 12)
         pair = decoding.llama_pair(settings, millions)

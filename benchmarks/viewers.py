@@ -94,23 +94,14 @@ def wait_for_lines(page: "Page") -> None:
 
 
 def choose_layer_in_bertviz(page: "Page") -> None:
-    page.evaluate(
-        """() => {
-            const layers = document.querySelector("#layer");
-            layers.value = "1";
-            layers.dispatchEvent(new Event("change"));
-        }"""
-    )
+    layers = page.locator("#layer")
+    layers.evaluate("layers => layers.value = '1'")
+    layers.dispatch_event("change")
 
 
 def choose_thumbnail(page: "Page") -> None:
-    page.evaluate(
-        """() => {
-            const heads = [...document.querySelectorAll("#vis .attn_background")];
-            const cover = heads[3].parentNode.lastElementChild;
-            cover.dispatchEvent(new MouseEvent("click"));
-        }"""
-    )
+    thumbnail = page.locator("#vis .attn_background").nth(3)
+    thumbnail.locator("xpath=../*[last()]").dispatch_event("click")  # its cover
     page.wait_for_selector("#vis .detail line", state="attached")
 
 
@@ -120,9 +111,6 @@ HEAD_VIEW, MODEL_VIEW = (
     Viewer(f"bertviz {name}", partial(write_bertviz, name), wait_for_lines, change)
     for name, change in (("head_view", choose_layer_in_bertviz), ("model_view", choose_thumbnail))
 )
-
-
-# Writing, in a process that can be stopped
 
 
 def time_writing(viewer: Viewer, make_weights: Callable[[], tuple], path: Path) -> float:
@@ -166,9 +154,6 @@ def write_repeatedly(
             sender.send(time.perf_counter() - start)
     except MemoryError:
         sender.send(f"not written: {MEMORY >> 30} GiB of memory do not suffice")
-
-
-# In the browser
 
 
 def time_opening(viewer: Viewer, path: Path) -> list[float]:

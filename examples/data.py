@@ -75,7 +75,7 @@ def read_pairs(path: str | Path, columns: Sequence[str]) -> list[tuple[str, ...]
     return [tuple(row) for row in rows]
 
 
-def parse_json(path: str | Path, number: int, line: str) -> object:
+def parse_json(path: str | Path, number: int, line: str) -> Any:
     try:
         return json.loads(line)
     except ValueError as error:
@@ -83,7 +83,7 @@ def parse_json(path: str | Path, number: int, line: str) -> object:
 
 
 def pick_columns(
-    source: str | Path, rows: Collection[object], columns: Sequence[str]
+    source: str | Path, rows: Collection[Any], columns: Sequence[str]
 ) -> list[tuple[str, ...]]:
     """Return the named columns of rows that are dicts, as tuples of text."""
     if not rows:
@@ -99,19 +99,6 @@ def pick_columns(
         if wrong:
             raise ProgramError(f"column {wrong[0]} of {source} is not text: choose another")
     return [tuple(row[name] for name in columns) for row in rows]
-
-
-def read_dataset(name: str, config: str | None, columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """Read tuples of text from the training split of a data set on the Hub."""
-    return pick_columns(name, open_dataset(name, config, split="train"), columns)
-
-
-def iterate_dataset(
-    name: str, config: str | None, column: str, *, streaming: bool = False
-) -> Iterator[str]:
-    """Yield a column row by row; streamed, the rows are not stored on this machine."""
-    for row in open_dataset(name, config, split="train", streaming=streaming):
-        yield pick_columns(name, [row], [column])[0][0]
 
 
 def open_dataset(name: str, config: str | None, **options: object) -> Any:
@@ -159,10 +146,10 @@ def iterate_documents(args: Namespace, *, streaming: bool = False) -> Iterator[s
                 yield from iterate_json_lines(path, args.column)
             else:
                 yield read_text(path)
-    elif args.dataset:
-        yield from iterate_dataset(
-            args.dataset, args.dataset_config, args.column, streaming=streaming
-        )
+    elif args.dataset:  # streamed, it is not stored on this machine
+        options = {"split": "train", "streaming": streaming}
+        for row in open_dataset(args.dataset, args.dataset_config, **options):
+            yield pick_columns(args.dataset, [row], [args.column])[0][0]
     else:
         try:
             from pydoc_data.topics import topics

@@ -21,7 +21,7 @@ from program import make_parser, run
 from hf_tformer import attention_maps, last_complete_checkpoint
 from hf_tformer.opening import open_model
 
-TRAINING = {"eval_strategy": "steps", "eval_steps": "100", "save_strategy": "steps"}
+TRAINING = "--eval_strategy steps --eval_steps 100 --save_strategy steps"
 SHOWN = 10
 READER = """
 import json, sys
@@ -42,8 +42,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("demo_output"), help="folder to write")
     args, others = parser.parse_known_args()
     folder, started = args.output / "dates", time.time()
-    options = [word for name, value in TRAINING.items() for word in (f"--{name}", value)]
-    train_translation.main([*options, *others, "--output_dir", str(folder)])
+    train_translation.main([*TRAINING.split(), *others, "--output_dir", str(folder)])
 
     print("\nOpened elsewhere, without this package, by AutoModelForSeq2SeqLM and AutoTokenizer:")
     pairs = date_pairs(0)["test"]
@@ -51,9 +50,8 @@ def main() -> None:
     for pair, answer in list(zip(pairs, answers, strict=True))[:SHOWN]:
         mark = "" if answer == pair.target else f"  wrong: {pair.target}"
         print(f"  {pair.language}  {answer}  {pair.source}{mark}")
-    right = train_translation.share_equal(
-        zip(answers, (pair.target for pair in pairs), strict=True)
-    )
+    targets = [pair.target for pair in pairs]
+    right = train_translation.share_equal(zip(answers, targets, strict=True))
     print(f"{right:.1%} of {len(pairs)} dates that it had never seen are exactly right.\n")
 
     draw_loss(folder, args.output / "loss.png")

@@ -106,7 +106,7 @@ def read_tagged(path: str) -> list[Example]:
 
 
 def is_texts(value: object) -> bool:
-    return isinstance(value, list) and value and all(isinstance(item, str) for item in value)
+    return isinstance(value, list) and value != [] and all(isinstance(v, str) for v in value)
 
 
 def open_tokenizer(args: Namespace, checkpoint: str | None, examples: list[Example]) -> Tokenizer:

@@ -10,7 +10,7 @@ model's size; with it a model like the one before, which opens without PEFT.
 
 from argparse import Namespace
 
-from data import cut, read_dataset, read_pairs, read_text
+from data import cut, open_dataset, pick_columns, read_pairs, read_text
 from folders import publish_folder
 from program import Model, ProgramError, Tokenizer, Trainer, at_least, make_parser, run
 from training import add_training_flags, make_trainer, run_folder
@@ -83,7 +83,8 @@ def parse_arguments() -> Namespace:
 def read_all_pairs(args: Namespace) -> list[tuple[str, ...]]:
     if args.pairs:
         return read_pairs(args.pairs, args.columns)
-    return read_dataset(args.dataset, args.dataset_config, args.columns)
+    rows = open_dataset(args.dataset, args.dataset_config, split="train")
+    return pick_columns(args.dataset, rows, args.columns)
 
 
 def make_rows(

@@ -4,12 +4,11 @@ import math
 import os
 import shutil
 from argparse import ArgumentParser, Namespace
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from folders import no_checkpoint
-from program import Model, ProgramError, Tokenizer, at_least, positive, refusing
+from program import Model, ProgramError, Tokenizer, at_least, positive
 
 from hf_tformer.atomic_folders import folder_within
 from hf_tformer.opening import open_pretrained
@@ -52,14 +51,6 @@ def add_scale_flags(parser: ArgumentParser) -> None:
     add("--peak_flops", type=positive, help="FLOP/s of a device (default: known of common GPUs)")
 
 
-def refusals() -> AbstractContextManager[None]:
-    """End the program with what the library refuses."""
-    from hf_tformer.scale import CheckpointError, TokensError, TrainingError
-    from hf_tformer.scale.together import TogetherError
-
-    return refusing(CheckpointError, TogetherError, TokensError, TrainingError)
-
-
 def read_tokens(args: Namespace, source: Path | None) -> "tuple[Tokenizer, TokenRows, TokenRows]":
     """Open a folder of tokens: the tokenizer, the blocks to train on and those to evaluate on."""
     from transformers import AutoTokenizer
@@ -80,7 +71,7 @@ def read_tokens(args: Namespace, source: Path | None) -> "tuple[Tokenizer, Token
 
 
 def is_resumed(args: Namespace) -> bool:
-    """Whether to resume: by option, or since torchrun starts again after a process had died."""
+    """True with --resume, and where torchrun starts again after a process had died."""
     return args.resume or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
@@ -175,12 +166,6 @@ def save_end(output: Path, model: Model, tokenizer: Tokenizer) -> None:
     first_alone(lambda: shutil.rmtree(output / START, ignore_errors=True))
 
 
-def in_one_line(step: int, figures: dict[str, float]) -> str:
-    scaled = {**figures, "memory": figures.get("memory", 0) / 1e6}
-    shown = (FORMATS[name].format(scaled[name]) for name in FORMATS if name in figures)
-    return f"step {step}: {', '.join(shown)}"
-
-
 class Reporter:
     """Prints each figure and sends it on, in the first process; the others are silent.
 
@@ -196,7 +181,9 @@ class Reporter:
         if "eval_loss" in figures:
             figures = {**figures, "perplexity": math.exp(figures["eval_loss"])}
         if self.is_first:
-            print(in_one_line(step, figures), flush=True)
+            scaled = {**figures, "memory": figures.get("memory", 0) / 1e6}
+            shown = (FORMATS[name].format(scaled[name]) for name in FORMATS if name in figures)
+            print(f"step {step}: {', '.join(shown)}", flush=True)
         if self.tracker:
             self.tracker.log(figures, step=step)
 
@@ -216,10 +203,9 @@ def make_tracker(name: str, folder: Path) -> "GeneralTracker":
             f"accelerate's trackers: {', '.join(known) or 'nothing is'}"
         )
     PartialState()  # by which trackers find out who is the first process
-    tracker_class = LOGGER_TYPE_TO_CLASS[name]
-    place = {"logging_dir": os.environ.get("TENSORBOARD_LOGGING_DIR", str(folder / "runs"))}
-    tracker = tracker_class(
-        folder.name, **(place if tracker_class.requires_logging_directory else {})
-    )
+    tracker_class, options = LOGGER_TYPE_TO_CLASS[name], {}
+    if tracker_class.requires_logging_directory:
+        options["logging_dir"] = os.environ.get("TENSORBOARD_LOGGING_DIR", str(folder / "runs"))
+    tracker = tracker_class(folder.name, **options)
     tracker.start()
     return tracker

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
 def main() -> None:
     args = parse_arguments()
-    with scaling.refusals():
-        from hf_tformer import scale
+    from hf_tformer import scale
+    from hf_tformer.scale.together import TogetherError
 
+    with refusing(scale.CheckpointError, scale.TokensError, scale.TrainingError, TogetherError):
         launch = scale.read_launch()
         layout = scale.choose_layout(launch, args.replicate, args.shard, args.tensor)
         with output_folder(args.output, scaling.is_resumed(args)):
@@ -113,7 +114,7 @@ def read_data(args: Namespace, source: Path | None) -> tuple[Tokenizer, Any, Any
     if args.tokens:
         return scaling.read_tokens(args, source)
     documents = list(iterate_documents(args))
-    tokenizer = make_tokenizer(args, documents, source and str(source))
+    tokenizer = make_tokenizer(args, documents, str(source) if source else None)
     training, validation = make_blocks(args, documents, tokenizer)
     return tokenizer, with_labels(training), with_labels(validation)
 

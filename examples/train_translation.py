@@ -22,27 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from data import byte_level_bpe
 from folders import refuse_unwritable
-from program import Help, ProgramError, refusing, run
+from program import Help, Model, ProgramError, Tokenizer, refusing, run
 from scaled_trainer import ScaledTrainer
-from transformers import (
-    AutoConfig,
-    AutoTokenizer,
-    DataCollatorForSeq2Seq,
-    HfArgumentParser,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-    Seq2SeqTrainingArguments,
-    set_seed,
-)
 
-from hf_tformer import (
-    TformerSeq2SeqConfig,
-    TformerSeq2SeqForConditionalGeneration,
-    last_complete_checkpoint,
-    paper_training_arguments,
-)
+import hf_tformer
 from hf_tformer.opening import open_pretrained
 from hf_tformer.training import is_complete
 
@@ -109,7 +95,7 @@ class ModelArguments:
 
 
 @dataclass
-class TrainingArguments(Seq2SeqTrainingArguments):
+class TrainingArguments(transformers.Seq2SeqTrainingArguments):
     _argument_group_name = "training, in transformers' own words"
 
     peak_flops: float | None = option(
@@ -147,14 +133,14 @@ def parse_arguments(
     argv: list[str] | None = None,
 ) -> tuple[DataArguments, ModelArguments, TrainingArguments]:
     classes = (DataArguments, ModelArguments, TrainingArguments)
-    parser = HfArgumentParser(
+    parser = transformers.HfArgumentParser(
         classes, description=__doc__, usage="%(prog)s [options]", formatter_class=Help
     )
     parser.set_defaults(**TRAINING_DEFAULTS)
     with refusing(ValueError, ImportError, RuntimeError):
         data, sizes, training = parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
         if sizes.paper_schedule:
-            schedule = paper_training_arguments(sizes.hidden_size, training.warmup_steps)
+            schedule = hf_tformer.paper_training_arguments(sizes.hidden_size, training.warmup_steps)
             vars(training).update(schedule)
     if data.vocab_size < SMALLEST_VOCABULARY:
         raise ProgramError(
@@ -170,7 +156,7 @@ def parse_arguments(
 def find_checkpoint(training: TrainingArguments) -> str | None:
     """Return the checkpoint to resume from; refuse a folder that is in use or not writable."""
     folder, wanted = Path(training.output_dir), training.resume_from_checkpoint
-    last = last_complete_checkpoint(folder)
+    last = hf_tformer.last_complete_checkpoint(folder)
     if wanted is None and (last or (folder / "config.json").exists()):
         resume = "add --resume_from_checkpoint last to continue it, or " if last else ""
         raise ProgramError(f"{folder} holds a model already: {resume}choose another --output_dir")
@@ -187,16 +173,14 @@ def find_checkpoint(training: TrainingArguments) -> str | None:
     return checkpoint
 
 
-def make_tokenizer(
-    data: DataArguments, pairs: Dataset, checkpoint: str | None
-) -> PreTrainedTokenizerBase:
+def make_tokenizer(data: DataArguments, pairs: Dataset, checkpoint: str | None) -> Tokenizer:
     """Open that of the checkpoint, or train a new one on the pairs."""
     if checkpoint:
-        return open_pretrained(AutoTokenizer, checkpoint)
+        return open_pretrained(transformers.AutoTokenizer, checkpoint)
     return train_tokenizer(sentences_of(pairs), data.vocab_size)
 
 
-def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> PreTrainedTokenizerBase:
+def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> Tokenizer:
     """Train a byte-level BPE that spells numbers and closes each sentence."""
     from tokenizers.processors import TemplateProcessing
 
@@ -205,7 +189,7 @@ def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> PreTrainedToke
     bpe.post_processor = TemplateProcessing(
         single=f"$A {end}", special_tokens=[(end, bpe.token_to_id(end))]
     )
-    return PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=bpe, model_input_names=["input_ids", "attention_mask"], **SPECIAL
     )
 
@@ -214,23 +198,23 @@ def build_model(
     data: DataArguments,
     sizes: ModelArguments,
     training: TrainingArguments,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     checkpoint: str | None,
-) -> TformerSeq2SeqForConditionalGeneration:
+) -> Model:
     from huggingface_hub.errors import StrictDataclassError
 
     fields = model_fields(sizes)
     if checkpoint:
-        before = open_pretrained(AutoConfig, checkpoint)
+        before = open_pretrained(transformers.AutoConfig, checkpoint)
         for name, value in fields.items():
             if getattr(before, name, None) != value:
                 raise ProgramError(
                     f"{name} is {value}, but {checkpoint} has {getattr(before, name, 'none')}: "
                     "give the same options as before, or another --output_dir"
                 )
-    set_seed(training.seed)
+    transformers.set_seed(training.seed)
     with refusing(ValueError, StrictDataclassError):
-        config = TformerSeq2SeqConfig(
+        config = hf_tformer.TformerSeq2SeqConfig(
             vocab_size=len(tokenizer),
             pad_token_id=tokenizer.pad_token_id,
             bos_token_id=tokenizer.bos_token_id,
@@ -238,7 +222,7 @@ def build_model(
             decoder_start_token_id=tokenizer.bos_token_id,
             **fields,
         )
-    model = TformerSeq2SeqForConditionalGeneration(config)
+    model = hf_tformer.TformerSeq2SeqForConditionalGeneration(config)
     # Saved, so that the model generates as it was evaluated here.
     model.generation_config.max_new_tokens = data.max_length
     model.generation_config.num_beams = training.generation_num_beams
@@ -257,8 +241,8 @@ def model_fields(sizes: ModelArguments) -> dict[str, Any]:
 
 def make_trainer(
     training: TrainingArguments,
-    model: TformerSeq2SeqForConditionalGeneration,
-    tokenizer: PreTrainedTokenizerBase,
+    model: Model,
+    tokenizer: Tokenizer,
     rows: dict[str, Dataset],
 ) -> ScaledTrainer:
     # No such reporter, no such repository, no network.
@@ -268,7 +252,7 @@ def make_trainer(
             args=training,
             train_dataset=rows["train"],
             eval_dataset=rows["validation"],
-            data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+            data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, model=model),
             processing_class=tokenizer,
             compute_metrics=lambda result: score(
                 decode(result.predictions, tokenizer), decode(result.label_ids, tokenizer)
@@ -276,7 +260,7 @@ def make_trainer(
         )
 
 
-def decode(ids: Any, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+def decode(ids: Any, tokenizer: Tokenizer) -> list[str]:
     return tokenizer.batch_decode(ids.clip(min=tokenizer.pad_token_id), skip_special_tokens=True)
 
 

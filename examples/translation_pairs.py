@@ -84,12 +84,11 @@ def read_files(data: DataArguments) -> dict[str, Dataset]:
 def read_parallel_files(*paths: str) -> Dataset:
     # Not splitlines(): it also cuts at characters that occur inside of sentences, U+2028 for one.
     sides = [read_text(path).removesuffix("\n").split("\n") for path in paths]
+    named = [*zip(paths, sides, strict=True)]
     if len(sides[0]) != len(sides[1]):
-        counts = ", ".join(
-            f"{path} has {len(lines)} lines" for path, lines in zip(paths, sides, strict=True)
-        )
+        counts = ", ".join(f"{path} has {len(lines)} lines" for path, lines in named)
         raise ProgramError(f"{counts}: line n of one has to be the translation of line n")
-    for path, lines in zip(paths, sides, strict=True):
+    for path, lines in named:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 raise ProgramError(

@@ -33,7 +33,7 @@ def closed(sequences: list[torch.Tensor], padding: int) -> torch.Tensor:
 
 
 def training_batch(pairs: Pairs, is_encoder_decoder: bool) -> dict[str, torch.Tensor]:
-    """For a decoder, <s> stands between a sequence and its answer; sequences are of one length."""
+    """Return inputs and labels; for a decoder, <s> joins a sequence and its answer."""
     labels = closed([answer for _, answer in pairs], IGNORED)
     given = prompts(pairs, is_encoder_decoder)
     if is_encoder_decoder:

@@ -115,10 +115,9 @@ def draw(model: PreTrainedModel, chosen: Lesson, picture: Path) -> None:
     pairs = draw_pairs(chosen.task, 1, (length, length), torch.Generator().manual_seed(0))
     given = prompts(pairs, model.config.is_encoder_decoder)
     generated = model.generate(**given, max_new_tokens=length + 1, do_sample=False)
+    inputs = {"input_ids": generated}
     if model.config.is_encoder_decoder:
         inputs = {**given, "decoder_input_ids": generated}
-    else:
-        inputs = {"input_ids": generated}
     maps = attention_maps(model, inputs, make_tokenizer())
     with refusing(ImportError):
         maps.get("cross", maps["decoder"]).draw(heads=(0, 1)).savefig(picture)

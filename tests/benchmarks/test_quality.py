@@ -9,7 +9,7 @@ from benchmarks import quality, quality_translation
 
 GERMAN = [f"ein Hund und {n} Katzen" for n in range(40)]
 ENGLISH = [f"a dog and {n} cats" for n in range(40)]
-TINY = {"hidden_size": 16, "intermediate_size": 16, "vocab_size": 300, "max_length": 24}
+TINY = "--hidden_size 16 --intermediate_size 16 --vocab_size 300 --max_length 24 "
 
 
 def test_without_its_data_a_measurement_is_skipped_with_a_sentence(tmp_path, capsys):
@@ -42,7 +42,7 @@ def test_the_encoder_is_measured_beside_models_that_are_not_smaller(tmp_path, ca
 def test_both_architectures_see_the_same_batches_and_have_the_same_size(
     task, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(quality_translation, "CPU", {**quality_translation.CPU, **TINY})
+    monkeypatch.setattr(quality_translation, "CPU", quality_translation.CPU + TINY)
     for split in ("train", "val", "test_2016_flickr"):
         for language, lines in (("de", GERMAN), ("en", ENGLISH)):
             with gzip.open(tmp_path / f"multi30k.{split}.{language}.gz", "wt") as file:
