@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
+from . import settings
+
 # The oldest and the newest release that the tests ran with.
 TESTED = {"torch": ("2.13", "2.13"), "transformers": ("5.16.1", "5.23")}
 # Module of a family → the function of patches.py that returns its patches.
@@ -31,7 +33,6 @@ FAMILIES = {
 
 is_wanted = True
 is_forced = False  # with untested versions, too
-is_compiled = False  # decoding steps at batch size 1 (compiled.py)
 
 
 def enable(untested: bool = False, compiled: bool = False) -> None:
@@ -40,10 +41,10 @@ def enable(untested: bool = False, compiled: bool = False) -> None:
     With `compiled`, decoding steps at batch size 1 are compiled when the first one is taken, which
     takes seconds.
     """
-    global is_wanted, is_forced, is_compiled
-    if compiled and not is_compiled:
+    global is_wanted, is_forced
+    if compiled and not settings.is_compiled:
         refuse_without_compiler()
-    is_wanted, is_forced, is_compiled = True, untested, compiled
+    is_wanted, is_forced, settings.is_compiled = True, untested, compiled
     for module in FAMILIES:
         patch(module)
 
@@ -65,7 +66,7 @@ def disabled() -> Iterator[None]:
         yield
     finally:
         if before:
-            enable(is_forced, is_compiled)
+            enable(is_forced, settings.is_compiled)
 
 
 def status() -> str:

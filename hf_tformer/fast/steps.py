@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
-from .. import fast
 from ..model.positions import count_positions
 from . import biases
 from .caches import self_attention_part
@@ -74,7 +73,7 @@ class DecodingStep:
     def prepare_functions(self) -> None:
         """Make the functions of a step; the fastest ones depend on the number of sequences."""
         functions = None
-        if fast.is_compiled and self.context.sequences == 1:
+        if settings.is_compiled and self.context.sequences == 1:
             functions = compiled_functions(self.model, self.last + self.index + 1)
         self.is_compiled = functions is not None
         self.functions: list[StepFunction] = functions or self.eager_functions()

@@ -281,13 +281,13 @@ def test_without_a_compiler_one_is_asked_for():
     nowhere = torch._inductor.config.patch({"cpp.cxx": ("/nowhere/g++",)})
     with nowhere, pytest.raises(RuntimeError, match="compiler, and none was found: install"):
         fast.enable(compiled=True)
-    assert not fast.is_compiled
+    assert not fast.settings.is_compiled
     assert fast.status() == "on"
 
 
 def test_a_while_without_leaves_it_as_it_was():
     with fast.disabled():
         pass
-    assert fast.is_compiled
+    assert fast.settings.is_compiled
     fast.enable()
-    assert not fast.is_compiled
+    assert not fast.settings.is_compiled
