@@ -9,7 +9,7 @@ from transformers import GenerationConfig, PreTrainedModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 from ..model.positions import count_positions
-from . import biases
+from . import biases, settings
 from .caches import self_attention_part
 from .compiled import StepFunction, compiled_functions
 from .generation_guards import can_prepare_positions
