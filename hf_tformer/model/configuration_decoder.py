@@ -11,7 +11,7 @@ from .configuration_base import PP_PLAN, TP_PLAN, wrong
 from .layer_types import LayerTypesConfig
 
 if False:  # read, not run: transformers' digest of this file then covers the models' code, too
-    pass
+    from .modeling_decoder import TformerDecoderModel
 
 AUTO_MAP = {
     "AutoConfig": "configuration_decoder.TformerDecoderConfig",

@@ -13,7 +13,7 @@ from .configuration_base import PP_PLAN, TP_PLAN, wrong
 from .layer_types import LAYER_TYPES, LayerTypesConfig
 
 if False:  # read, not run: transformers' digest of this file then covers the models' code, too
-    pass
+    from .modeling_encoder import TformerEncoderModel
 
 AUTO_MAP = {
     "AutoConfig": "configuration_encoder.TformerEncoderConfig",

@@ -10,7 +10,7 @@ from transformers.configuration_utils import strict
 from .configuration_base import TformerConfig
 
 if False:  # read, not run: transformers' digest of this file then covers the models' code, too
-    pass
+    from .modeling_seq2seq import TformerSeq2SeqModel
 
 AUTO_MAP = {
     "AutoConfig": "configuration_seq2seq.TformerSeq2SeqConfig",

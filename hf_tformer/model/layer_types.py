@@ -27,13 +27,16 @@ class LayerTypesConfig(TformerConfig):
     def take_layer_types(self, layer_types: list[str] | None) -> None:
         if layer_types is None:
             return
-        if not isinstance(layer_types, (list, tuple)) or not set(layer_types) <= set(LAYER_TYPES):
-            raise wrong("layer_types", layer_types, f"give a list of {' and '.join(LAYER_TYPES)}")
+        if not isinstance(layer_types, (list, tuple)):
+            raise wrong("layer_types", layer_types, "give a list with one entry per layer")
         if len(layer_types) != self.num_hidden_layers:
             raise ValueError(
                 f"layer_types has {len(layer_types)} entries for num_hidden_layers "
                 f"({self.num_hidden_layers}): give one entry per layer"
             )
+        if unknown := sorted({str(name) for name in layer_types} - set(LAYER_TYPES)):
+            choice = "choose full_attention or sliding_attention for each layer"
+            raise ValueError(f"layer_types holds {unknown}: {choice}")
         if "sliding_attention" not in layer_types:
             self.sliding_window = None
         elif self.sliding_window is None:

@@ -171,12 +171,9 @@ class TformerPreTrainedModel(PreTrainedModel):
             init.zeros_(module.weight)
 
     def post_init(self) -> None:
-        """Keep the entries of the parallel plan whose module this model has, identities aside.
-
-        Attention stays whole in each process where all heads are needed at once.
-        """
+        """Keep the entries of the parallel plan whose module this model has, identities aside."""
         super().post_init()
-        whole = set()
+        whole = set()  # where all heads are needed at once, in each process
         # CODEPATH: T5 adds to the scores of each head; those of Llama, Qwen3 and BART are alike
         if self.config.score_bias:
             whole = {"self_attn"}
@@ -192,10 +189,7 @@ class TformerPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def maybe_distribute_model(cls, model: nn.Module, layout: object, *mesh: object) -> nn.Module:
-        """Refuse layouts that transformers alone would train wrongly, and hf_tformer does right.
-
-        It pads tied tables apart from each other, and embeds again in each pipeline stage.
-        """
+        """Refuse layouts that transformers alone would train wrongly, and hf_tformer does right."""
         if layout is not None:
             parts = layout.fsdp_size * layout.tp_size if layout.fsdp_size > 1 else 1
             is_cut = model.all_tied_weights_keys and model.config.vocab_size % parts

@@ -53,8 +53,8 @@ def settle_padding(
     has_rows = len(position_ids) > 1 and kwargs.get("cu_seq_lens_q") is None
     if is_flash and has_rows and find_packed_sequence_indices(position_ids) is not None:
         raise ValueError(
-            f"packed sequences stand in a batch of {len(position_ids)} rows, and flash attention "
-            "keeps them apart only in a batch of one: pack them into one row, or give cu_seq_lens_q"
+            f"packed sequences stand in a batch of {len(position_ids)}, and flash attention keeps "
+            "them apart only in a batch of one: pack them into one row, or give cu_seq_lens_q"
         )
     return None
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from hf_tformer.model import modeling_decoder, modeling_encoder, modeling_seq2seq
+import hf_tformer
+from hf_tformer.families import FAMILIES
 
 from .heads import HEADS
 from .heads import by_name as head_by_name
@@ -26,10 +27,10 @@ QUICK = {
 
 
 def test_every_class_that_learns_is_trained_in_every_layout_or_has_a_reason():
-    modules = (modeling_decoder, modeling_seq2seq, modeling_encoder)
-    classes = {getattr(module, name) for module in modules for name in module.__all__}
-    abstract = {one for one in classes if one.__name__.endswith("PreTrainedModel")}
-    assert {head.model_class for head in HEADS} == classes - abstract
+    classes = {
+        getattr(hf_tformer, name) for family in FAMILIES.values() for name in family.models.values()
+    }
+    assert {head.model_class for head in HEADS} == classes
     used = {why_not(layout, name) for layout, name in CELLS}
     assert used == {*WHY_NOT.values(), None}, "a reason that is no longer one"
 
