@@ -93,7 +93,7 @@ def test_a_format_is_described_in_full(capsys):
     assert main(["formats", "ElectraForMaskedLM"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "electra (encoders, both ways)" in said
-    assert "leaves out the guess which words were replaced in pretraining" in said
+    assert "leaves out the guess which tokens were replaced in pretraining" in said
     assert "only with embedding_size=hidden_size, is_decoder=False" in said
     assert main(["formats", "llms-from-scratch-gemma3"]) == 0
     said = " ".join(capsys.readouterr().out.split())
