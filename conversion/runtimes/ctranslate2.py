@@ -22,7 +22,7 @@ from transformers import AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("{name}")
 model = ctranslate2.{kind}("{name}")
-tokens = tokenizer.convert_ids_to_tokens(tokenizer.encode("some text"))
+tokens = tokenizer.convert_ids_to_tokens(tokenizer.encode("a text"))
 """
 USE = {
     "Encoder": """\
