@@ -161,13 +161,13 @@ def test_a_source_in_halves_and_many_files_is_proven_too(tmp_path):
 
 def test_what_ctranslate2_misreads_leaves_nothing(tmp_path, monkeypatch):
     save(tmp_path, DECODER, {"rms_norm_eps": 1e-2})
-    describe = runtime.describe
+    complete = runtime.complete
 
-    def wrongly(spec, form, source):
-        describe(spec, form, source)
+    def wrongly(spec, loader, source):
+        complete(spec, loader, source)
         spec.config.layer_norm_epsilon = 1e-6
 
-    monkeypatch.setattr(runtime, "describe", wrongly)
+    monkeypatch.setattr(runtime, "complete", wrongly)
     with pytest.raises(ConversionError, match="nothing is kept"):
         export(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]

@@ -174,7 +174,7 @@ def test_a_file_that_is_not_proven_is_not_kept(tokenizer, tmp_path, monkeypatch)
     save_decoder(tmp_path / "ours", tokenizer)
     name = "conversion.runtimes.gguf.architectures.RotaryPairs.inverse"
     monkeypatch.setattr(name, lambda self, tensors, config: tensors)
-    with pytest.raises(ConversionError, match=r"answers of llama\.cpp differ"):
+    with pytest.raises(ConversionError, match=r"outputs of llama\.cpp differ"):
         export_to_runtime(tmp_path / "ours", tmp_path / "out", "gguf")
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]
 
