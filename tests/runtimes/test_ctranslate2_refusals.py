@@ -18,7 +18,7 @@ LLAMA3 = {
     "rope_theta": 500.0,
 }
 MISREAD = {  # a family, which of its beginnings, a field, and what the refusal says
-    "window": (DECODER, 0, {"sliding_window": 12}, "no text is longer than the window"),
+    "window": (DECODER, 0, {"sliding_window": 12}, "no sequence is longer than the window"),
     "no end": (DECODER, 0, {"eos_token_id": None}, "name one in generation_config.json"),
     "activation": (DECODER, 0, {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
     "scale of scores": (DECODER, 6, {"attention_scale": 1.0}, "attention_scale is 1.0"),
