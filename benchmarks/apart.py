@@ -33,14 +33,20 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def in_own_process(
-    benchmark: str, label: str, contestant: str, settings: Settings, processes: int = 1
+    benchmark: str,
+    label: str,
+    contestant: str,
+    settings: Settings,
+    processes: int = 1,
+    tree: Path = ROOT,
 ) -> Run:
     """Return a Run like the contestant's own; its process ends with `close`.
 
-    Several processes each prepare the contestant and find each other as under torchrun.
+    Several processes each prepare the contestant and find each other as under torchrun. They run
+    the code of `tree`, a checkout of this project.
     """
     task = [benchmark, label, contestant, asdict(settings)]
-    others = OtherProcesses(task, environments(processes))
+    others = OtherProcesses(task, environments(processes), tree)
     return Run(others.call, others.outcome, is_rounded=others.is_rounded, close=others.close)
 
 
@@ -93,7 +99,7 @@ class OtherProcesses:
     Raises Absent where the contestant cannot take part.
     """
 
-    def __init__(self, task: list[Any], variables: list[dict[str, str]]):
+    def __init__(self, task: list[Any], variables: list[dict[str, str]], tree: Path = ROOT):
         self.name = f"{task[1]}: {task[2]}"
         command = [sys.executable, "-m", "benchmarks", "--answer", json.dumps(task)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -101,7 +107,7 @@ class OtherProcesses:
         try:
             for added in variables:
                 environment = os.environ | added
-                self.processes.append(subprocess.Popen(command, cwd=ROOT, env=environment, **pipes))
+                self.processes.append(subprocess.Popen(command, cwd=tree, env=environment, **pipes))
             self.is_rounded = self.read()["is_rounded"]
         except BaseException:
             self.close()

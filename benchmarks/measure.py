@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 OURS = "hf_tformer"
 MIB = 2**20
 LEAST_ROUNDS = 7
+MOST_SPREAD, PATIENCE = 0.05, 3  # between quartiles; times the rounds until a row is as it is
 
 
 class Absent(Exception):  # noqa: N818 (a finding, not a fault)
@@ -150,11 +151,35 @@ def race(workload: Workload, settings: Settings, limits: Limits) -> list[Row]:
         refuse_unequal(workload, runs)  # which warms up, too
         for run in runs.values():
             seconds(run)  # once more: what is compiled may be compiled for a second shape
-        times = alternate(runs, settings.rounds)
+        times = alternate_until_settled(runs, settings)
     finally:
         for run in runs.values():
             run.close()
     return compare_times(workload, times, limits) + absent
+
+
+def alternate_until_settled(runs: dict[str, Run], settings: Settings) -> dict[str, list[float]]:
+    """Return the seconds of each run in each round, of more rounds while the ratios are spread."""
+    times = alternate(runs, settings.rounds)
+    for _ in range(settings.pick(PATIENCE - 1, 0)):
+        if not any(is_spread(quartiles(times, name)) for name in times):
+            break
+        for name, more in alternate(runs, settings.rounds).items():
+            times[name] += more
+    return times
+
+
+def quartiles(times: dict[str, list[float]], name: str) -> tuple[float, float, float]:
+    """Return the quartiles of a contestant's times over ours, within each round."""
+    ratios = [b / a for a, b in zip(times[OURS], times[name], strict=True)]
+    several = ratios if len(ratios) > 1 else ratios * 2
+    low, median, high = statistics.quantiles(several, n=4, method="inclusive")
+    return low, median, high
+
+
+def is_spread(quartiles: tuple[float, float, float]) -> bool:
+    low, median, high = quartiles
+    return high - low > MOST_SPREAD * median
 
 
 def alternate(runs: dict[str, Run], rounds: int) -> dict[str, list[float]]:
@@ -222,9 +247,7 @@ def compare_times(workload: Workload, times: dict[str, list[float]], limits: Lim
             row = replace(row, ceiling=workload.ceiling, **limits.share(workload.work, ours))
         else:
             row.theirs = statistics.median(times[name])
-            ratios = [b / a for a, b in zip(times[OURS], times[name], strict=True)]
-            several = ratios if len(ratios) > 1 else ratios * 2
-            low, row.ratio, high = statistics.quantiles(several, n=4, method="inclusive")
+            low, row.ratio, high = quartiles(times, name)
             row.spread = low, high
             row.floor = workload.floors.get(name)
         rows.append(row)

@@ -7,6 +7,8 @@ from pathlib import Path
 from statistics import linear_regression
 from typing import Any
 
+from .measure import is_spread
+
 Fields = dict[str, Any]  # of a Row, or of a whole result, as JSON holds them
 NAMES = {"seconds": "time", "MiB": "memory"}
 HERE = Path(__file__).parent
@@ -18,9 +20,10 @@ Written by `python -m benchmarks NAME --write` (all of them: `make bench`), neve
 Ours and the peer run in one process, on the same weights and tokens, in turns; outputs are compared
 before anything is timed. A ratio is the peer's figure over ours, the median over the rounds of the
 ratios within a round: above one, ours is better. In brackets its quartiles, and the least that this
-project promises. Memory is what a run adds to a fresh process that holds the weights, where freed
-blocks go back at once. A share is the fraction of what the machine can do at best, measured in the
-same run.
+project promises. Rounds are repeated, up to three times as many, while the quartiles are more than
+5 % of the ratio apart; "unsteady" says that they stayed so. Memory is what a run adds to a fresh
+process that holds the weights, where freed blocks go back at once. A share is the fraction of what
+the machine can do at best, measured in the same run.
 """
 
 
@@ -88,8 +91,16 @@ def cells(row: Fields) -> list[str]:
         share = "" if row["share"] is None else f"{row['share']:.0%} of {row['share_of']}"
         return [*task, amount(row, "ours"), "", share, promise(row)]
     spread = "" if row["spread"] is None else " ({:.2f} to {:.2f})".format(*row["spread"])
-    ratio = f"**{row['ratio']:.2f}**{spread}"
+    unsteady = ", unsteady" if is_unsteady(row) else ""
+    ratio = f"**{row['ratio']:.2f}**{spread}{unsteady}"
     return [*task, amount(row, "ours"), amount(row, "theirs"), ratio, promise(row)]
+
+
+def is_unsteady(row: Fields) -> bool:
+    if row["spread"] is None:
+        return False
+    low, high = row["spread"]
+    return is_spread((low, row["ratio"], high))
 
 
 def promise(row: Fields) -> str:

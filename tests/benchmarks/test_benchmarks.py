@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers.utils import logging
 
-from benchmarks import apart, page, report, viewers
+from benchmarks import apart, compare, page, report, viewers
 from benchmarks.__main__ import main
 from benchmarks.apart import in_own_process
 from benchmarks.measure import (
@@ -81,6 +81,68 @@ def test_unequal_results_are_never_timed(ours, theirs):
             LIMITS,
         )
     assert len(calls) == 2  # one each, to compare
+
+
+def alternating(*seconds):
+    """A contestant whose calls take these seconds in turn, by a clock of its own."""
+    calls = iter(seconds * 100)
+    return lambda: Run(lambda: next(calls))
+
+
+def clocked(monkeypatch, ours, theirs, rounds):
+    """The rows of a race of which each call takes the seconds that it returns."""
+    from benchmarks import measure
+
+    monkeypatch.setattr(measure, "seconds", lambda run: run.call())
+    contestants = {OURS: alternating(*ours), "peer": alternating(*theirs)}
+    contestants = {
+        name: lambda make=make: replace(make(), outcome=lambda _: 0)
+        for name, make in contestants.items()
+    }
+    return race(Workload("sums", contestants), Settings(rounds=rounds), LIMITS)
+
+
+def test_rounds_are_repeated_while_the_ratios_are_spread_and_then_said_to_be(monkeypatch):
+    calls = []
+    from benchmarks import measure
+
+    alternate = measure.alternate
+    monkeypatch.setattr(measure, "alternate", lambda *a: calls.append(1) or alternate(*a))
+    steady = clocked(monkeypatch, (1.0,), (2.0,), rounds=4)[-1]
+    assert (len(calls), report.is_unsteady(asdict(steady))) == (1, False)
+    wild = clocked(monkeypatch, (1.0, 2.0, 1.0, 1.0), (2.0,), rounds=4)[-1]
+    assert (len(calls), report.is_unsteady(asdict(wild))) == (1 + 3, True)
+    assert "unsteady" in report.line(asdict(wild))
+
+
+def test_two_commits_are_measured_in_turns_and_only_what_differs_is_printed(monkeypatch, capsys):
+    trees = []
+
+    def in_own_process(benchmark, label, contestant, settings, processes, tree):
+        trees.append(tree)
+        slow = tree != ROOT and "19M" in label
+        return Run(lambda: time.sleep(0.006 if slow else 0.003), outcome=lambda _: 1 / 0)
+
+    monkeypatch.setattr(compare.apart, "in_own_process", in_own_process)
+    assert compare.main(["HEAD", "greedy", "--quick", "--rounds", "3"]) == 0
+    printed = capsys.readouterr()
+    assert "3 rows were measured, of which 1 differ" in printed.out
+    assert [line for line in printed.out.splitlines() if "19M" in line and "HEAD" in line]
+    assert "125M" not in printed.out
+    assert "125M" in printed.err
+    assert not any(tree.exists() for tree in trees if tree != ROOT)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["HEAD", "gredy"], "there is no benchmark 'gredy'"),
+        (["no-such-commit", "greedy"], "invalid reference: no-such-commit"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_sentence(words, sentence, capsys):
+    assert compare.main(words) == 2
+    assert sentence in capsys.readouterr().err
 
 
 def test_rounding_is_not_a_difference():
@@ -291,7 +353,7 @@ def test_the_page_of_results_is_made_of_one_file_per_benchmark(tmp_path, monkeyp
     for name, ratio in (("prefill", 1.25), ("greedy", 2.5), ("greedy", 3.75)):  # measured again
         report.save(result(name, ratio))
     page = report.page(report.saved(BENCHMARKS))
-    assert "**3.75** (1.00 to 5.00) | 2.00" in page
+    assert "**3.75** (1.00 to 5.00), unsteady | 2.00" in page
     assert "**1.25**" in page
     assert "**2.50**" not in page
     assert page.index("`greedy`") < page.index("`prefill`")
