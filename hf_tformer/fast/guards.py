@@ -19,10 +19,10 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.output_capturing import _active_collector
 
 from ..model.attention import SelfAttention, eager_attention
-from ..model.attention_bias import LinearBias, NoBias, RelativeBias, RelativeBiasPerLayer
 from ..model.cross_attention import SELF_ATTENTION_ONLY, CrossAttention
 from ..model.layers import MLP, GatedMLP, Layer
 from ..model.norms import RMSNorm, unchanged
+from ..model.position_bias import LinearBias, NoBias, RelativeBias, RelativeBiasPerLayer
 from ..model.positions import is_padding_mask
 from .eight_bits import is_eight_bits
 from .layers import ADDITIONS, Mask, layers_of

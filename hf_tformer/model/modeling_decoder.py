@@ -21,12 +21,12 @@ from transformers.utils.generic import is_flash_attention_requested, merge_with_
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import SelfAttention
-from .attention_bias import build_attention_bias
 from .configuration_decoder import TformerDecoderConfig
 from .layer_types import layer_rotation, layer_type, layer_window
 from .layers import Layer, TformerPreTrainedModel, build_dropout, embedding_scale, keep_positions
 from .losses import causal_language_model_loss, compute_loss, ignore_padding, needs_logits
 from .norms import optional_norm, unchanged
+from .position_bias import build_position_bias
 from .positions import build_positions, build_rotary, count_positions, settle_padding
 
 MASK_MAKERS = {
@@ -104,7 +104,7 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         self.embedding_scale = embedding_scale(config)
         self.positions = build_positions(config)
         self.rotary_emb = build_rotary(config)
-        self.score_bias = build_attention_bias(config, config.num_hidden_layers, is_causal=True)
+        self.score_bias = build_position_bias(config, config.num_hidden_layers, is_causal=True)
         self.embed_norm = optional_norm(config, config.embedding_norm)
         self.dropout = build_dropout(config)
         self.layers = nn.ModuleList(

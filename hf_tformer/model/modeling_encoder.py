@@ -28,13 +28,13 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import SelfAttention
-from .attention_bias import build_attention_bias
 from .classifiers import TextClassifier, build_token_classifier, build_transform
 from .configuration_encoder import TformerEncoderConfig
 from .layer_types import layer_rotation, layer_type, layer_window
 from .layers import Layer, TformerPreTrainedModel, build_dropout, embedding_scale
 from .losses import compute_loss, language_model_loss, needs_logits
 from .norms import optional_norm
+from .position_bias import build_position_bias
 from .positions import build_positions, build_rotary, count_positions, settle_padding
 
 
@@ -89,7 +89,7 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
         self.embed_types = nn.Embedding(types, config.hidden_size) if types else None
         self.positions = build_positions(config)
         self.rotary_emb = build_rotary(config)
-        self.score_bias = build_attention_bias(config, config.num_hidden_layers, is_causal=False)
+        self.score_bias = build_position_bias(config, config.num_hidden_layers, is_causal=False)
         self.embed_norm = optional_norm(config, config.embedding_norm)
         self.dropout = build_dropout(config)
         self.layers = nn.ModuleList(

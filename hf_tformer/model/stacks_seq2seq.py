@@ -15,11 +15,11 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import SelfAttention
-from .attention_bias import build_attention_bias
 from .configuration_seq2seq import TformerSeq2SeqConfig
 from .cross_attention import SELF_ATTENTION_ONLY, CrossAttention, PackedKeys
 from .layers import Layer, TformerPreTrainedModel, build_dropout, build_output, embedding_scale
 from .norms import optional_norm
+from .position_bias import build_position_bias
 from .positions import build_positions, build_rotary, count_positions, count_visible, settle_padding
 
 
@@ -121,7 +121,7 @@ class Stack(TformerSeq2SeqPreTrainedModel):
         self.embedding_scale = embedding_scale(config)
         self.positions = build_positions(config)
         self.rotary_emb = build_rotary(config)
-        self.score_bias = build_attention_bias(config, depth, self.is_causal)
+        self.score_bias = build_position_bias(config, depth, self.is_causal)
         self.embed_norm = optional_norm(config, config.embedding_norm)
         self.dropout = build_dropout(config)
         self.layers = nn.ModuleList([self.layer_class(config, i) for i in range(depth)])
