@@ -158,7 +158,9 @@ def has_no_bias(stack: PreTrainedModel) -> bool:
 
 def is_supported_layer(layer: Layer) -> bool:
     """Whether a layer and all of its parts may be read instead of being called."""
-    if not is_supported(layer) or layer.arrange not in ADDITIONS or layer.self_attn.cap:
+    if not is_supported(layer) or layer.run_sublayers not in ADDITIONS:
+        return False
+    if layer.self_attn.softcap_option:
         return False
     outputs = ("self_attn_output", "cross_attn_output", "mlp_output")  # norms behind a branch
     if any(getattr(layer, name, unchanged) is not unchanged for name in outputs):
