@@ -14,9 +14,9 @@ from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 
-from .engine.convert import import_checkpoint
 from .engine.errors import ConversionError
 from .engine.exporting import export_checkpoint
+from .engine.importing import import_checkpoint
 from .engine.proof import verify
 from .engine.rules import Rule
 from .runtimes.opening import open_exported
@@ -34,11 +34,13 @@ __all__ = [
 MOVED = {
     "formats": "engine.format",
     "llama": "formats.shared",
-    "llama.ALL_OF_THEM": "formats.shared.LLAMA_KIN",
+    "llama.ALL_OF_THEM": "formats.shared.LLAMA_FIXED_ANY_WINDOW",
+    "llama.LIKE_LLAMA": "formats.shared.LLAMA_FIXED",
     "llama.RULES": "formats.shared.LLAMA_RULES",
     "llama.SAME_FIELDS": "formats.shared.LLAMA_FIELDS",
     "registry": "engine.registry",
     "rules": "engine.rules",
+    "rules.Side": "engine.rules.SavedTensors",
     "transforms": "engine.transforms",
 }
 

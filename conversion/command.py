@@ -12,15 +12,15 @@ from hf_tformer.command_line import Parser
 from hf_tformer.path_safety import printable
 
 from .engine import listing
-from .engine.conversion import Conversion
-from .engine.convert import DTYPES, import_checkpoint
 from .engine.destination import in_words
 from .engine.errors import ConversionError
 from .engine.exporting import export_checkpoint
 from .engine.facts import matching
+from .engine.importing import DTYPES, import_checkpoint
 from .engine.plain import parse_settings
 from .engine.proof import verify
 from .engine.registry import FORMATS
+from .engine.request import Conversion
 from .runtimes.card import in_sentences
 from .runtimes.export import Export
 from .runtimes.registry import RUNTIMES

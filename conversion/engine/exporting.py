@@ -6,9 +6,10 @@ from ..runtimes.export import Export
 from ..runtimes.exporting import export_to_runtime
 from ..runtimes.registry import RUNTIMES
 from .aliases import FilePath
-from .conversion import Conversion, Request
-from .convert import as_dtype, transfer
+from .convert import transfer
+from .importing import as_dtype
 from .registry import format_for
+from .request import Conversion, Request
 
 
 def export_checkpoint(

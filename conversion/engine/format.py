@@ -85,17 +85,20 @@ OURS = {  # by model_type
 BIASES = ("attention_bias", "attention_output_bias", "mlp_bias")
 
 
-def require(config: Config, reader: str, **needed: object) -> None:
+def require(config: Config, format_name: str, **needed: object) -> None:
     """Refuse a configuration whose fields have other values than the given ones."""
-    choose(config, reader, **{name: (value,) for name, value in needed.items()})
+    require_one_of(config, format_name, **{name: (value,) for name, value in needed.items()})
 
 
-def choose(config: Config, reader: str, **choices: Iterable[object]) -> None:
+def require_one_of(config: Config, format_name: str, **choices: Iterable[object]) -> None:
     """Refuse a configuration whose fields have other values than these."""
     for name, values in choices.items():
         actual = getattr(config, name, None)
         if actual not in values:
-            raise UnexpressibleError(name, actual, reader, tuple(values))
+            raise UnexpressibleError(name, actual, format_name, tuple(values))
+
+
+choose = require_one_of  # its earlier name
 
 
 def same(*names: str) -> dict[str, str]:
@@ -118,10 +121,10 @@ def inverted(names: dict[str, str]) -> dict[str, str]:
     return {new: old for old, new in names.items()}
 
 
-def plain_attention_scale(config: Config, reader: str) -> None:
+def plain_attention_scale(config: Config, format_name: str) -> None:
     """Refuse any attention scale but the usual one, which may be given as None or as a number."""
     if config.attention_scale not in (None, config.head_dim**-0.5):
-        require(config, reader, attention_scale=None)
+        require(config, format_name, attention_scale=None)
 
 
 def layer_types_of(ours: Config) -> list[str]:
@@ -135,11 +138,11 @@ def windows(ours: Config) -> Fields:
     return {"layer_types": layer_types_of(ours), **window}
 
 
-def require_one_kind_of_layer(ours: Config, reader: str) -> None:
+def require_one_kind_of_layer(ours: Config, format_name: str) -> None:
     kinds = set(getattr(ours, "layer_types", ()))
     if len(kinds) > 1:
         raise ConversionError(
-            f"layer_types holds {sorted(kinds)}, but {reader} has one kind of layer: "
+            f"layer_types holds {sorted(kinds)}, but {format_name} has one kind of layer: "
             "export to qwen2 or qwen3, whose layers may differ"
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 from .aliases import Config, Fields, FilePath
 from .checkpoints import read_json
 from .errors import ConversionError, UnexpressibleError
-from .format import ENCODER, Format, Table, choose, meaning
+from .format import ENCODER, Format, Table, meaning, require_one_of
 from .rules import Rule, as_tuple
 
 
@@ -58,7 +58,7 @@ class FormatWithHeads(Format):
 
     def of_head(self, head: Head) -> Format:
         def to_ours(theirs: Config) -> Fields:
-            choose(theirs, "hf_tformer", **head.choices)
+            require_one_of(theirs, "hf_tformer", **head.choices)
             fields = {**self.config_to_ours(theirs), **head.fields}
             refuse_learned_activations(fields)
             return fields
@@ -66,7 +66,7 @@ class FormatWithHeads(Format):
         def to_theirs(ours: Config) -> Fields:
             fields = self.config_to_theirs(ours)
             theirs = self.theirs.make_config(fields, ours.dtype)
-            choose(theirs, self.classes[0], **head.choices)
+            require_one_of(theirs, self.classes[0], **head.choices)
             self.refuse_what_is_lost(ours, theirs, head)
             return fields
 

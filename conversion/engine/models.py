@@ -31,7 +31,7 @@ WRONG_VALUES = (ValueError, TypeError, KeyError, ArithmeticError, StrictDataclas
 
 
 @dataclass
-class Reader:
+class LoadedModel:
     """A loaded model, the inputs that it takes, and how it is called."""
 
     model: nn.Module
@@ -107,7 +107,7 @@ class Library:
             custom_object_save(model, folder, config=model.config)
         model.config.save_pretrained(folder)
 
-    def load(self, folder: FilePath, settings: Fields | None = None) -> Reader:
+    def load(self, folder: FilePath, settings: Fields | None = None) -> LoadedModel:
         """Load the model of a folder in float32, every weight of it from there."""
         stored = self.load_config(folder, settings).dtype or torch.float32
         # Chunks change no output, and fail where they do not divide the length of a sequence.
@@ -130,7 +130,7 @@ class Library:
                 if are_sinusoids(table, stored):  # undo rounding; other tables change the logits
                     table.copy_(sinusoids(*table.shape))
         config = model.config
-        return Reader(
+        return LoadedModel(
             model.eval(),
             model.get_input_embeddings().num_embeddings,
             model.get_output_embeddings().out_features if config.is_encoder_decoder else None,

@@ -6,7 +6,7 @@ from hf_tformer.file_integrity import not_a_number
 
 from .aliases import Batch, Fields, FilePath
 from .errors import ConversionError
-from .models import Reader
+from .models import LoadedModel
 from .registry import refuse_unreadable, side_of
 from .translation import AnySide
 
@@ -46,11 +46,11 @@ def relevant(settings: Fields | None, side: AnySide) -> Fields:
 
 def compare(first: Asked, second: Asked, dtype: torch.dtype | None = None) -> float:
     """Return the largest difference between the logits of two models, or refuse it."""
-    reader = load(first)
-    round_weights(reader, dtype)
-    batch = padded_batch(reader)
-    expected = finite_logits(reader, batch, first[1])
-    del reader  # one model in memory at a time
+    loaded = load(first)
+    round_weights(loaded, dtype)
+    batch = padded_batch(loaded)
+    expected = finite_logits(loaded, batch, first[1])
+    del loaded  # one model in memory at a time
     actual = finite_logits(load(second), batch, second[1])
     if actual.shape != expected.shape:
         raise ConversionError(
@@ -60,7 +60,7 @@ def compare(first: Asked, second: Asked, dtype: torch.dtype | None = None) -> fl
     return refuse_difference(expected, actual, getattr(first[0], "answers", "logits"))
 
 
-def load(model: Asked) -> Reader:
+def load(model: Asked) -> LoadedModel:
     side, path, settings = model
     return side.load(path, settings)
 
@@ -77,32 +77,32 @@ def refuse_difference(expected: torch.Tensor, actual: torch.Tensor, answers: str
 
 
 @torch.no_grad()
-def round_weights(reader: Reader, dtype: torch.dtype | None) -> None:
-    for tensor in reader.weights if dtype is not None else ():
+def round_weights(loaded: LoadedModel, dtype: torch.dtype | None) -> None:
+    for tensor in loaded.weights if dtype is not None else ():
         tensor.copy_(tensor.to(dtype))
 
 
-def padded_batch(reader: Reader, longest: int = LONGEST) -> Batch:
+def padded_batch(loaded: LoadedModel, longest: int = LONGEST) -> Batch:
     """Return sequences of three lengths: models that agree without padding may differ beside it."""
-    longest = min(longest, reader.longest)
+    longest = min(longest, loaded.longest)
     lengths = torch.tensor([longest, max(1, longest * 2 // 3), max(1, longest // 3)])
     mask = (torch.arange(longest) < lengths[:, None]).long()
-    if reader.output_ids is not None:
+    if loaded.output_ids is not None:
         return {
-            "input_ids": random_ids(reader.input_ids, mask, reader.pad),
+            "input_ids": random_ids(loaded.input_ids, mask, loaded.pad),
             "attention_mask": mask,
             # A short source beside a long target.
-            "decoder_input_ids": random_ids(reader.output_ids, mask.flip(0), reader.pad),
+            "decoder_input_ids": random_ids(loaded.output_ids, mask.flip(0), loaded.pad),
             "decoder_attention_mask": mask.flip(0),
         }
-    if reader.is_encoder:
-        batch = {"input_ids": random_ids(reader.input_ids, mask, reader.pad)}
-        if reader.types > 1:
-            batch["token_type_ids"] = random_ids(reader.types, mask, None)
+    if loaded.is_encoder:
+        batch = {"input_ids": random_ids(loaded.input_ids, mask, loaded.pad)}
+        if loaded.types > 1:
+            batch["token_type_ids"] = random_ids(loaded.types, mask, None)
         return {**batch, "attention_mask": mask}
     mask = mask.flip(1)  # on the left, as for generation
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    inputs = random_ids(reader.input_ids, mask, reader.pad)
+    inputs = random_ids(loaded.input_ids, mask, loaded.pad)
     return {"input_ids": inputs, "attention_mask": mask, "position_ids": positions}
 
 
@@ -115,10 +115,10 @@ def random_ids(vocab_size: int, mask: torch.Tensor, pad: int | None) -> torch.Te
     return torch.where(ids == pad, (pad + 1) % vocab_size, ids).masked_fill(mask == 0, pad)
 
 
-def finite_logits(reader: Reader, batch: Batch, path: FilePath) -> torch.Tensor:
-    logits = real_logits(reader, batch)
+def finite_logits(loaded: LoadedModel, batch: Batch, path: FilePath) -> torch.Tensor:
+    logits = real_logits(loaded, batch)
     if found := not_a_number(logits):
-        weights = reader.model.state_dict().items()
+        weights = loaded.model.state_dict().items()
         damaged = [f"{name} holds {kind}" for name, w in weights if (kind := not_a_number(w))]
         raise ConversionError(
             f"the logits of {path} hold {found}, so nothing can be compared: "
@@ -128,12 +128,12 @@ def finite_logits(reader: Reader, batch: Batch, path: FilePath) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def real_logits(reader: Reader, batch: Batch) -> torch.Tensor:
+def real_logits(loaded: LoadedModel, batch: Batch) -> torch.Tensor:
     """Return the logits at real tokens, without those at padding."""
     try:
-        return reader.ask(reader.model, batch)
+        return loaded.ask(loaded.model, batch)
     except IndexError as error:
         raise ConversionError(
-            f"a {type(reader.model).__name__} has fewer ids than the other model: compare two "
+            f"a {type(loaded.model).__name__} has fewer ids than the other model: compare two "
             "formats of one model"
         ) from error

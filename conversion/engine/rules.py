@@ -160,7 +160,7 @@ def convert(
 
 
 @dataclass
-class Side:
+class SavedTensors:
     """The tensors that a model saves: the shape of each, and further names of tied ones."""
 
     shapes: dict[str, tuple[int, ...]]
@@ -168,7 +168,7 @@ class Side:
     prefix: str
 
     @classmethod
-    def of(cls, model: nn.Module) -> "Side":
+    def of(cls, model: nn.Module) -> "SavedTensors":
         state = model.state_dict(keep_vars=True)
         aliases = dict(getattr(model, "all_tied_weights_keys", None) or shared_names(state))
         shapes = {name: tuple(state[name].shape) for name in state if name not in aliases}
@@ -200,16 +200,16 @@ def shared_names(state: State) -> dict[str, str]:
 
 
 def locate(
-    checkpoint: Checkpoint, side: Side, ignored: Iterable[str], used: set[str]
+    checkpoint: Checkpoint, saved: SavedTensors, ignored: Iterable[str], used: set[str]
 ) -> dict[str, str]:
     """Return canonical name → name in the file for all used tensors; refuse unexplained names.
 
     A tied tensor may be in a file under several names, if they hold the same values.
     """
-    refuse_names("the table reads what the model does not have", used - side.shapes.keys())
+    refuse_names("the table reads what the model does not have", used - saved.shapes.keys())
     places: dict[str, str] = {}
     for name in checkpoint.names():
-        canonical = side.canonical(modern(name))
+        canonical = saved.canonical(modern(name))
         if canonical in places:
             refuse_unequal(checkpoint, places[canonical], name)
         else:
@@ -219,7 +219,7 @@ def locate(
         for canonical, name in places.items()
         if canonical not in used
         and not is_ignored(ignored, canonical)
-        and not is_ignored(ignored, f"{side.prefix}.{canonical}")
+        and not is_ignored(ignored, f"{saved.prefix}.{canonical}")
     }
     refuse_names("tensors that no rule explains", unknown)
     return {canonical: places[canonical] for canonical in sorted(used & places.keys())}
@@ -249,8 +249,8 @@ def refuse_names(what: str, names: set[str]) -> None:
         raise ConversionError(f"{what}: {shown}{more}; check that the format is the right one")
 
 
-def check_shape(name: str, shape: Sequence[int], side: Side) -> None:
-    expected = side.shapes[name]
+def check_shape(name: str, shape: Sequence[int], saved: SavedTensors) -> None:
+    expected = saved.shapes[name]
     if tuple(shape) != expected:
         raise ConversionError(
             f"{name} has the shape {list(shape)}, but the configuration asks for "
@@ -258,10 +258,12 @@ def check_shape(name: str, shape: Sequence[int], side: Side) -> None:
         )
 
 
-def check_targets(steps: Iterable[Step], side: Side, ignored: Iterable[str], to_ours: bool) -> None:
+def check_targets(
+    steps: Iterable[Step], saved: SavedTensors, ignored: Iterable[str], to_ours: bool
+) -> None:
     """Refuse steps that do not produce exactly the tensors that the target's model saves."""
     produced = [name for step in steps for name in step.targets(to_ours)]
-    expected = {name for name in side.shapes if name in produced or not is_ignored(ignored, name)}
+    expected = {name for name in saved.shapes if name in produced or not is_ignored(ignored, name)}
     refuse_names("the table produces twice", {n for n in produced if produced.count(n) > 1})
     refuse_names("the table does not produce", expected - set(produced))
     refuse_names("the table produces what the target does not have", set(produced) - expected)

@@ -17,7 +17,7 @@ from hf_tformer.opening import tied_as_list
 from .aliases import Fields, FilePath, State
 from .errors import ConversionError
 from .format import DECODER, SEQ2SEQ
-from .models import Reader
+from .models import LoadedModel
 from .plain import PlainFormat
 from .rules import Rule
 
@@ -44,7 +44,7 @@ class UserFormat(PlainFormat):
     def build(self, config: SimpleNamespace) -> Any:
         return AsInFile(config)
 
-    def load(self, path: FilePath, settings: Fields | None = None) -> Reader:
+    def load(self, path: FilePath, settings: Fields | None = None) -> LoadedModel:
         try:
             model = self.user_reference()
             self.fill(model, self.checkpoint(path), path)
@@ -53,7 +53,7 @@ class UserFormat(PlainFormat):
         except Exception as error:  # of the user's program
             reason = tied_as_list(error) or repr(error)
             raise ConversionError(f"reference() of {self.name}: {reason}") from error
-        return self.reader(model, self.ours_of(self.load_config(path, settings)))
+        return self.loaded_model(model, self.ours_of(self.load_config(path, settings)))
 
 
 def read_rules(path: FilePath, verify: bool) -> UserFormat:

@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 from hf_tformer.model.positions import build_positions
 
 from ..engine.aliases import Config, Fields
-from ..engine.conversion import Request
 from ..engine.convert import transfer
+from ..engine.request import Request
 from .ctranslate2_loaders import TITLE, Loader, loader_for
 from .ctranslate2_running import Opened, end_tokens, generation_config, kind_of, tokens_of
 from .runtime import Running, Runtime, Source

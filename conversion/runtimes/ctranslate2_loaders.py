@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from ..engine.aliases import Config, Fields
 from ..engine.errors import ConversionError, UnexpressibleError
-from ..engine.format import ENCODER, Format, choose, layer_types_of, plain_attention_scale
+from ..engine.format import ENCODER, Format, layer_types_of, plain_attention_scale, require_one_of
 from ..engine.registry import FORMATS, format_for
 from ..engine.rotations import one_rotation
 from ..engine.rules import Rule, omitted
@@ -48,7 +48,7 @@ class Loader:
     written: Fields = field(default_factory=dict)
 
     def refuse(self, ours: Config) -> None:
-        choose(ours, TITLE, **self.needs)
+        require_one_of(ours, TITLE, **self.needs)
         if "attention_scale" not in self.needs:
             plain_attention_scale(ours, TITLE)
         even = ours.hidden_size / ours.num_attention_heads

@@ -11,7 +11,7 @@ from transformers import GenerationConfig, PreTrainedModel
 
 from ..engine.aliases import Batch
 from ..engine.errors import ConversionError
-from ..engine.models import Reader
+from ..engine.models import LoadedModel
 from ..engine.proof import finite_logits, padded_batch, random_ids, real_logits
 from .runtime import Running, Runtime, Sequences, Source
 
@@ -55,37 +55,37 @@ class Proof:
 
 def ask(source: Source, runtime: Runtime) -> Answers:
     """Return the outputs of our model for inputs that the runtime supports."""
-    reader = runtime.reader(source)
+    loaded = runtime.load_model(source)
     batches = [
-        with_start(batch, reader.model) for batch in (padded_batch(reader), single_sequence(reader))
+        with_start(batch, loaded.model) for batch in (padded_batch(loaded), single_sequence(loaded))
     ]
-    logits = [finite_logits(reader, batch, source.folder) for batch in batches]
-    prompts = prompts_for(reader) if source.generates else []
-    new_tokens = min(NEW, reader.longest - max(map(len, prompts), default=0))
+    logits = [finite_logits(loaded, batch, source.folder) for batch in batches]
+    prompts = prompts_for(loaded) if source.generates else []
+    new_tokens = min(NEW, loaded.longest - max(map(len, prompts), default=0))
     beams = runtime.beams if prompts else ()
-    generated = {n: generate(reader.model, prompts, new_tokens, n) for n in beams}
-    imitated = imitated_logits(reader, runtime, batches, logits)
-    rounding = own_rounding(reader, batches, logits)  # last: it hooks into the model
+    generated = {n: generate(loaded.model, prompts, new_tokens, n) for n in beams}
+    imitated = imitated_logits(loaded, runtime, batches, logits)
+    rounding = own_rounding(loaded, batches, logits)  # last: it hooks into the model
     return Answers(batches, logits, rounding, imitated, prompts, generated, new_tokens)
 
 
 def imitated_logits(
-    reader: Reader, runtime: Runtime, batches: list[Batch], logits: list[torch.Tensor]
+    loaded: LoadedModel, runtime: Runtime, batches: list[Batch], logits: list[torch.Tensor]
 ) -> list[torch.Tensor]:
     """Return logits of our model with the runtime's rounding, `logits` if that is torch's."""
-    hooks = runtime.imitate(reader.model)
+    hooks = runtime.imitate(loaded.model)
     if not hooks:
         return logits
-    imitated = [real_logits(reader, batch) for batch in batches]
+    imitated = [real_logits(loaded, batch) for batch in batches]
     for hook in hooks:
         hook.remove()
     return imitated
 
 
-def own_rounding(reader: Reader, batches: list[Batch], logits: list[torch.Tensor]) -> float:
+def own_rounding(loaded: LoadedModel, batches: list[Batch], logits: list[torch.Tensor]) -> float:
     """Return our difference from float64: untrained weights can amplify any rounding."""
-    widen_while_called(reader.model)
-    exact = (real_logits(reader, batch) for batch in batches)
+    widen_while_called(loaded.model)
+    exact = (real_logits(loaded, batch) for batch in batches)
     return max((x - y).abs().max().item() for x, y in zip(exact, logits, strict=True))
 
 
@@ -116,16 +116,16 @@ def with_start(batch: Batch, model: PreTrainedModel) -> Batch:
     return batch
 
 
-def single_sequence(reader: Reader) -> Batch:
+def single_sequence(loaded: LoadedModel) -> Batch:
     """Return one sequence of a length that no example of an export has."""
-    longest = min(11, reader.longest)
-    return {name: x[:1, -longest:] for name, x in padded_batch(reader, longest=longest).items()}
+    longest = min(11, loaded.longest)
+    return {name: x[:1, -longest:] for name, x in padded_batch(loaded, longest=longest).items()}
 
 
-def prompts_for(reader: Reader) -> Sequences:
-    fitting = [min(length, max(1, reader.longest // 2)) for length in PROMPTS]
+def prompts_for(loaded: LoadedModel) -> Sequences:
+    fitting = [min(length, max(1, loaded.longest // 2)) for length in PROMPTS]
     mask = torch.ones(len(PROMPTS), max(fitting), dtype=torch.long)
-    ids = random_ids(reader.input_ids, mask, reader.pad).tolist()
+    ids = random_ids(loaded.input_ids, mask, loaded.pad).tolist()
     return [prompt[:length] for prompt, length in zip(ids, fitting, strict=True)]
 
 

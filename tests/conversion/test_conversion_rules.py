@@ -81,9 +81,9 @@ def test_rules_without_a_reference_convert_where_no_proof_is_asked_for(tmp_path,
 
 OLD_SPELLINGS = {
     "conversion.formats": ("DECODER", "Format", "carry", "require"),
-    "conversion.llama": ("ALL_OF_THEM", "RULES", "SAME_FIELDS"),
+    "conversion.llama": ("ALL_OF_THEM", "LIKE_LLAMA", "RULES", "SAME_FIELDS"),
     "conversion.registry": ("FORMATS",),
-    "conversion.rules": ("Rule", "linear", "ConversionError"),
+    "conversion.rules": ("Rule", "linear", "ConversionError", "Side"),
     "conversion.transforms": ("Split",),
 }
 

@@ -20,18 +20,18 @@ class Ours(Running):
     """Our own model, as if it were a runtime."""
 
     def __init__(self, source, tokens_off=0, logits_off=0.0):
-        self.reader = source.reader()
+        self.loaded = source.load_model()
         self.tokens_off, self.logits_off = tokens_off, logits_off
 
     def logits(self, batch):
-        return self.reader.ask(self.reader.model, batch) + self.logits_off
+        return self.loaded.ask(self.loaded.model, batch) + self.logits_off
 
     def generate(self, prompts, new_tokens, num_beams):
         from conversion.runtimes.proof import generate
 
         if num_beams > 1:
             return None
-        sequences = generate(self.reader.model, prompts, new_tokens, 1).sequences
+        sequences = generate(self.loaded.model, prompts, new_tokens, 1).sequences
         sequences[0][0] += self.tokens_off
         return sequences
 
