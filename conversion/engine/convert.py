@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 from hf_tformer.file_integrity import not_a_number
 
 from . import proof
-from .aliases import NamedTensors
+from .aliases import Config, NamedTensors
 from .card import write_card
 from .checkpoints import Checkpoint, write_checkpoint
 from .destination import appearing
@@ -23,6 +23,7 @@ from .rules import (
     Rule,
     SavedTensors,
     Step,
+    as_tuple,
     check_shape,
     check_targets,
     convert,
@@ -33,7 +34,7 @@ from .rules import (
 )
 from .side_files import SideFiles
 from .transforms import sinusoids
-from .translation import translate
+from .translation import ids_beyond, translate
 
 
 def transfer(request: Request) -> Conversion:
@@ -47,7 +48,11 @@ def transfer(request: Request) -> Conversion:
     rules = request.format.table(config if request.to_ours else target_config)
     # The checkpoint is not kept: its tensors must be released when the logits are compared.
     checkpoint = source_side.checkpoint(request.src)
-    omitted = tuple(omitted_parts(request, checkpoint, target))
+    omitted = (
+        *omitted_parts(request, checkpoint, target),
+        *rounded_sinusoids(request, rules, checkpoint, target_config.dtype),
+        *unknown_ids(config, target_config),
+    )
     tensors, count, size = converted_tensors(request, rules, checkpoint, source, target)
     del checkpoint
     with appearing(request.dst, request.src, size) as folder:
@@ -70,6 +75,11 @@ def transfer(request: Request) -> Conversion:
 
 def omitted_parts(request: Request, checkpoint: Checkpoint, target: nn.Module) -> Iterator[str]:
     """Yield a sentence for each part of theirs that has no place in ours."""
+    if absent := getattr(request.format, "absent_head", ""):
+        yield (
+            f"{absent}, which config.json names: the file holds no tensor of its head, so the body "
+            "was imported alone"
+        )
     names = checkpoint.names() if request.to_ours else target.state_dict()
     parts: dict[str, list[str]] = {}
     for name in names:
@@ -79,6 +89,30 @@ def omitted_parts(request: Request, checkpoint: Checkpoint, target: nn.Module) -
     filled = "" if request.to_ours else "; transformers fills it with random numbers"
     for what, found in parts.items():
         yield f"{', '.join(sorted(found))}: {what}{filled}"
+
+
+def unknown_ids(config: Config, target: Config) -> Iterator[str]:
+    """Yield a sentence for each special token whose id is beyond the vocabulary."""
+    for name in sorted(name for name in vars(target) if name.endswith("_token_id")):
+        if beyond := ids_beyond(getattr(config, name, None), target.vocab_size):
+            shown = ", ".join(map(str, beyond))
+            yield f"{name} {shown}: beyond the vocabulary of {target.vocab_size}, no token has it"
+
+
+def rounded_sinusoids(
+    request: Request, rules: Sequence[Rule], checkpoint: Checkpoint, written: torch.dtype | None
+) -> Iterator[str]:
+    """Yield a sentence where a file of theirs holds tables that ours computes, and rounds them."""
+    in_rules = {name for rule in rules for name in as_tuple(rule.theirs)}
+    held = set(checkpoint.names()) if request.to_ours else in_rules
+    for name in request.format.sinusoids:
+        if name in held:
+            dtype = checkpoint.read(name).dtype if request.to_ours else written
+            if dtype is not None and dtype.itemsize < torch.float32.itemsize:
+                yield (
+                    f"{name}: the rounding of its sinusoids to {dtype}, which transformers reads "
+                    "and hf_tformer computes in full; the difference above holds this rounding"
+                )
 
 
 def logits_difference(request: Request, folder: Path) -> float | None:

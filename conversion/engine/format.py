@@ -32,7 +32,8 @@ class Format:
     are omitted. `first_position` is the number of positions that are kept for padding. `sinusoids`
     are frozen tables, which a file may lack or hold rounded: their model computes them.
     `names_in_files` are tensors that files name otherwise than the model. `released` are the models
-    that people know, for the list of formats.
+    that people know, for the list of formats. `absent_head` is the class that config.json names
+    where the file holds its body alone.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Format:
     sinusoids: tuple[str, ...] = ()  # theirs
     names_in_files: dict[str, str] = field(default_factory=dict)  # their model's → their files'
     released: str = ""
+    absent_head: str = ""
 
     @property
     def theirs(self) -> Library:

@@ -191,6 +191,7 @@ class PlainFormat:
             ours.pad_token_id,
             ask_padded if self.hides_padding else ask_one_by_one,
             list(model.parameters()),
+            start=getattr(ours, "decoder_start_token_id", None),
         )
 
 

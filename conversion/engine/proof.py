@@ -49,15 +49,29 @@ def compare(first: Asked, second: Asked, dtype: torch.dtype | None = None) -> fl
     loaded = load(first)
     round_weights(loaded, dtype)
     batch = padded_batch(loaded)
-    expected = finite_logits(loaded, batch, first[1])
+    expected, expected_as_stored = logits_of(loaded, batch, first[1])
     del loaded  # one model in memory at a time
-    actual = finite_logits(load(second), batch, second[1])
+    actual, actual_as_stored = logits_of(load(second), batch, second[1])
     if actual.shape != expected.shape:
         raise ConversionError(
             f"{first[1]} has {expected.shape[-1]} outputs for each sequence or token and "
             f"{second[1]} {actual.shape[-1]}: compare two formats of one model"
         )
-    return refuse_difference(expected, actual, getattr(first[0], "answers", "logits"))
+    refuse_difference(expected, actual, getattr(first[0], "answers", "logits"))
+    return (actual_as_stored - expected_as_stored).abs().max().item()
+
+
+def logits_of(
+    loaded: LoadedModel, batch: Batch, path: FilePath
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the logits with exact sinusoids, by which models are judged, and as it is stored."""
+    exact = finite_logits(loaded, batch, path)
+    if not loaded.rounded_tables:
+        return exact, exact
+    with torch.no_grad():
+        for table, rounded in loaded.rounded_tables.items():
+            table.copy_(rounded)
+    return exact, finite_logits(loaded, batch, path)
 
 
 def load(model: Asked) -> LoadedModel:
@@ -65,7 +79,7 @@ def load(model: Asked) -> LoadedModel:
     return side.load(path, settings)
 
 
-def refuse_difference(expected: torch.Tensor, actual: torch.Tensor, answers: str) -> float:
+def refuse_difference(expected: torch.Tensor, actual: torch.Tensor, answers: str) -> None:
     difference = (actual - expected).abs().max().item()
     limit = TOLERANCE * max(1.0, expected.abs().max().item())
     if not difference <= limit:  # in this order, so that NaN is refused as well
@@ -73,7 +87,6 @@ def refuse_difference(expected: torch.Tensor, actual: torch.Tensor, answers: str
             f"the {answers} differ by {difference:.1e}, more than rounding explains ({limit:.1e}): "
             "the two models do not compute the same"
         )
-    return difference
 
 
 @torch.no_grad()
@@ -87,12 +100,15 @@ def padded_batch(loaded: LoadedModel, longest: int = LONGEST) -> Batch:
     longest = min(longest, loaded.longest)
     lengths = torch.tensor([longest, max(1, longest * 2 // 3), max(1, longest // 3)])
     mask = (torch.arange(longest) < lengths[:, None]).long()
+    mask = mask[: loaded.rows]
     if loaded.output_ids is not None:
+        outputs = random_ids(loaded.output_ids, mask.flip(0), loaded.pad)
+        if loaded.start is not None:  # which may be the padding id
+            outputs[:, 0] = loaded.start
         return {
             "input_ids": random_ids(loaded.input_ids, mask, loaded.pad),
             "attention_mask": mask,
-            # A short source beside a long target.
-            "decoder_input_ids": random_ids(loaded.output_ids, mask.flip(0), loaded.pad),
+            "decoder_input_ids": outputs,  # a short source beside a long target
             "decoder_attention_mask": mask.flip(0),
         }
     if loaded.is_encoder:

@@ -10,8 +10,9 @@ from hf_tformer.path_safety import fault_of_path
 from ..formats import decoders, encoder_decoders, encoders, plain
 from .aliases import FilePath
 from .checkpoints import open_file, read_json
+from .decoder_heads import our_decoder, read_head, written_head
 from .errors import ConversionError
-from .format import OURS
+from .format import DECODER, OURS, Format
 from .heads import OUR_CLASSES, FormatWithHeads, architecture_of
 from .models import Library
 from .plain import PlainFormat
@@ -96,8 +97,16 @@ def format_of(src: FilePath, name: str | None = None) -> AnyFormat:
         raise ConversionError(
             f"model_type is {model_type!r} in {src}/config.json: choose a folder of {of_folders()}"
         )
-    format = FORMATS[model_type]
-    return format.reading(src) if isinstance(format, FormatWithHeads) else format
+    return of_named_head(FORMATS[model_type], src)
+
+
+def of_named_head(format: AnyFormat, src: FilePath) -> AnyFormat:
+    """Return the format of the head that a folder of theirs holds, or of its body alone."""
+    if isinstance(format, FormatWithHeads):
+        return format.reading(src)
+    if isinstance(format, Format) and format.our_classes is DECODER:
+        return read_head(format, src)
+    return format
 
 
 def is_meta_folder(src: FilePath) -> bool:
@@ -154,6 +163,8 @@ def our_model_type(folder: FilePath) -> str:
 def our_side(folder: FilePath, model_type: str) -> Library:
     """Return our family, with the class that a folder names where there is more than one."""
     library = OURS[model_type]
+    if library is DECODER:
+        return our_decoder(folder)
     if not library.is_encoder:
         return library
     return replace(library, model_name=architecture_of(folder, OUR_CLASSES))
@@ -164,7 +175,11 @@ def format_for(folder: FilePath, name: str) -> AnyFormat:
     format = exportable(name)
     refuse_unreadable(folder)
     refuse_others_family(folder, format)
-    return format.writing(folder) if isinstance(format, FormatWithHeads) else format
+    if isinstance(format, FormatWithHeads):
+        return format.writing(folder)
+    if isinstance(format, Format) and format.our_classes is DECODER:
+        return written_head(format, folder)
+    return format
 
 
 def refuse_others_family(folder: FilePath, format: AnyFormat) -> None:

@@ -81,13 +81,16 @@ def read_rules(path: FilePath, verify: bool) -> UserFormat:
             f"{path} has no reference(), which proves the conversion: add one that returns the "
             "module that reads these weights, or convert with --no-verify"
         )
-    config = declared["CONFIG"]
+    family = FAMILIES[declared["FAMILY"]]
+    # A plain file holds no ids, and those of our defaults would end what the user generates.
+    ids = [name for name in family.config_class.__annotations__ if name.endswith("_token_id")]
+    config = {**dict.fromkeys(ids), **declared["CONFIG"]}
     return UserFormat(
         name=Path(path).stem,
         remark="a layout of its user's",
         rules=tuple(declared["RULES"]),
         config_to_ours=lambda theirs: config,
-        our_classes=FAMILIES[declared["FAMILY"]],
+        our_classes=family,
         reference=AsInFile,
         sizes=lambda checkpoint, settings: {
             "shapes": {name: checkpoint.shape(name) for name in checkpoint.names()}

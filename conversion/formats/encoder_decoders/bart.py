@@ -6,6 +6,8 @@ where that is the same token, or where decoder_input_ids are given. The language
 NLLB start with is a setting of generation_config.json, or of each call.
 """
 
+from dataclasses import replace
+
 from ...engine.aliases import Config, Fields
 from ...engine.errors import ConversionError
 from ...engine.field_map import FieldMap
@@ -196,6 +198,36 @@ def one_vocabulary(
     )
 
 
+def m2m100() -> Format:
+    """Return the format whose models count the positions of all tokens but the padding id."""
+    format = one_vocabulary(
+        "m2m_100",
+        "M2M100",
+        format_name="M2M100",
+        released="M2M100, NLLB-200",
+        rules=(*RULES, *LAST_NORMS),
+        layout={**FAIRSEQ_SINUSOIDS, **NORMS_FIRST, "lm_head_bias": False},
+        ignored={**VERSIONS, **{f"{stack}.embed_positions.weights": SINUSOIDS for stack in STACKS}},
+    )
+    return replace(
+        format,
+        config_to_ours=lambda theirs: format.config_to_ours(counted(theirs)),
+        config_to_theirs=lambda ours: format.config_to_theirs(counted(ours)),
+    )
+
+
+def counted(config: Config) -> Config:
+    """Refuse a start token that M2M100 takes for padding, and gives no position."""
+    start = config.decoder_start_token_id
+    if start is not None and start == config.pad_token_id:
+        raise ConversionError(
+            f"decoder_start_token_id is {start}, which is pad_token_id, too: M2M100 counts "
+            "positions without it and hf_tformer with it, so the logits differ; start with "
+            "another token (eos_token_id in the released models)"
+        )
+    return config
+
+
 FORMATS = (
     Format(
         "marian",
@@ -259,13 +291,5 @@ FORMATS = (
         ignored={},
         constants={"encoder_no_repeat_ngram_size": 0},  # a setting of generation_config.json
     ),
-    one_vocabulary(
-        "m2m_100",
-        "M2M100",
-        format_name="M2M100",
-        released="M2M100, NLLB-200",
-        rules=(*RULES, *LAST_NORMS),
-        layout={**FAIRSEQ_SINUSOIDS, **NORMS_FIRST, "lm_head_bias": False},
-        ignored={**VERSIONS, **{f"{stack}.embed_positions.weights": SINUSOIDS for stack in STACKS}},
-    ),
+    m2m100(),
 )
