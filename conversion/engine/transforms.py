@@ -244,7 +244,7 @@ class WithSinusoids:
         if not are_sinusoids(table, table.dtype):
             raise ConversionError(
                 "the positions of the file (embed_positions) are no sinusoids, and hf_tformer "
-                "computes those: fetch the file again"
+                "computes those: only models whose positions are not trained convert"
             )
         return (tensor,)
 
