@@ -77,7 +77,7 @@ class SafeShard:
 
 def fault_of_safetensors(path: FilePath, error: Exception) -> str:
     """Return why a file cannot be read: its beginning tells what is damaged from another kind."""
-    if fault := fault_of_text(path):
+    if fault := fault_of_text(Path(path)):
         return fault
     with Path(path).open("rb") as file:
         head = file.read(9)  # the size of the header, and its brace

@@ -1,6 +1,7 @@
 """Convert a folder of another format to ours and back, completely or not at all."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from .rules import (
     refuse_names,
 )
 from .side_files import SideFiles
+from .ties import how_to_untie
 from .transforms import sinusoids
 from .translation import ids_beyond, translate
 
@@ -177,7 +179,8 @@ def checked_places(
     format = request.format
     ignored = {**format.ignored, **format.dropped} if request.to_ours else {}
     used = {name for step in steps for name in step.sources(request.to_ours)}
-    places = locate(checkpoint, source, ignored, used)
+    untie = partial(how_to_untie, request.source_side, source, checkpoint)
+    places = locate(checkpoint, source, ignored, used, untie)
     computed = {*format.zero_if_absent, *format.sinusoids}
     refuse_names("tensors are missing", used - places.keys() - computed)
     for name, place in places.items():

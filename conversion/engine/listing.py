@@ -18,8 +18,8 @@ INTRODUCTION = (
     "it, `assumes` the defaults of settings that are not given. Fields that matter in training "
     "alone, such as dropout, are carried over where both sides have a name for them.\n\n"
     "Of a file that lacks the head which config.json names, the body is imported; ids beyond the "
-    "vocabulary are dropped; both are said. RoBERTa's kin and M2M100 count positions by the padding "
-    "id, and hf_tformer by the mask: a padding id between real tokens has another position.\n\n"
+    "vocabulary are dropped; both are said. RoBERTa's kin and M2M100 count positions by the "
+    "padding id, and hf_tformer by the mask: one between real tokens has another position.\n\n"
     "This page is written by `python -m conversion formats --markdown > docs/FORMATS.md`."
 )
 PROOFS = {

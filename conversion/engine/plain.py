@@ -63,6 +63,7 @@ class PlainFormat:
     # None: one file, or a folder in their layout that we wrote
     opener: Callable[[FilePath], Any] | None = None
     released: str = ""  # models that people know by name
+    ties: dict[str, str] = field(default_factory=dict)  # a tensor → the setting that ties it
     zero_if_absent: ClassVar[tuple[str, ...]] = ()
     sinusoids: ClassVar[tuple[str, ...]] = ()
     dropped: ClassVar[dict[str, str]] = {}

@@ -200,18 +200,23 @@ def shared_names(state: State) -> dict[str, str]:
 
 
 def locate(
-    checkpoint: Checkpoint, saved: SavedTensors, ignored: Iterable[str], used: set[str]
+    checkpoint: Checkpoint,
+    saved: SavedTensors,
+    ignored: Iterable[str],
+    used: set[str],
+    how_to_untie: Callable[[str, str], str],
 ) -> dict[str, str]:
     """Return canonical name → name in the file for all used tensors; refuse unexplained names.
 
-    A tied tensor may be in a file under several names, if they hold the same values.
+    A tied tensor may be in a file under several names, if they hold the same values. If they do
+    not, `how_to_untie` ends the refusal of two of them.
     """
     refuse_names("the table reads what the model does not have", used - saved.shapes.keys())
     places: dict[str, str] = {}
     for name in checkpoint.names():
         canonical = saved.canonical(modern(name))
         if canonical in places:
-            refuse_unequal(checkpoint, places[canonical], name)
+            refuse_unequal(checkpoint, places[canonical], name, how_to_untie)
         else:
             places[canonical] = name
     unknown = {
@@ -234,11 +239,13 @@ def modern(name: str) -> str:
     return name
 
 
-def refuse_unequal(checkpoint: Checkpoint, first: str, second: str) -> None:
+def refuse_unequal(
+    checkpoint: Checkpoint, first: str, second: str, how_to_untie: Callable[[str, str], str]
+) -> None:
     if not torch.equal(checkpoint.read(first), checkpoint.read(second)):
         raise ConversionError(
-            f"{first} and {second} hold different values, but the configuration ties them: "
-            "untie them if they were trained apart (tie_word_embeddings in config.json, or --set)"
+            f"{first} and {second} hold different values, but the configuration ties them, "
+            f"{how_to_untie(first, second)}"
         )
 
 

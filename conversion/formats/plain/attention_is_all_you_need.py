@@ -132,5 +132,9 @@ FORMATS = (
         marks=("encoder.src_word_emb.weight", "decoder.layer_stack.{i}.enc_attn.w_qs.weight"),
         ignored=IGNORED,
         hides_padding=True,
+        ties={
+            "trg_word_prj.weight": "proj_share_weight",
+            "encoder.src_word_emb.weight": "embs_share_weight",
+        },
     ),
 )
