@@ -172,6 +172,11 @@ def refuse_in_every_format(source: Source) -> None:
             f"architectures is {source.library.model_name!r}, but {TITLE} has encoders without a "
             "head and models that generate: save model.base_model of an encoder, and export that"
         )
+    if source.library.is_encoder and ours.score_bias:
+        raise ConversionError(
+            f"score_bias is {ours.score_bias!r}, the relative distances of MPNet, which no encoder "
+            f"of {TITLE} has: export to onnx or openvino"
+        )
     if source.generates and not end_tokens(source):
         raise ConversionError(
             f"eos_token_id is None, and {TITLE} ends each sequence at a token: name one in "
