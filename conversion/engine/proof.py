@@ -1,11 +1,14 @@
 """Proof of a conversion: both models compute the same logits for the same padded batch."""
 
+from functools import partial
+
 import torch
 
 from hf_tformer.file_integrity import not_a_number
 
 from .aliases import Batch, Fields, FilePath
 from .errors import ConversionError
+from .first_difference import first_difference, hidden_states
 from .models import LoadedModel
 from .registry import refuse_unreadable, side_of
 from .translation import AnySide
@@ -57,8 +60,23 @@ def compare(first: Asked, second: Asked, dtype: torch.dtype | None = None) -> fl
             f"{first[1]} has {expected.shape[-1]} outputs for each sequence or token and "
             f"{second[1]} {actual.shape[-1]}: compare two formats of one model"
         )
-    refuse_difference(expected, actual, getattr(first[0], "answers", "logits"))
+    try:
+        refuse_difference(expected, actual, getattr(first[0], "answers", "logits"))
+    except ConversionError as error:
+        place = where_they_part(first, second, dtype, batch)
+        raise ConversionError(f"{error}{place}") from error
     return (actual_as_stored - expected_as_stored).abs().max().item()
+
+
+def where_they_part(first: Asked, second: Asked, dtype: torch.dtype | None, batch: Batch) -> str:
+    """Return the layer behind which two models differ first, as the end of an error, or ""."""
+    loaded = load(first)
+    round_weights(loaded, dtype)
+    ours = hidden_states(loaded.model, partial(real_logits, loaded, batch), batch)
+    del loaded  # one model in memory at a time
+    loaded = load(second)
+    theirs = hidden_states(loaded.model, partial(real_logits, loaded, batch), batch)
+    return first_difference(ours, theirs, TOLERANCE / 10)
 
 
 def logits_of(

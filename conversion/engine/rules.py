@@ -1,8 +1,9 @@
 """The rules of a table, and the one loop that applies them in both directions.
 
 A table names for each tensor of ours the tensors of theirs. Names are written in full, `{i}` stands
-for the number of a layer. The order of the rules means nothing, and a tensor that fits no rule or
-two stops the conversion.
+for the number of a layer. Where a layer of ours is two of theirs, as in programs that store
+attention and MLP one after the other, theirs are `{2i}` and `{2i+1}`. The order of the rules means
+nothing, and a tensor that fits no rule or two stops the conversion.
 
 transformers' WeightConverter, which renames while it loads, is not used: its patterns match parts
 of names in order, so a table cannot be checked by reading it, and it does not account for each
@@ -24,6 +25,7 @@ from .errors import ConversionError
 from .transforms import SAME, Transform
 
 SHOWN = 5  # names in a message
+NUMBER = re.compile(r"\{(\d*)i(?:\+(\d+))?\}")  # {i}, {2i}, {2i+1}
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ def omitted(rules: Iterable[Rule], *names: str) -> tuple[Rule, ...]:
 
 @cache
 def compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(re.escape(pattern).replace(r"\{i\}", r"(\d+)"))
+    fixed = re.split(r"\{\d*i(?:\+\d+)?\}", pattern)
+    return re.compile(r"(\d+)".join(map(re.escape, fixed)))
 
 
 def matches(pattern: str, name: str) -> re.Match[str] | None:
@@ -132,10 +135,15 @@ def matching(rule: Rule, name: str) -> list[re.Match[str]]:
 
 def instantiate(rule: Rule, layer: tuple[str, ...]) -> Step:
     ours, theirs = (
-        tuple(name.replace("{i}", layer[0]) if layer else name for name in as_tuple(names))
+        tuple(numbered(name, int(layer[0])) if layer else name for name in as_tuple(names))
         for names in (rule.ours, rule.theirs)
     )
     return Step(ours, theirs, rule.transform)
+
+
+def numbered(pattern: str, layer: int) -> str:
+    """Return the name for one layer: numbered("layers.{2i+1}.w", 3) → "layers.7.w"."""
+    return NUMBER.sub(lambda hit: str(int(hit[1] or 1) * layer + int(hit[2] or 0)), pattern)
 
 
 def as_tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ as such. Its reference proves the conversion.
 """
 
 import runpy
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,12 +17,18 @@ from hf_tformer.opening import tied_as_list
 
 from .aliases import Fields, FilePath, State
 from .errors import ConversionError
-from .format import DECODER, SEQ2SEQ
-from .models import LoadedModel
+from .format import DECODER, ENCODER, SEQ2SEQ
+from .heads import MASKED, without_prefixes
+from .models import Library, LoadedModel
 from .plain import PlainFormat
 from .rules import Rule
 
-FAMILIES = {"decoder": DECODER, "seq2seq": SEQ2SEQ}
+FAMILIES = {
+    "decoder": DECODER,
+    "seq2seq": SEQ2SEQ,
+    "encoder": ENCODER,  # its reference returns hidden states
+    "masked-lm": replace(ENCODER, model_name=MASKED),
+}
 
 
 class AsInFile:
@@ -41,6 +48,11 @@ class UserFormat(PlainFormat):
 
     user_reference: Any = None  # a function without arguments
 
+    @property
+    def answers(self) -> str:
+        """Name what the reference returns, for the result of a conversion."""
+        return self.our_classes.answers
+
     def build(self, config: SimpleNamespace) -> Any:
         return AsInFile(config)
 
@@ -53,7 +65,8 @@ class UserFormat(PlainFormat):
         except Exception as error:  # of the user's program
             reason = tied_as_list(error) or repr(error)
             raise ConversionError(f"reference() of {self.name}: {reason}") from error
-        return self.loaded_model(model, self.ours_of(self.load_config(path, settings)))
+        loaded = self.loaded_model(model, self.ours_of(self.load_config(path, settings)))
+        return replace(loaded, is_encoder=self.our_classes.is_encoder)
 
 
 def read_rules(path: FilePath, verify: bool) -> UserFormat:
@@ -88,7 +101,7 @@ def read_rules(path: FilePath, verify: bool) -> UserFormat:
     return UserFormat(
         name=Path(path).stem,
         remark="a layout of its user's",
-        rules=tuple(declared["RULES"]),
+        rules=rules_for(family, declared["RULES"]),
         config_to_ours=lambda theirs: config,
         our_classes=family,
         reference=AsInFile,
@@ -100,3 +113,11 @@ def read_rules(path: FilePath, verify: bool) -> UserFormat:
         ignored=declared.get("IGNORED", {}),
         user_reference=declared.get("reference"),
     )
+
+
+def rules_for(family: Library, rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """Return the rules; a base model has our names without the prefix that they have elsewhere."""
+    if family is not ENCODER:
+        return tuple(rules)
+    prefix = family.model_class.base_model_prefix
+    return tuple(without_prefixes(rule, prefix, "") for rule in rules)
