@@ -53,7 +53,7 @@ def transfer(request: Request) -> Conversion:
     omitted = (
         *omitted_parts(request, checkpoint, target),
         *rounded_sinusoids(request, rules, checkpoint, target_config.dtype),
-        *unknown_ids(config, target_config),
+        *(unknown_ids(config, target_config) if request.to_ours else ()),
     )
     tensors, count, size = converted_tensors(request, rules, checkpoint, source, target)
     del checkpoint
