@@ -182,10 +182,10 @@ def refuse_missing(path: Path) -> None:
             f"`hf download {hub[1]} --local-dir {name}`, and import {name}"
         )
     near = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-    raise ConversionError(
-        f"{path} does not exist: give a folder with config.json, or a file"
-        f"{did_you_mean(path.name, near)}"
-    )
+    hint = did_you_mean(path.name, near)
+    if not hint and str(path) == path.name and not path.suffix:  # such as gpt2
+        hint = f", or run `hf download {path} --local-dir {path}` first if it is on the Hub"
+    raise ConversionError(f"{path} does not exist: give a folder with config.json, or a file{hint}")
 
 
 def refuse_foreign_file(path: Path) -> None:

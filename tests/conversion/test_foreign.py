@@ -1,10 +1,14 @@
 """What another program wrote is named for what it is, with the command to run first."""
 
 import json
+import re
+import subprocess
+import sys
 import zipfile
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 
 from conversion import ConversionError, export_checkpoint, import_checkpoint, verify
@@ -140,6 +144,12 @@ def test_a_repository_of_the_hub_is_downloaded_first(tmp_path, monkeypatch, caps
         assert len(told.splitlines()) == 1
 
 
+def test_an_old_name_of_the_hub_is_downloaded_first(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["import", "gpt2", "ours"]) == 1
+    assert "hf download gpt2 --local-dir gpt2" in capsys.readouterr().err
+
+
 def test_a_path_that_does_not_exist_is_named_with_the_nearest_one(tmp_path):
     (tmp_path / "checkpoint").mkdir()
     with pytest.raises(ConversionError, match=r"chekpoint does not exist.*mean checkpoint\?"):
@@ -160,6 +170,36 @@ def test_one_file_of_a_folder_leads_to_the_folder(tmp_path):
     save_theirs(CASES["llama tied"], tmp_path / "theirs")
     with pytest.raises(ConversionError, match=f"give {tmp_path}/theirs"):
         import_checkpoint(tmp_path / "theirs/model.safetensors", tmp_path / "ours")
+
+
+# Advice that can be followed here
+
+
+def test_a_distributed_checkpoint_imports_as_the_sentence_says(tmp_path, monkeypatch):
+    model, _ = PLAIN["nanogpt"].save_to(tmp_path / "plain")
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    dcp.save({"model": state}, checkpoint_id=tmp_path / "theirs", no_dist=True)
+    with pytest.raises(ConversionError, match="format_utils dcp_to_torch") as caught:
+        import_checkpoint(tmp_path / "theirs", tmp_path / "ours")
+    command = re.search(r"`python (.*?)`", str(caught.value))[1]
+    monkeypatch.chdir(tmp_path)
+    subprocess.run([sys.executable, *command.split()], check=True, capture_output=True)
+    done = import_checkpoint("weights.pt", "ours", settings={"n_head": 3})
+    assert done.format == "nanogpt"
+
+
+def test_adapters_import_as_the_sentence_says(tmp_path, monkeypatch):
+    peft = pytest.importorskip("peft")
+    model = save_theirs(CASES["llama tied"], tmp_path / "base")
+    adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"], r=2))
+    adapted.peft_config["default"].base_model_name_or_path = str(tmp_path / "base")
+    adapted.save_pretrained(tmp_path / "theirs")
+    with pytest.raises(ConversionError, match="a folder of adapters") as caught:
+        import_checkpoint(tmp_path / "theirs", tmp_path / "ours")
+    command = re.search(r"run (.*?) of peft", str(caught.value))[1]
+    monkeypatch.chdir(tmp_path)
+    exec(command, vars(peft))
+    assert import_checkpoint("NEW", "ours").format == "llama"
 
 
 # Wrapped weights
