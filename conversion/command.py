@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from huggingface_hub import constants
@@ -12,15 +13,17 @@ from hf_tformer.command_line import Parser
 from hf_tformer.path_safety import printable
 
 from .engine import listing
-from .engine.conversion import Conversion
-from .engine.convert import DTYPES, import_checkpoint
 from .engine.destination import in_words
 from .engine.errors import ConversionError
 from .engine.exporting import export_checkpoint
 from .engine.facts import matching
+from .engine.importing import DTYPES, import_checkpoint
+from .engine.nearest import no_format
 from .engine.plain import parse_settings
 from .engine.proof import verify
+from .engine.refused import REFUSED
 from .engine.registry import FORMATS
+from .engine.request import Conversion
 from .runtimes.card import in_sentences
 from .runtimes.export import Export
 from .runtimes.registry import RUNTIMES
@@ -46,14 +49,16 @@ def build_parser(prog: str) -> Parser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     importing = commands.add_parser("import", help="make a folder of ours from another format")
-    importing.add_argument("--format", choices=FORMATS, help="the only format to accept")
+    importing.add_argument(
+        "--format", type=format_to_read, metavar="FORMAT", help="the only format to accept"
+    )
     importing.add_argument("--rules", metavar="FILE", help="Python file that describes SRC")
     importing.add_argument("--dtype", choices=DTYPES, help="dtype of the weights (default: SRC's)")
     importing.set_defaults(run=run_import)
     exporting = commands.add_parser("export", help="make another format from a folder of ours")
     exporting.add_argument(
         "--to",
-        choices=[*FORMATS, *RUNTIMES],
+        type=format_to_write,
         required=True,
         metavar="FORMAT",
         help="format or runtime to export to",
@@ -80,6 +85,21 @@ def build_parser(prog: str) -> Parser:
         )
     add_listing(commands.add_parser("formats", help="list the formats and their models"))
     return parser
+
+
+def format_to_read(name: str) -> str:
+    return one_of(name, FORMATS)
+
+
+def format_to_write(name: str) -> str:
+    return one_of(name, [*FORMATS, *RUNTIMES])
+
+
+def one_of(name: str, known: Iterable[str]) -> str:
+    """Return the name if it is known, if only as what cannot convert; refuse a mistyped one."""
+    if name in known or name in REFUSED:
+        return name
+    raise argparse.ArgumentTypeError(printable(no_format(name, known)))
 
 
 def add_shared_options(command: Parser) -> None:

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
+HEAD_BYTES = 512  # by which text is told from weights
+POINTER = b"version https://git-lfs.github.com/spec/"
+ZIPPED, PICKLED = b"PK", b"\x80\x02"  # the first bytes of files of torch.save, since 1.6 and before
 JSON_BYTES = 64 * 2**20  # forty times the index of the largest public model
 # What zipfile raises for an archive that it cannot read.
 UNREADABLE = (
@@ -36,10 +39,47 @@ def json_object(path: str | Path) -> dict:
     except RecursionError as error:
         raise ValueError(f"{path} is nested too deep to be read: fetch it again") from error
     except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON ({error}): fetch it again") from error
+        fault = fault_of_page(path) or f"{path} is not valid JSON ({error}): correct it there"
+        raise ValueError(fault) from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no JSON object: fetch it again")
+        raise ValueError(f"{path} holds no JSON object: write one, in braces")
     return content
+
+
+def fault_of_page(path: str | Path) -> str | None:
+    """Return that a file is a git-lfs pointer or an HTML page, which came instead of its content.
+
+    Both are what a download leaves behind that went half right.
+    """
+    with Path(path).open("rb") as file:
+        head = file.read(HEAD_BYTES).lstrip().lower()
+    if head.startswith(POINTER):
+        return f"{path} is a git-lfs pointer, not the file itself: run `git lfs pull` in its folder"
+    if head.startswith((b"<!doctype html", b"<html")):
+        return (
+            f"{path} is an HTML page, not the file itself: download it with `hf download`, or from "
+            "an address with /resolve/ instead of /blob/"
+        )
+    return None
+
+
+def fault_of_text(path: str | Path) -> str | None:
+    """Return that a file which should hold weights is text, such as a git-lfs pointer."""
+    if fault := fault_of_page(path):
+        return fault
+    with Path(path).open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    if len(head) < len(POINTER) or not is_text(head):
+        return None
+    return f"{path} is a text file, which holds no weights: give the file that holds them"
+
+
+def is_text(head: bytes) -> bool:
+    """Return whether the beginning of a file is text in UTF-8, whose last character may be cut."""
+    text = head.decode("utf-8", errors="replace")[:-1]
+    return all(character.isprintable() or character.isspace() for character in text) and (
+        "\N{REPLACEMENT CHARACTER}" not in text
+    )
 
 
 def fault_of_dtype(config: dict) -> str | None:
@@ -63,10 +103,18 @@ def fault_of_pickle(path: str | Path) -> str | None:
         with zipfile.ZipFile(path) as archive:
             return fault_of_records(path, archive)
     except UNREADABLE:
-        return (
-            f"{path} is truncated or no file of torch.save since 1.6: fetch it again, or save it "
-            "again as safetensors where you trust it"
-        )
+        if fault := fault_of_text(path):
+            return fault
+        with Path(path).open("rb") as file:
+            head = file.read(2)
+        if PICKLED.startswith(head) and len(head) == 2:
+            return (
+                f"{path} is a file of torch.save before 1.6: load it where you trust it, and save "
+                "it again as safetensors"
+            )
+        if ZIPPED.startswith(head):  # a file of one byte or none as well
+            return f"{path} is truncated: fetch it again"
+        return f"{path} is no file of torch.save: give the file that holds the weights"
 
 
 def fault_of_records(path: str | Path, archive: zipfile.ZipFile) -> str | None:

@@ -11,8 +11,8 @@ from hf_tformer.publishing import card as our_card
 from hf_tformer.publishing.upload import count_parameters
 
 from .aliases import FilePath
-from .conversion import Conversion
 from .format import Format
+from .request import Conversion
 from .translation import AnyFormat
 
 TEXT = """\

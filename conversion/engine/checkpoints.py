@@ -15,7 +15,7 @@ from packaging.version import Version
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from hf_tformer.file_integrity import fault_of_pickle, json_object
+from hf_tformer.file_integrity import fault_of_pickle, fault_of_text, json_object
 from hf_tformer.path_safety import fault_of_file
 
 from .aliases import Fields, FilePath, NamedTensors, State
@@ -51,9 +51,7 @@ class SafeShard:
                 self.shapes = {name: header.get_shape() for name, header in headers.items()}
                 self.types = {name: header.get_dtype() for name, header in headers.items()}
         except SafetensorError as error:
-            raise ConversionError(
-                f"{path} is truncated or no safetensors file ({error}): fetch it again"
-            ) from error
+            raise ConversionError(fault_of_safetensors(path, error)) from error
 
     def names(self) -> list[str]:
         return list(self.shapes)
@@ -75,6 +73,17 @@ class SafeShard:
 
     def close(self) -> None:
         self.file, self.read_so_far = None, 0
+
+
+def fault_of_safetensors(path: FilePath, error: Exception) -> str:
+    """Return why a file cannot be read: its beginning tells what is damaged from another kind."""
+    if fault := fault_of_text(Path(path)):
+        return fault
+    with Path(path).open("rb") as file:
+        head = file.read(9)  # the size of the header, and its brace
+    if head[8:] in (b"", b"{"):
+        return f"{path} is truncated ({error}): fetch it again"
+    return f"{path} is no safetensors file ({error}): give the file that holds the weights"
 
 
 class PickledShard:
@@ -181,7 +190,9 @@ class Checkpoint:
 
     def place(self, name: str) -> Shard:
         if name not in self.places:
-            raise ConversionError(f"tensors are missing: {name}; fetch the file again")
+            raise ConversionError(
+                f"tensors are missing: {name}; check that the file holds a whole model"
+            )
         return self.places[name]
 
 

@@ -1,6 +1,7 @@
 """Convert a folder of another format to ours and back, completely or not at all."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,18 @@ from tqdm.auto import tqdm
 from hf_tformer.file_integrity import not_a_number
 
 from . import proof
-from .aliases import Fields, FilePath, NamedTensors
+from .aliases import Config, NamedTensors
 from .card import write_card
 from .checkpoints import Checkpoint, write_checkpoint
-from .conversion import Conversion, Request
 from .destination import appearing
 from .errors import ConversionError
-from .registry import detect, refuse_unreadable
+from .plain import PlainFormat
+from .request import Conversion, Request
 from .rules import (
     Rule,
-    Side,
+    SavedTensors,
     Step,
+    as_tuple,
     check_shape,
     check_targets,
     convert,
@@ -32,59 +34,9 @@ from .rules import (
     refuse_names,
 )
 from .side_files import SideFiles
+from .ties import how_to_untie
 from .transforms import sinusoids
-from .translation import translate
-from .user_rules import read_rules
-
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-
-
-def import_checkpoint(
-    src: FilePath,
-    dst: FilePath,
-    format: str | None = None,
-    dtype: str | torch.dtype | None = None,
-    verify: bool = True,
-    tokenizer: FilePath | None = None,
-    progress: bool = False,
-    *,
-    settings: Fields | None = None,
-    rules: FilePath | None = None,
-) -> Conversion:
-    """Make the folder `dst` of ours from `src`, a folder or file of another format.
-
-    `tokenizer` (a folder, a tokenizer.json, a repository on the Hub) replaces the one in `src`.
-    `progress` shows a bar if stderr is a terminal. `settings` are values that a plain file lacks,
-    by their names there: {"n_heads": 12}. `rules` is a Python file that describes the user's own
-    layout.
-    """
-    if rules and (format or settings):
-        raise ConversionError(
-            "rules describe all of a file: give no format and no settings with them"
-        )
-    refuse_unreadable(src)
-    chosen = read_rules(rules, verify) if rules else detect(src, format)
-    return transfer(
-        Request(
-            src,
-            dst,
-            chosen,
-            direction="import",
-            dtype=as_dtype(dtype),
-            verify=verify,
-            tokenizer=tokenizer,
-            progress=progress,
-            settings=settings,
-        )
-    )
-
-
-def as_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
-    if dtype is None or isinstance(dtype, torch.dtype):
-        return dtype
-    if dtype not in DTYPES:
-        raise ConversionError(f"dtype is {dtype!r}: choose one of {', '.join(DTYPES)}")
-    return DTYPES[dtype]
+from .translation import ids_beyond, translate
 
 
 def transfer(request: Request) -> Conversion:
@@ -98,7 +50,11 @@ def transfer(request: Request) -> Conversion:
     rules = request.format.table(config if request.to_ours else target_config)
     # The checkpoint is not kept: its tensors must be released when the logits are compared.
     checkpoint = source_side.checkpoint(request.src)
-    omitted = tuple(omitted_parts(request, checkpoint, target))
+    omitted = (
+        *omitted_parts(request, checkpoint, target),
+        *rounded_sinusoids(request, rules, checkpoint, target_config.dtype),
+        *(unknown_ids(config, target_config) if request.to_ours else ()),
+    )
     tensors, count, size = converted_tensors(request, rules, checkpoint, source, target)
     del checkpoint
     with appearing(request.dst, request.src, size) as folder:
@@ -121,6 +77,11 @@ def transfer(request: Request) -> Conversion:
 
 def omitted_parts(request: Request, checkpoint: Checkpoint, target: nn.Module) -> Iterator[str]:
     """Yield a sentence for each part of theirs that has no place in ours."""
+    if absent := getattr(request.format, "absent_head", ""):
+        yield (
+            f"{absent}, which config.json names: the file holds no tensor of its head, so the body "
+            "was imported alone"
+        )
     names = checkpoint.names() if request.to_ours else target.state_dict()
     parts: dict[str, list[str]] = {}
     for name in names:
@@ -130,6 +91,30 @@ def omitted_parts(request: Request, checkpoint: Checkpoint, target: nn.Module) -
     filled = "" if request.to_ours else "; transformers fills it with random numbers"
     for what, found in parts.items():
         yield f"{', '.join(sorted(found))}: {what}{filled}"
+
+
+def unknown_ids(config: Config, target: Config) -> Iterator[str]:
+    """Yield a sentence for each special token whose id is beyond the vocabulary."""
+    for name in sorted(name for name in vars(target) if name.endswith("_token_id")):
+        if beyond := ids_beyond(getattr(config, name, None), target.vocab_size):
+            shown = ", ".join(map(str, beyond))
+            yield f"{name} {shown}: beyond the vocabulary of {target.vocab_size}, no token has it"
+
+
+def rounded_sinusoids(
+    request: Request, rules: Sequence[Rule], checkpoint: Checkpoint, written: torch.dtype | None
+) -> Iterator[str]:
+    """Yield a sentence where a file of theirs holds tables that ours computes, and rounds them."""
+    in_rules = {name for rule in rules for name in as_tuple(rule.theirs)}
+    held = set(checkpoint.names()) if request.to_ours else in_rules
+    for name in request.format.sinusoids:
+        if name in held:
+            dtype = checkpoint.read(name).dtype if request.to_ours else written
+            if dtype is not None and dtype.itemsize < torch.float32.itemsize:
+                yield (
+                    f"{name}: the rounding of its sinusoids to {dtype}, which transformers reads "
+                    "and hf_tformer computes in full; the difference above holds this rounding"
+                )
 
 
 def logits_difference(request: Request, folder: Path) -> float | None:
@@ -152,29 +137,33 @@ def converted_tensors(
     Names and shapes of the whole file are checked before the first tensor is read.
     """
     format, to_ours, dtype = request.format, request.to_ours, request.dtype
-    source_side, target_side = Side.of(source), Side.of(target)
+    source_tensors, target_tensors = SavedTensors.of(source), SavedTensors.of(target)
+    source_config: Any = source.config
+    may_lack: dict[str, str] = {}
     if to_ours:
-        source_side.add_names(format.names_in_files)
-    steps = plan(rules, (target_side if to_ours else source_side).shapes)
-    places = checked_places(request, steps, checkpoint, source_side)
-    target_ignored = {} if to_ours else {**format.ignored, **format.dropped}
-    check_targets(steps, target_side, target_ignored, to_ours)
-    stored: Any = source.config
+        source_tensors.add_names(format.names_in_files)
+        our_tensors, our_config = target_tensors, target.config
+    else:
+        our_tensors, our_config = source_tensors, source_config
+        may_lack = {**format.ignored, **format.dropped}
+    steps = plan(rules, our_tensors.shapes)
+    places = checked_places(request, steps, checkpoint, source_tensors)
+    check_targets(steps, target_tensors, may_lack, to_ours)
 
     def read(name: str) -> torch.Tensor:
         if name in places:
             return numbers(name, checkpoint.read(places[name]))
+        # Absent from the file: transformers computes or zero-fills it, too.
         if name in format.sinusoids:
-            return sinusoids(*source_side.shapes[name])
-        return torch.zeros(source_side.shapes[name], dtype=stored.dtype)
+            return sinusoids(*source_tensors.shapes[name])
+        return torch.zeros(source_tensors.shapes[name], dtype=source_config.dtype)
 
-    ours: Any = target.config if to_ours else stored
-    tensors = fitting(convert(steps, read, ours, to_ours), target_side)
+    tensors = fitting(convert(steps, read, our_config, to_ours), target_tensors)
     if not to_ours:
         tensors = as_in_files(tensors, format.names_in_files)
-    if not to_ours and format.theirs is format:
-        tensors = under_all_names(tensors, target_side)
-    produced = [target_side.shapes[name] for step in steps for name in step.targets(to_ours)]
+        if isinstance(format, PlainFormat):  # plain PyTorch does not tie on loading
+            tensors = under_all_names(tensors, target_tensors)
+    produced = [target_tensors.shapes[name] for step in steps for name in step.targets(to_ours)]
     size = (
         sum(map(checkpoint.nbytes, places.values()))
         if dtype is None
@@ -184,13 +173,14 @@ def converted_tensors(
 
 
 def checked_places(
-    request: Request, steps: Sequence[Step], checkpoint: Checkpoint, source: Side
+    request: Request, steps: Sequence[Step], checkpoint: Checkpoint, source: SavedTensors
 ) -> dict[str, str]:
     """Return where the steps find their sources in the file, whose names and shapes are checked."""
     format = request.format
     ignored = {**format.ignored, **format.dropped} if request.to_ours else {}
     used = {name for step in steps for name in step.sources(request.to_ours)}
-    places = locate(checkpoint, source, ignored, used)
+    untie = partial(how_to_untie, request.source_side, source, checkpoint)
+    places = locate(checkpoint, source, ignored, used, untie)
     computed = {*format.zero_if_absent, *format.sinusoids}
     refuse_names("tensors are missing", used - places.keys() - computed)
     for name, place in places.items():
@@ -215,19 +205,19 @@ def as_in_files(tensors: NamedTensors, names: dict[str, str]) -> NamedTensors:
         del tensor  # before the next one is read
 
 
-def under_all_names(tensors: NamedTensors, side: Side) -> NamedTensors:
+def under_all_names(tensors: NamedTensors, saved: SavedTensors) -> NamedTensors:
     """Yield a tied tensor under each of its names, as plain PyTorch reads it."""
     for name, tensor in tensors:
         yield name, tensor
-        for alias, first in side.aliases.items():
+        for alias, first in saved.aliases.items():
             if first == name:
                 yield alias, tensor.clone()
 
 
-def fitting(tensors: NamedTensors, side: Side) -> NamedTensors:
+def fitting(tensors: NamedTensors, target: SavedTensors) -> NamedTensors:
     """Yield the tensors themselves, or refuse one that does not fit the model."""
     for name, tensor in tensors:
-        check_shape(name, tensor.shape, side)
+        check_shape(name, tensor.shape, target)
         if not tensor.is_floating_point():
             raise ConversionError(
                 f"{name} holds {tensor.dtype}, as quantised weights do: "

@@ -13,10 +13,12 @@ class ConversionError(ValueError):
 class UnexpressibleError(ConversionError):
     """A field has a value that the other side cannot express; `values` are those that convert."""
 
-    def __init__(self, name: str, actual: object, reader: str, values: tuple[object, ...]) -> None:
+    def __init__(
+        self, name: str, actual: object, format_name: str, values: tuple[object, ...]
+    ) -> None:
         converts = "converts" if len(values) == 1 else "convert"
         super().__init__(
-            f"{name} is {actual!r}, which {reader} cannot express: only "
+            f"{name} is {actual!r}, which {format_name} cannot express: only "
             f"{', '.join(map(repr, values))} {converts}"
         )
         self.name, self.values = name, values

@@ -6,9 +6,13 @@ from ..runtimes.export import Export
 from ..runtimes.exporting import export_to_runtime
 from ..runtimes.registry import RUNTIMES
 from .aliases import FilePath
-from .conversion import Conversion, Request
-from .convert import as_dtype, transfer
-from .registry import format_for
+from .convert import transfer
+from .errors import ConversionError
+from .importing import as_dtype
+from .nearest import no_format
+from .refused import REFUSED
+from .registry import FORMATS, format_for
+from .request import Conversion, Request
 
 
 def export_checkpoint(
@@ -23,6 +27,8 @@ def export_checkpoint(
     """Make the folder `dst`, for the format or the runtime `to`, from the folder `src` of ours."""
     if to in RUNTIMES:
         return export_to_runtime(src, dst, to, dtype, verify, tokenizer)
+    if to not in FORMATS and to not in REFUSED:
+        raise ConversionError(no_format(to, [*FORMATS, *RUNTIMES]))
     return transfer(
         Request(
             src,

@@ -11,15 +11,15 @@ from .format import carry, inverted, plain_attention_scale, require
 class FieldMap:
     """The two functions of a format, for configurations that differ by names and fixed values.
 
-    `reader` is what errors call the other side. `fields` hold the same value on both sides, named
-    theirs → ours. `fixed` are values of ours that every model of the format has. `equal` are fields
-    of ours that always have the value of another: {"mlp_bias": "attention_bias"}. `rotation` takes
-    a configuration of either side and gives its rope_parameters. Without `has_head_dim` the heads
-    share the hidden size among themselves. A format that translates attention_scale itself has
-    `checks_scale` off; elsewhere only the usual scale is exported.
+    `format_name` is what errors call the other side. `fields` hold the same value on both sides,
+    named {theirs: ours}. `fixed` are values of ours that every model of the format has. `equal` are
+    fields of ours that always have the value of another: {"mlp_bias": "attention_bias"}. `rotation`
+    takes a configuration of either side and gives its rope_parameters. Without `has_head_dim` the
+    heads share the hidden size among themselves. A format that translates attention_scale itself
+    has `checks_scale` off; elsewhere only the usual scale is exported.
     """
 
-    reader: str
+    format_name: str
     fields: dict[str, str]
     fixed: Fields
     equal: dict[str, str] = field(default_factory=dict)
@@ -33,21 +33,21 @@ class FieldMap:
         if self.has_head_dim:
             fields["head_dim"] = head_dim_of(theirs)
         if self.rotation:
-            fields["rope_parameters"] = self.rotation(theirs, self.reader)
+            fields["rope_parameters"] = self.rotation(theirs, self.format_name)
         return fields
 
     def to_theirs(self, ours: Config) -> Fields:
         equal = {name: getattr(ours, other) for name, other in self.equal.items()}
-        require(ours, self.reader, **self.fixed, **equal)
+        require(ours, self.format_name, **self.fixed, **equal)
         if not self.has_head_dim:
-            require(ours, self.reader, head_dim=ours.hidden_size / ours.num_attention_heads)
+            require(ours, self.format_name, head_dim=ours.hidden_size / ours.num_attention_heads)
         if self.checks_scale:
-            plain_attention_scale(ours, self.reader)
+            plain_attention_scale(ours, self.format_name)
         fields = carry(ours, inverted(self.fields))
         if self.has_head_dim:
             fields["head_dim"] = ours.head_dim
         if self.rotation:
-            fields["rope_parameters"] = self.rotation(ours, self.reader)
+            fields["rope_parameters"] = self.rotation(ours, self.format_name)
         return fields
 
 

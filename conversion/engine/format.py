@@ -32,7 +32,8 @@ class Format:
     are omitted. `first_position` is the number of positions that are kept for padding. `sinusoids`
     are frozen tables, which a file may lack or hold rounded: their model computes them.
     `names_in_files` are tensors that files name otherwise than the model. `released` are the models
-    that people know, for the list of formats.
+    that people know, for the list of formats. `absent_head` is the class that config.json names
+    where the file holds its body alone.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Format:
     sinusoids: tuple[str, ...] = ()  # theirs
     names_in_files: dict[str, str] = field(default_factory=dict)  # their model's → their files'
     released: str = ""
+    absent_head: str = ""
 
     @property
     def theirs(self) -> Library:
@@ -85,17 +87,20 @@ OURS = {  # by model_type
 BIASES = ("attention_bias", "attention_output_bias", "mlp_bias")
 
 
-def require(config: Config, reader: str, **needed: object) -> None:
+def require(config: Config, format_name: str, **needed: object) -> None:
     """Refuse a configuration whose fields have other values than the given ones."""
-    choose(config, reader, **{name: (value,) for name, value in needed.items()})
+    require_one_of(config, format_name, **{name: (value,) for name, value in needed.items()})
 
 
-def choose(config: Config, reader: str, **choices: Iterable[object]) -> None:
+def require_one_of(config: Config, format_name: str, **choices: Iterable[object]) -> None:
     """Refuse a configuration whose fields have other values than these."""
     for name, values in choices.items():
         actual = getattr(config, name, None)
         if actual not in values:
-            raise UnexpressibleError(name, actual, reader, tuple(values))
+            raise UnexpressibleError(name, actual, format_name, tuple(values))
+
+
+choose = require_one_of  # its earlier name
 
 
 def same(*names: str) -> dict[str, str]:
@@ -118,10 +123,10 @@ def inverted(names: dict[str, str]) -> dict[str, str]:
     return {new: old for old, new in names.items()}
 
 
-def plain_attention_scale(config: Config, reader: str) -> None:
+def plain_attention_scale(config: Config, format_name: str) -> None:
     """Refuse any attention scale but the usual one, which may be given as None or as a number."""
     if config.attention_scale not in (None, config.head_dim**-0.5):
-        require(config, reader, attention_scale=None)
+        require(config, format_name, attention_scale=None)
 
 
 def layer_types_of(ours: Config) -> list[str]:
@@ -135,11 +140,11 @@ def windows(ours: Config) -> Fields:
     return {"layer_types": layer_types_of(ours), **window}
 
 
-def require_one_kind_of_layer(ours: Config, reader: str) -> None:
+def require_one_kind_of_layer(ours: Config, format_name: str) -> None:
     kinds = set(getattr(ours, "layer_types", ()))
     if len(kinds) > 1:
         raise ConversionError(
-            f"layer_types holds {sorted(kinds)}, but {reader} has one kind of layer: "
+            f"layer_types holds {sorted(kinds)}, but {format_name} has one kind of layer: "
             "export to qwen2 or qwen3, whose layers may differ"
         )
 

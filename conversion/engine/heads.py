@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from .aliases import Config, Fields, FilePath
-from .checkpoints import read_json
+from .checkpoints import open_checkpoint, read_json
 from .errors import ConversionError, UnexpressibleError
-from .format import ENCODER, Format, Table, choose, meaning
-from .rules import Rule, as_tuple
+from .format import ENCODER, Format, Table, meaning, require_one_of
+from .rules import Rule, SavedTensors, as_tuple, modern
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,11 @@ class FormatWithHeads(Format):
 
     def reading(self, folder: FilePath) -> Format:
         """Return the format of the head that a folder of theirs names."""
-        return self.of_head(self.heads[architecture_of(folder, self.heads)])
+        name = architecture_of(folder, self.heads)
+        chosen = self.of_head(self.heads[name])
+        if chosen.classes[1] == self.classes[1] or holds_head(chosen, folder):
+            return chosen
+        return replace(self.of_head(self.heads[self.classes[1]]), absent_head=name)
 
     def writing(self, folder: FilePath) -> Format:
         """Return the format of the head that a folder of ours names."""
@@ -58,7 +62,7 @@ class FormatWithHeads(Format):
 
     def of_head(self, head: Head) -> Format:
         def to_ours(theirs: Config) -> Fields:
-            choose(theirs, "hf_tformer", **head.choices)
+            require_one_of(theirs, "hf_tformer", **head.choices)
             fields = {**self.config_to_ours(theirs), **head.fields}
             refuse_learned_activations(fields)
             return fields
@@ -66,7 +70,7 @@ class FormatWithHeads(Format):
         def to_theirs(ours: Config) -> Fields:
             fields = self.config_to_theirs(ours)
             theirs = self.theirs.make_config(fields, ours.dtype)
-            choose(theirs, self.classes[0], **head.choices)
+            require_one_of(theirs, self.classes[0], **head.choices)
             self.refuse_what_is_lost(ours, theirs, head)
             return fields
 
@@ -105,6 +109,20 @@ class FormatWithHeads(Format):
             actual, expected = (meaning(config, name) for config in (ours, back))
             if name not in skipped and actual != expected:
                 raise UnexpressibleError(name, actual, self.classes[0], (expected,))
+
+
+def holds_head(format: Format, folder: FilePath) -> bool:
+    """Return whether a file holds a tensor of the head, if that is more than a tied table."""
+    theirs = format.theirs
+    config = theirs.load_config(folder)
+    format.config_to_ours(config)  # which refuses by field what could not be built
+    model = theirs.build(config)
+    body = f"{model.base_model_prefix}."
+    saved = SavedTensors.of(model).shapes
+    head = [name for name in saved if not name.startswith(body)]
+    names = {modern(name) for name in open_checkpoint(folder).names()}
+    in_files = {name: format.names_in_files.get(name, name) for name in head}
+    return not head or any({name, in_files[name]} & names for name in head)
 
 
 BASE = ENCODER.model_name

@@ -17,6 +17,9 @@ INTRODUCTION = (
     "field, alone. `asks` shows an example of each setting that has to be given where a file lacks "
     "it, `assumes` the defaults of settings that are not given. Fields that matter in training "
     "alone, such as dropout, are carried over where both sides have a name for them.\n\n"
+    "Of a file that lacks the head which config.json names, the body is imported; ids beyond the "
+    "vocabulary are dropped; both are said. RoBERTa's kin and M2M100 count positions by the "
+    "padding id, and hf_tformer by the mask: one between real tokens has another position.\n\n"
     "This page is written by `python -m conversion formats --markdown > docs/FORMATS.md`."
 )
 PROOFS = {
@@ -25,7 +28,10 @@ PROOFS = {
         "parameter equal those of transformers on padded batches "
         "(`tests/model/test_parity_decoder.py`); so do the outputs of greedy and of beam search "
         "(`tests/model/test_parity_texts.py`). An import has the same logits, and its export is "
-        "the same bits (`tests/conversion/test_conversion.py`)."
+        "the same bits (`tests/conversion/test_conversion.py`).\n\n"
+        "A folder is converted with the head that `architectures` names (language model, "
+        "sequence or token classification, question answering) or as a body alone "
+        "(`tests/conversion/test_conversion_decoder_heads.py`)."
     ),
     "encoder-decoders": (
         "Proven for each: the same as for decoders (`tests/model/test_parity_seq2seq.py`, "

@@ -5,9 +5,10 @@ fields, build a model without weights, find the weights, describe a model in a f
 model that computes logits.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -31,7 +32,7 @@ WRONG_VALUES = (ValueError, TypeError, KeyError, ArithmeticError, StrictDataclas
 
 
 @dataclass
-class Reader:
+class LoadedModel:
     """A loaded model, the inputs that it takes, and how it is called."""
 
     model: nn.Module
@@ -44,6 +45,10 @@ class Reader:
     weights: list[torch.Tensor]  # that another dtype rounds
     is_encoder: bool = False
     types: int = 0  # kinds of segments
+    start: int | None = None  # the first token of each output
+    rows: int | None = None  # the most sequences at once
+    # tables of sinusoids as the file holds them, rounded; the model holds them as they were meant
+    rounded_tables: dict[nn.Parameter, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,9 +74,13 @@ class Library:
     @property
     def answers(self) -> str:
         """Name the output of a model of this class."""
-        # MarianMTModel has a head.
-        has_head = not (self.is_encoder and self.model_name.endswith("Model"))
-        return "logits" if has_head else "hidden states"
+        # MarianMTModel and GPT2LMHeadModel have heads.
+        is_body = self.model_name.endswith("Model") and not self.model_class.can_generate()
+        return "hidden states" if is_body else "logits"
+
+    @property
+    def classifies_decoded(self) -> bool:
+        return not self.is_encoder and self.model_name.endswith("ForSequenceClassification")
 
     def load_config(self, folder: FilePath, settings: Fields | None = None) -> PreTrainedConfig:
         if settings:
@@ -107,7 +116,7 @@ class Library:
             custom_object_save(model, folder, config=model.config)
         model.config.save_pretrained(folder)
 
-    def load(self, folder: FilePath, settings: Fields | None = None) -> Reader:
+    def load(self, folder: FilePath, settings: Fields | None = None) -> LoadedModel:
         """Load the model of a folder in float32, every weight of it from there."""
         stored = self.load_config(folder, settings).dtype or torch.float32
         # Chunks change no output, and fail where they do not divide the length of a sequence.
@@ -125,18 +134,15 @@ class Library:
         lacking = sorted(map(str, (*missing, *report["mismatched_keys"])))
         if lacking:
             raise ConversionError(f"{folder} lacks or misshapes {lacking[:5]}: fetch it again")
-        with torch.no_grad():
-            for table in map(model.get_parameter, self.sinusoids):
-                if are_sinusoids(table, stored):  # undo rounding; other tables change the logits
-                    table.copy_(sinusoids(*table.shape))
+        rounded_tables = restore_sinusoids(map(model.get_parameter, self.sinusoids), stored)
         config = model.config
-        return Reader(
+        return LoadedModel(
             model.eval(),
             model.get_input_embeddings().num_embeddings,
             model.get_output_embeddings().out_features if config.is_encoder_decoder else None,
             longest_sequence(config) - self.first_position(config),
             config.pad_token_id,
-            ask_encoder if self.is_encoder else ask,
+            ask if self.is_encoder else partial(ask, use_cache=False),
             [
                 tensor
                 for name, tensor in model.state_dict(keep_vars=True).items()
@@ -147,7 +153,28 @@ class Library:
             ],
             self.is_encoder,
             getattr(config, "type_vocab_size", 0),
+            getattr(config, "decoder_start_token_id", None),
+            # To classify several sequences it has to find their last tokens by the padding.
+            1 if self.classifies_decoded and config.pad_token_id is None else None,
+            rounded_tables,
         )
+
+
+@torch.no_grad()
+def restore_sinusoids(
+    tables: Iterable[nn.Parameter], stored: torch.dtype
+) -> dict[nn.Parameter, torch.Tensor]:
+    """Undo the rounding of sinusoids in a file, and return the tables that it changed, rounded.
+
+    A table of anything else stays as it is, and changes the logits.
+    """
+    rounded = {}
+    for table in tables:
+        exact = sinusoids(*table.shape)
+        if are_sinusoids(table, stored) and not torch.equal(table, exact):
+            rounded[table] = table.clone()
+            table.copy_(exact)
+    return rounded
 
 
 def longest_sequence(config: PreTrainedConfig) -> int:
@@ -167,20 +194,15 @@ def unreported() -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
-def ask(model: nn.Module, batch: Batch) -> torch.Tensor:
-    """Return the logits at real tokens, without those at padding."""
-    logits = model(**batch, use_cache=False).logits
-    return logits[batch.get("decoder_attention_mask", batch["attention_mask"]).bool()]
-
-
-def ask_encoder(model: Callable[..., ModelOutput], batch: Batch) -> torch.Tensor:
+def ask(model: Callable[..., ModelOutput], batch: Batch, **options: bool) -> torch.Tensor:
     """Return the output of the head per sequence or real token; without a head, hidden states."""
-    outputs = model(**batch)
+    outputs = model(**batch, **options)
     if "start_logits" in outputs:
         answer = torch.stack((outputs.start_logits, outputs.end_logits), dim=-1)
     else:
         answer = outputs.logits if "logits" in outputs else outputs.last_hidden_state
-    return answer[batch["attention_mask"].bool()] if answer.ndim == 3 else answer
+    mask = batch.get("decoder_attention_mask", batch["attention_mask"])
+    return answer[mask.bool()] if answer.ndim == 3 else answer
 
 
 def first_cause(error: BaseException) -> str:

@@ -22,7 +22,7 @@ from .aliases import Batch, Config, Fields, FilePath
 from .checkpoints import Checkpoint, open_checkpoint, open_file, read_json
 from .errors import ConversionError
 from .format import Table
-from .models import WRONG_VALUES, Library, Reader, first_cause
+from .models import WRONG_VALUES, Library, LoadedModel, first_cause
 from .rules import Rule, is_ignored, matches, shared_names
 
 # Settings of the vocabulary, which no plain file holds; most programs have no names for them.
@@ -63,6 +63,7 @@ class PlainFormat:
     # None: one file, or a folder in their layout that we wrote
     opener: Callable[[FilePath], Any] | None = None
     released: str = ""  # models that people know by name
+    ties: dict[str, str] = field(default_factory=dict)  # a tensor → the setting that ties it
     zero_if_absent: ClassVar[tuple[str, ...]] = ()
     sinusoids: ClassVar[tuple[str, ...]] = ()
     dropped: ClassVar[dict[str, str]] = {}
@@ -153,11 +154,11 @@ class PlainFormat:
         text = json.dumps({"model_type": self.name, **settings}, indent=2)
         (folder / "config.json").write_text(text + "\n", encoding="utf-8")
 
-    def load(self, path: FilePath, settings: Fields | None = None) -> Reader:
+    def load(self, path: FilePath, settings: Fields | None = None) -> LoadedModel:
         config = self.load_config(path, settings)
         model = self.build(config)
         self.fill(model, self.checkpoint(path), path)
-        return self.reader(model, self.ours_of(config))
+        return self.loaded_model(model, self.ours_of(config))
 
     def ours_of(self, theirs: SimpleNamespace) -> PreTrainedConfig:
         return self.our_classes.make_config(self.config_to_ours(theirs), theirs.dtype)
@@ -181,9 +182,9 @@ class PlainFormat:
         except RuntimeError as error:
             raise ConversionError(f"{path}: {first_cause(error)}") from error
 
-    def reader(self, model: nn.Module, ours: PreTrainedConfig) -> Reader:
+    def loaded_model(self, model: nn.Module, ours: PreTrainedConfig) -> LoadedModel:
         is_seq2seq = ours.is_encoder_decoder
-        return Reader(
+        return LoadedModel(
             model.eval(),
             (is_seq2seq and ours.source_vocab_size) or ours.vocab_size,
             ours.vocab_size if is_seq2seq else None,
@@ -191,6 +192,7 @@ class PlainFormat:
             ours.pad_token_id,
             ask_padded if self.hides_padding else ask_one_by_one,
             list(model.parameters()),
+            start=getattr(ours, "decoder_start_token_id", None),
         )
 
 

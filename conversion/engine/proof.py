@@ -1,12 +1,15 @@
 """Proof of a conversion: both models compute the same logits for the same padded batch."""
 
+from functools import partial
+
 import torch
 
 from hf_tformer.file_integrity import not_a_number
 
 from .aliases import Batch, Fields, FilePath
 from .errors import ConversionError
-from .models import Reader
+from .first_difference import first_difference, hidden_states
+from .models import LoadedModel
 from .registry import refuse_unreadable, side_of
 from .translation import AnySide
 
@@ -46,26 +49,55 @@ def relevant(settings: Fields | None, side: AnySide) -> Fields:
 
 def compare(first: Asked, second: Asked, dtype: torch.dtype | None = None) -> float:
     """Return the largest difference between the logits of two models, or refuse it."""
-    reader = load(first)
-    round_weights(reader, dtype)
-    batch = padded_batch(reader)
-    expected = finite_logits(reader, batch, first[1])
-    del reader  # one model in memory at a time
-    actual = finite_logits(load(second), batch, second[1])
+    loaded = load(first)
+    round_weights(loaded, dtype)
+    batch = padded_batch(loaded)
+    expected, expected_as_stored = logits_of(loaded, batch, first[1])
+    del loaded  # one model in memory at a time
+    actual, actual_as_stored = logits_of(load(second), batch, second[1])
     if actual.shape != expected.shape:
         raise ConversionError(
             f"{first[1]} has {expected.shape[-1]} outputs for each sequence or token and "
             f"{second[1]} {actual.shape[-1]}: compare two formats of one model"
         )
-    return refuse_difference(expected, actual, getattr(first[0], "answers", "logits"))
+    try:
+        refuse_difference(expected, actual, getattr(first[0], "answers", "logits"))
+    except ConversionError as error:
+        place = where_they_part(first, second, dtype, batch)
+        raise ConversionError(f"{error}{place}") from error
+    return (actual_as_stored - expected_as_stored).abs().max().item()
 
 
-def load(model: Asked) -> Reader:
+def where_they_part(first: Asked, second: Asked, dtype: torch.dtype | None, batch: Batch) -> str:
+    """Return the layer behind which two models differ first, as the end of an error, or ""."""
+    loaded = load(first)
+    round_weights(loaded, dtype)
+    ours = hidden_states(loaded.model, partial(real_logits, loaded, batch), batch)
+    del loaded  # one model in memory at a time
+    loaded = load(second)
+    theirs = hidden_states(loaded.model, partial(real_logits, loaded, batch), batch)
+    return first_difference(ours, theirs, TOLERANCE / 10)
+
+
+def logits_of(
+    loaded: LoadedModel, batch: Batch, path: FilePath
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the logits with exact sinusoids, by which models are judged, and as it is stored."""
+    exact = finite_logits(loaded, batch, path)
+    if not loaded.rounded_tables:
+        return exact, exact
+    with torch.no_grad():
+        for table, rounded in loaded.rounded_tables.items():
+            table.copy_(rounded)
+    return exact, finite_logits(loaded, batch, path)
+
+
+def load(model: Asked) -> LoadedModel:
     side, path, settings = model
     return side.load(path, settings)
 
 
-def refuse_difference(expected: torch.Tensor, actual: torch.Tensor, answers: str) -> float:
+def refuse_difference(expected: torch.Tensor, actual: torch.Tensor, answers: str) -> None:
     difference = (actual - expected).abs().max().item()
     limit = TOLERANCE * max(1.0, expected.abs().max().item())
     if not difference <= limit:  # in this order, so that NaN is refused as well
@@ -73,36 +105,38 @@ def refuse_difference(expected: torch.Tensor, actual: torch.Tensor, answers: str
             f"the {answers} differ by {difference:.1e}, more than rounding explains ({limit:.1e}): "
             "the two models do not compute the same"
         )
-    return difference
 
 
 @torch.no_grad()
-def round_weights(reader: Reader, dtype: torch.dtype | None) -> None:
-    for tensor in reader.weights if dtype is not None else ():
+def round_weights(loaded: LoadedModel, dtype: torch.dtype | None) -> None:
+    for tensor in loaded.weights if dtype is not None else ():
         tensor.copy_(tensor.to(dtype))
 
 
-def padded_batch(reader: Reader, longest: int = LONGEST) -> Batch:
+def padded_batch(loaded: LoadedModel, longest: int = LONGEST) -> Batch:
     """Return sequences of three lengths: models that agree without padding may differ beside it."""
-    longest = min(longest, reader.longest)
+    longest = min(longest, loaded.longest)
     lengths = torch.tensor([longest, max(1, longest * 2 // 3), max(1, longest // 3)])
     mask = (torch.arange(longest) < lengths[:, None]).long()
-    if reader.output_ids is not None:
+    mask = mask[: loaded.rows]
+    if loaded.output_ids is not None:
+        outputs = random_ids(loaded.output_ids, mask.flip(0), loaded.pad)
+        if loaded.start is not None:  # which may be the padding id
+            outputs[:, 0] = loaded.start
         return {
-            "input_ids": random_ids(reader.input_ids, mask, reader.pad),
+            "input_ids": random_ids(loaded.input_ids, mask, loaded.pad),
             "attention_mask": mask,
-            # A short source beside a long target.
-            "decoder_input_ids": random_ids(reader.output_ids, mask.flip(0), reader.pad),
+            "decoder_input_ids": outputs,  # a short source beside a long target
             "decoder_attention_mask": mask.flip(0),
         }
-    if reader.is_encoder:
-        batch = {"input_ids": random_ids(reader.input_ids, mask, reader.pad)}
-        if reader.types > 1:
-            batch["token_type_ids"] = random_ids(reader.types, mask, None)
+    if loaded.is_encoder:
+        batch = {"input_ids": random_ids(loaded.input_ids, mask, loaded.pad)}
+        if loaded.types > 1:
+            batch["token_type_ids"] = random_ids(loaded.types, mask, None)
         return {**batch, "attention_mask": mask}
     mask = mask.flip(1)  # on the left, as for generation
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    inputs = random_ids(reader.input_ids, mask, reader.pad)
+    inputs = random_ids(loaded.input_ids, mask, loaded.pad)
     return {"input_ids": inputs, "attention_mask": mask, "position_ids": positions}
 
 
@@ -115,10 +149,10 @@ def random_ids(vocab_size: int, mask: torch.Tensor, pad: int | None) -> torch.Te
     return torch.where(ids == pad, (pad + 1) % vocab_size, ids).masked_fill(mask == 0, pad)
 
 
-def finite_logits(reader: Reader, batch: Batch, path: FilePath) -> torch.Tensor:
-    logits = real_logits(reader, batch)
+def finite_logits(loaded: LoadedModel, batch: Batch, path: FilePath) -> torch.Tensor:
+    logits = real_logits(loaded, batch)
     if found := not_a_number(logits):
-        weights = reader.model.state_dict().items()
+        weights = loaded.model.state_dict().items()
         damaged = [f"{name} holds {kind}" for name, w in weights if (kind := not_a_number(w))]
         raise ConversionError(
             f"the logits of {path} hold {found}, so nothing can be compared: "
@@ -128,12 +162,12 @@ def finite_logits(reader: Reader, batch: Batch, path: FilePath) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def real_logits(reader: Reader, batch: Batch) -> torch.Tensor:
+def real_logits(loaded: LoadedModel, batch: Batch) -> torch.Tensor:
     """Return the logits at real tokens, without those at padding."""
     try:
-        return reader.ask(reader.model, batch)
+        return loaded.ask(loaded.model, batch)
     except IndexError as error:
         raise ConversionError(
-            f"a {type(reader.model).__name__} has fewer ids than the other model: compare two "
+            f"a {type(loaded.model).__name__} has fewer ids than the other model: compare two "
             "formats of one model"
         ) from error

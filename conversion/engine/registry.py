@@ -10,10 +10,13 @@ from hf_tformer.path_safety import fault_of_path
 from ..formats import decoders, encoder_decoders, encoders, plain
 from .aliases import FilePath
 from .checkpoints import open_file, read_json
+from .decoder_heads import our_decoder, read_head, written_head
 from .errors import ConversionError
-from .format import OURS
+from .foreign import ADAPTERS, Foreign, is_lightning, lightning_refusal, refuse_foreign
+from .format import DECODER, OURS, Format
 from .heads import OUR_CLASSES, FormatWithHeads, architecture_of
 from .models import Library
+from .nearest import LISTING, choices, no_format
 from .plain import PlainFormat
 from .refused import REFUSED
 from .translation import AnyFormat, AnySide
@@ -31,22 +34,27 @@ def named(name: str) -> AnyFormat:
     if name in REFUSED:
         raise ConversionError(f"{name} is no format, because {REFUSED[name]}")
     if name not in FORMATS:
-        raise ConversionError(f"there is no format {name!r}: choose one of {', '.join(FORMATS)}")
+        raise ConversionError(no_format(name, FORMATS))
     return FORMATS[name]
 
 
 def exportable(name: str) -> AnyFormat:
     format = named(name)
     if format.config_to_theirs is None:
-        choices = [format.name for format in FORMATS.values() if format.config_to_theirs]
-        raise ConversionError(f"{name} is read only: choose one of {', '.join(choices)}")
+        raise ConversionError(
+            f"{name} is read only: choose a format that {LISTING} lists with both ways"
+        )
     return format
 
 
 def refuse_unreadable(path: FilePath) -> None:
-    """Refuse links out of the folder, pipes and the like before anything is opened."""
+    """Refuse links out of the folder, pipes and the like before anything is opened.
+
+    What is missing, or what another program reads, is refused as well.
+    """
     if os.path.lexists(path) and (fault := fault_of_path(Path(path))):
         raise ConversionError(fault)
+    refuse_foreign(path)
 
 
 def model_type_of(folder: FilePath) -> str:
@@ -61,9 +69,8 @@ def model_type_of(folder: FilePath) -> str:
         raise ConversionError(f"{folder}: {fault}")
     if (Path(folder) / "adapter_config.json").exists():
         # transformers would load whatever model this file names.
-        raise ConversionError(
-            f"{folder} holds adapters (adapter_config.json): merge them into their model and "
-            "convert that"
+        raise Foreign(("adapter_config.json",), "a folder of adapters", ADAPTERS).refusal(
+            Path(folder)
         )
     return str(config.get("model_type"))
 
@@ -92,45 +99,91 @@ def format_of(src: FilePath, name: str | None = None) -> AnyFormat:
 
     if read_json(Path(src) / "config.json").get("use_bidirectional_attention"):
         model_type = BIDIRECTIONAL.get(model_type, model_type)
+    if model_type == "None":
+        raise ConversionError(
+            f"{src}/config.json names no model_type: write the one of its class in transformers, "
+            f"which {LISTING} lists"
+        )
     if model_type not in FORMATS:
         raise ConversionError(
-            f"model_type is {model_type!r} in {src}/config.json: choose a folder of {of_folders()}"
+            f"model_type is {model_type!r} in {src}/config.json, which is no format: "
+            f"{choices(model_type, of_folders())}"
         )
-    format = FORMATS[model_type]
-    return format.reading(src) if isinstance(format, FormatWithHeads) else format
+    return of_named_head(FORMATS[model_type], src)
+
+
+def of_named_head(format: AnyFormat, src: FilePath) -> AnyFormat:
+    """Return the format of the head that a folder of theirs holds, or of its body alone."""
+    if isinstance(format, FormatWithHeads):
+        return format.reading(src)
+    if isinstance(format, Format) and format.our_classes is DECODER:
+        return read_head(format, src)
+    return format
 
 
 def is_meta_folder(src: FilePath) -> bool:
     return (Path(src) / "params.json").is_file() and not (Path(src) / "config.json").is_file()
 
 
-def of_folders() -> str:
-    return ", ".join(f.name for f in FORMATS.values() if not getattr(f, "marks", ()))
+def of_folders() -> list[str]:
+    return [f.name for f in FORMATS.values() if not getattr(f, "marks", ())]
 
 
 def format_of_file(path: FilePath, name: str | None = None) -> PlainFormat:
     """Return the layout whose names a file has; if none fits, that of `name`."""
-    names = set(open_file(path).names())
-    found = [
+    names = tensor_names(path)
+    found = layouts_with(names)
+    if len(found) == 1:
+        return found[0]
+    expected = None if name is None else named(name)
+    if isinstance(expected, PlainFormat) and (not found or expected in found):
+        return expected
+    refuse_wrapped(path, names)
+    fitting = [format.name for format in found] or [
+        f.name for f in FORMATS.values() if getattr(f, "marks", ())
+    ]
+    raise ConversionError(
+        f"{path} has the tensor names of {'more than one layout' if found else 'no known layout'}: "
+        f"give --format {' or '.join(fitting)}, describe it with --rules FILE, or give a folder "
+        "with config.json"
+    )
+
+
+def tensor_names(path: FilePath) -> set[str]:
+    try:
+        return set(open_file(path).names())
+    except ConversionError as error:
+        if is_lightning(path):  # it may hold more than tensors
+            raise lightning_refusal(path) from error
+        raise
+
+
+def layouts_with(names: set[str]) -> list[PlainFormat]:
+    return [
         format
         for format in FORMATS.values()
         if isinstance(format, PlainFormat)
         and format.marks
         and names.issuperset(format.first_marks())
     ]
-    if len(found) == 1:
-        return found[0]
-    expected = None if name is None else named(name)
-    if isinstance(expected, PlainFormat) and (not found or expected in found):
-        return expected
-    choices = [format.name for format in found] or [
-        f.name for f in FORMATS.values() if getattr(f, "marks", ())
-    ]
-    raise ConversionError(
-        f"{path} has the tensor names of {'more than one layout' if found else 'no known layout'}: "
-        f"give --format {' or '.join(choices)}, describe it with --rules FILE, or give a folder "
-        "with config.json"
-    )
+
+
+def refuse_wrapped(path: FilePath, names: set[str]) -> None:
+    """Refuse a file of no known layout where it is one part of something that converts."""
+    folder = Path(path).parent
+    if (folder / "config.json").is_file():
+        raise ConversionError(
+            f"{path} is one file of a folder whose config.json says how it is read: give {folder}"
+        )
+    if is_lightning(path):
+        raise lightning_refusal(path, names)
+    prefixes = {name.partition(".")[0] + "." for name in names}
+    for format in layouts_with({name.partition(".")[2] for name in names}):
+        if len(prefixes) == 1:
+            raise ConversionError(
+                f"the tensor names of {path} begin with {prefixes.pop()!r}, without which they "
+                f"are those of {format.name}: save them without it, and import that"
+            )
 
 
 def side_of(path: FilePath) -> AnySide:
@@ -154,6 +207,8 @@ def our_model_type(folder: FilePath) -> str:
 def our_side(folder: FilePath, model_type: str) -> Library:
     """Return our family, with the class that a folder names where there is more than one."""
     library = OURS[model_type]
+    if library is DECODER:
+        return our_decoder(folder)
     if not library.is_encoder:
         return library
     return replace(library, model_name=architecture_of(folder, OUR_CLASSES))
@@ -164,7 +219,11 @@ def format_for(folder: FilePath, name: str) -> AnyFormat:
     format = exportable(name)
     refuse_unreadable(folder)
     refuse_others_family(folder, format)
-    return format.writing(folder) if isinstance(format, FormatWithHeads) else format
+    if isinstance(format, FormatWithHeads):
+        return format.writing(folder)
+    if isinstance(format, Format) and format.our_classes is DECODER:
+        return written_head(format, folder)
+    return format
 
 
 def refuse_others_family(folder: FilePath, format: AnyFormat) -> None:

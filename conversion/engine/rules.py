@@ -1,8 +1,9 @@
 """The rules of a table, and the one loop that applies them in both directions.
 
 A table names for each tensor of ours the tensors of theirs. Names are written in full, `{i}` stands
-for the number of a layer. The order of the rules means nothing, and a tensor that fits no rule or
-two stops the conversion.
+for the number of a layer. Where a layer of ours is two of theirs, as in programs that store
+attention and MLP one after the other, theirs are `{2i}` and `{2i+1}`. The order of the rules means
+nothing, and a tensor that fits no rule or two stops the conversion.
 
 transformers' WeightConverter, which renames while it loads, is not used: its patterns match parts
 of names in order, so a table cannot be checked by reading it, and it does not account for each
@@ -24,6 +25,7 @@ from .errors import ConversionError
 from .transforms import SAME, Transform
 
 SHOWN = 5  # names in a message
+NUMBER = re.compile(r"\{(\d*)i(?:\+(\d+))?\}")  # {i}, {2i}, {2i+1}
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ def omitted(rules: Iterable[Rule], *names: str) -> tuple[Rule, ...]:
 
 @cache
 def compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(re.escape(pattern).replace(r"\{i\}", r"(\d+)"))
+    fixed = re.split(r"\{\d*i(?:\+\d+)?\}", pattern)
+    return re.compile(r"(\d+)".join(map(re.escape, fixed)))
 
 
 def matches(pattern: str, name: str) -> re.Match[str] | None:
@@ -132,10 +135,15 @@ def matching(rule: Rule, name: str) -> list[re.Match[str]]:
 
 def instantiate(rule: Rule, layer: tuple[str, ...]) -> Step:
     ours, theirs = (
-        tuple(name.replace("{i}", layer[0]) if layer else name for name in as_tuple(names))
+        tuple(numbered(name, int(layer[0])) if layer else name for name in as_tuple(names))
         for names in (rule.ours, rule.theirs)
     )
     return Step(ours, theirs, rule.transform)
+
+
+def numbered(pattern: str, layer: int) -> str:
+    """Return the name for one layer: numbered("layers.{2i+1}.w", 3) → "layers.7.w"."""
+    return NUMBER.sub(lambda hit: str(int(hit[1] or 1) * layer + int(hit[2] or 0)), pattern)
 
 
 def as_tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -160,7 +168,7 @@ def convert(
 
 
 @dataclass
-class Side:
+class SavedTensors:
     """The tensors that a model saves: the shape of each, and further names of tied ones."""
 
     shapes: dict[str, tuple[int, ...]]
@@ -168,7 +176,7 @@ class Side:
     prefix: str
 
     @classmethod
-    def of(cls, model: nn.Module) -> "Side":
+    def of(cls, model: nn.Module) -> "SavedTensors":
         state = model.state_dict(keep_vars=True)
         aliases = dict(getattr(model, "all_tied_weights_keys", None) or shared_names(state))
         shapes = {name: tuple(state[name].shape) for name in state if name not in aliases}
@@ -200,18 +208,23 @@ def shared_names(state: State) -> dict[str, str]:
 
 
 def locate(
-    checkpoint: Checkpoint, side: Side, ignored: Iterable[str], used: set[str]
+    checkpoint: Checkpoint,
+    saved: SavedTensors,
+    ignored: Iterable[str],
+    used: set[str],
+    how_to_untie: Callable[[str, str], str],
 ) -> dict[str, str]:
     """Return canonical name → name in the file for all used tensors; refuse unexplained names.
 
-    A tied tensor may be in a file under several names, if they hold the same values.
+    A tied tensor may be in a file under several names, if they hold the same values. If they do
+    not, `how_to_untie` ends the refusal of two of them.
     """
-    refuse_names("the table reads what the model does not have", used - side.shapes.keys())
+    refuse_names("the table reads what the model does not have", used - saved.shapes.keys())
     places: dict[str, str] = {}
     for name in checkpoint.names():
-        canonical = side.canonical(modern(name))
+        canonical = saved.canonical(modern(name))
         if canonical in places:
-            refuse_unequal(checkpoint, places[canonical], name)
+            refuse_unequal(checkpoint, places[canonical], name, how_to_untie)
         else:
             places[canonical] = name
     unknown = {
@@ -219,7 +232,7 @@ def locate(
         for canonical, name in places.items()
         if canonical not in used
         and not is_ignored(ignored, canonical)
-        and not is_ignored(ignored, f"{side.prefix}.{canonical}")
+        and not is_ignored(ignored, f"{saved.prefix}.{canonical}")
     }
     refuse_names("tensors that no rule explains", unknown)
     return {canonical: places[canonical] for canonical in sorted(used & places.keys())}
@@ -234,11 +247,13 @@ def modern(name: str) -> str:
     return name
 
 
-def refuse_unequal(checkpoint: Checkpoint, first: str, second: str) -> None:
+def refuse_unequal(
+    checkpoint: Checkpoint, first: str, second: str, how_to_untie: Callable[[str, str], str]
+) -> None:
     if not torch.equal(checkpoint.read(first), checkpoint.read(second)):
         raise ConversionError(
-            f"{first} and {second} hold different values, but the configuration ties them: "
-            "untie them if they were trained apart (tie_word_embeddings in config.json, or --set)"
+            f"{first} and {second} hold different values, but the configuration ties them, "
+            f"{how_to_untie(first, second)}"
         )
 
 
@@ -249,8 +264,8 @@ def refuse_names(what: str, names: set[str]) -> None:
         raise ConversionError(f"{what}: {shown}{more}; check that the format is the right one")
 
 
-def check_shape(name: str, shape: Sequence[int], side: Side) -> None:
-    expected = side.shapes[name]
+def check_shape(name: str, shape: Sequence[int], saved: SavedTensors) -> None:
+    expected = saved.shapes[name]
     if tuple(shape) != expected:
         raise ConversionError(
             f"{name} has the shape {list(shape)}, but the configuration asks for "
@@ -258,10 +273,12 @@ def check_shape(name: str, shape: Sequence[int], side: Side) -> None:
         )
 
 
-def check_targets(steps: Iterable[Step], side: Side, ignored: Iterable[str], to_ours: bool) -> None:
+def check_targets(
+    steps: Iterable[Step], saved: SavedTensors, ignored: Iterable[str], to_ours: bool
+) -> None:
     """Refuse steps that do not produce exactly the tensors that the target's model saves."""
     produced = [name for step in steps for name in step.targets(to_ours)]
-    expected = {name for name in side.shapes if name in produced or not is_ignored(ignored, name)}
+    expected = {name for name in saved.shapes if name in produced or not is_ignored(ignored, name)}
     refuse_names("the table produces twice", {n for n in produced if produced.count(n) > 1})
     refuse_names("the table does not produce", expected - set(produced))
     refuse_names("the table produces what the target does not have", set(produced) - expected)

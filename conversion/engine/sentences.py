@@ -41,7 +41,7 @@ def module_folders(path: Path) -> list[str]:
         parts = [PurePosixPath(folder).parts for folder in folders]
     except (ValueError, TypeError, KeyError) as error:
         raise ConversionError(
-            f"{path} is no list of modules with a path each ({error!r}): fetch it again"
+            f"{path} is no list of modules with a path each ({error!r}): correct it there"
         ) from error
     for folder, names in zip(folders, parts, strict=True):
         if ".." in names or folder.startswith("/"):

@@ -196,6 +196,45 @@ class SwappedHalves:
 
 
 @dataclass(frozen=True)
+class ModuloHeads:
+    """Reorder heads: in theirs query head h reads key head h modulo the number of key heads.
+
+    In ours neighbouring query heads share a key head. `dim` is 0 for the queries, which have a head
+    in their rows, and 1 for the output projection, which has it in its columns.
+    """
+
+    dim: int = 0
+
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        return self.regroup(tensors, (-1, config.num_key_value_heads, config.head_dim))
+
+    def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        return self.regroup(tensors, (config.num_key_value_heads, -1, config.head_dim))
+
+    def regroup(self, tensors: Tensors, shape: tuple[int, int, int]) -> Tensors:
+        dim = self.dim
+        groups = (tensor.unflatten(dim, shape) for tensor in tensors)
+        return tuple(group.transpose(dim, dim + 1).flatten(dim, dim + 2) for group in groups)
+
+
+class Chain:
+    """Apply several transforms, one after the other: Chain(RotaryPairs(...), ModuloHeads())."""
+
+    def __init__(self, *transforms: Transform) -> None:
+        self.transforms = transforms
+
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        for transform in self.transforms:
+            tensors = transform.forward(tensors, config)
+        return tensors
+
+    def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        for transform in reversed(self.transforms):
+            tensors = transform.inverse(tensors, config)
+        return tensors
+
+
+@dataclass(frozen=True)
 class Zeros:
     """Fill a vector that theirs lacks, such as the bias of a norm, with zeros."""
 
@@ -244,7 +283,7 @@ class WithSinusoids:
         if not are_sinusoids(table, table.dtype):
             raise ConversionError(
                 "the positions of the file (embed_positions) are no sinusoids, and hf_tformer "
-                "computes those: fetch the file again"
+                "computes those: only models whose positions are not trained convert"
             )
         return (tensor,)
 

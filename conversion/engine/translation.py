@@ -2,7 +2,7 @@
 
 import torch
 
-from .aliases import Config
+from .aliases import Config, Fields
 from .errors import ConversionError, UnexpressibleError
 from .format import Format, meaning
 from .models import WRONG_VALUES, Library, first_cause
@@ -25,10 +25,33 @@ def translate(
     except WRONG_VALUES as error:
         raise ConversionError(f"the sizes do not fit: {first_cause(error)}") from error
     side = format.our_classes if to_ours else format.theirs
+    if to_ours:
+        fields = within_vocabulary(fields)
     made = side.make_config(fields, dtype or config.dtype)
     if not to_ours:
         refuse_what_is_lost(config, made, format)
     return made
+
+
+def within_vocabulary(fields: Fields) -> Fields:
+    """Return fields without ids that no token has: defaults beyond a small vocabulary."""
+    rows = fields["vocab_size"]
+    kept = dict(fields)
+    for name, value in fields.items():
+        if name.endswith("_token_id") and ids_beyond(value, rows):
+            inside = [token for token in as_list(value) if token < rows]
+            kept[name] = inside or None
+    return kept
+
+
+def ids_beyond(value: object, rows: int) -> list[int]:
+    return [token for token in as_list(value) if token >= rows]
+
+
+def as_list(value: object) -> list[int]:
+    """Return the ids of a field, which holds one, several or none."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return [token for token in values if isinstance(token, int)]
 
 
 # Fields of ours that few formats have a word for.

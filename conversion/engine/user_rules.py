@@ -5,7 +5,8 @@ as such. Its reference proves the conversion.
 """
 
 import runpy
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,12 +17,18 @@ from hf_tformer.opening import tied_as_list
 
 from .aliases import Fields, FilePath, State
 from .errors import ConversionError
-from .format import DECODER, SEQ2SEQ
-from .models import Reader
+from .format import DECODER, ENCODER, SEQ2SEQ
+from .heads import MASKED, without_prefixes
+from .models import Library, LoadedModel
 from .plain import PlainFormat
 from .rules import Rule
 
-FAMILIES = {"decoder": DECODER, "seq2seq": SEQ2SEQ}
+FAMILIES = {
+    "decoder": DECODER,
+    "seq2seq": SEQ2SEQ,
+    "encoder": ENCODER,  # its reference returns hidden states
+    "masked-lm": replace(ENCODER, model_name=MASKED),
+}
 
 
 class AsInFile:
@@ -41,10 +48,15 @@ class UserFormat(PlainFormat):
 
     user_reference: Any = None  # a function without arguments
 
+    @property
+    def answers(self) -> str:
+        """Name what the reference returns, for the result of a conversion."""
+        return self.our_classes.answers
+
     def build(self, config: SimpleNamespace) -> Any:
         return AsInFile(config)
 
-    def load(self, path: FilePath, settings: Fields | None = None) -> Reader:
+    def load(self, path: FilePath, settings: Fields | None = None) -> LoadedModel:
         try:
             model = self.user_reference()
             self.fill(model, self.checkpoint(path), path)
@@ -53,7 +65,8 @@ class UserFormat(PlainFormat):
         except Exception as error:  # of the user's program
             reason = tied_as_list(error) or repr(error)
             raise ConversionError(f"reference() of {self.name}: {reason}") from error
-        return self.reader(model, self.ours_of(self.load_config(path, settings)))
+        loaded = self.loaded_model(model, self.ours_of(self.load_config(path, settings)))
+        return replace(loaded, is_encoder=self.our_classes.is_encoder)
 
 
 def read_rules(path: FilePath, verify: bool) -> UserFormat:
@@ -81,13 +94,16 @@ def read_rules(path: FilePath, verify: bool) -> UserFormat:
             f"{path} has no reference(), which proves the conversion: add one that returns the "
             "module that reads these weights, or convert with --no-verify"
         )
-    config = declared["CONFIG"]
+    family = FAMILIES[declared["FAMILY"]]
+    # A plain file holds no ids, and those of our defaults would end what the user generates.
+    ids = [name for name in family.config_class.__annotations__ if name.endswith("_token_id")]
+    config = {**dict.fromkeys(ids), **declared["CONFIG"]}
     return UserFormat(
         name=Path(path).stem,
         remark="a layout of its user's",
-        rules=tuple(declared["RULES"]),
+        rules=rules_for(family, declared["RULES"]),
         config_to_ours=lambda theirs: config,
-        our_classes=FAMILIES[declared["FAMILY"]],
+        our_classes=family,
         reference=AsInFile,
         sizes=lambda checkpoint, settings: {
             "shapes": {name: checkpoint.shape(name) for name in checkpoint.names()}
@@ -97,3 +113,11 @@ def read_rules(path: FilePath, verify: bool) -> UserFormat:
         ignored=declared.get("IGNORED", {}),
         user_reference=declared.get("reference"),
     )
+
+
+def rules_for(family: Library, rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """Return the rules; a base model has our names without the prefix that they have elsewhere."""
+    if family is not ENCODER:
+        return tuple(rules)
+    prefix = family.model_class.base_model_prefix
+    return tuple(without_prefixes(rule, prefix, "") for rule in rules)

@@ -65,16 +65,16 @@ LLAMA_FIELDS = {
     ),
 }
 LAYER_NORM_FIELDS = {**without(LLAMA_FIELDS, "rms_norm_eps"), **same("layer_norm_eps")}
-LLAMA_KIN = {
+LLAMA_FIXED_ANY_WINDOW = {
     "position_embedding_type": "rotary",
     "norm_type": "rmsnorm",
     **PRE_NORM,
     "mlp_type": "gated",
 }
-LIKE_LLAMA = {**LLAMA_KIN, "qk_norm": False, "sliding_window": None}
-LIKE_QWEN3 = {**LLAMA_KIN, "qk_norm": True, "mlp_bias": False}
+LLAMA_FIXED = {**LLAMA_FIXED_ANY_WINDOW, "qk_norm": False, "sliding_window": None}
+QWEN3_FIXED = {**LLAMA_FIXED_ANY_WINDOW, "qk_norm": True, "mlp_bias": False}
 # Rotary attention behind LayerNorm, and an MLP without a gate.
-LIKE_NEOX = {**LIKE_LLAMA, "norm_type": "layernorm", "mlp_type": "plain"}
+NEOX_FIXED = {**LLAMA_FIXED, "norm_type": "layernorm", "mlp_type": "plain"}
 
 # Models whose rotary positions pair neighbouring dimensions.
 NEIGHBOURS = {
@@ -118,7 +118,7 @@ GPT2_ENDS = (  # what stands before and behind the layers
     Rule("model.embed_tokens.weight", "transformer.wte.weight"),
     *linear("model.norm", "transformer.ln_f"),
 )
-LIKE_GPT2 = {
+GPT2_FIXED = {
     "position_embedding_type": "learned",
     "norm_type": "layernorm",
     **PRE_NORM,
@@ -197,15 +197,15 @@ FAIRSEQ_SINUSOIDS = {
 OPTIONAL_IDS = ("bos_token_id", "decoder_start_token_id")
 
 
-def like_llama(
-    reader: str,
+def llama_field_map(
+    format_name: str,
     *fields: str,
-    fixed: Fields = LIKE_LLAMA,
+    fixed: Fields = LLAMA_FIXED,
     equal: dict[str, str] = ONE_BIAS_FOR_ATTENTION,
     rotation: Callable[[Config, str], Fields] = full_rotation,
 ) -> FieldMap:
     """Return the map of a format that has Llama's fields and a few more."""
-    return FieldMap(reader, {**LLAMA_FIELDS, **same(*fields)}, fixed, equal, rotation)
+    return FieldMap(format_name, {**LLAMA_FIELDS, **same(*fields)}, fixed, equal, rotation)
 
 
 def decoder_format(

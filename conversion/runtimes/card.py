@@ -65,9 +65,30 @@ def in_sentences(proof: Proof | None, title: str) -> str:
             f"{title} and the model were given the same batches: the largest difference was "
             f"{proof.difference:.1e}, of numbers up to {proof.largest:.1f}."
         )
+    if proof.few_bits is not None:
+        near = proof.few_bits
+        sentences.append(
+            f"Its weights are rounded: 99 of 100 numbers differ by at most {near.usual:.1e}, the "
+            f"most probable token is the same in {near.same_best:.0%} of the places, and the mean "
+            f"divergence (Kullback-Leibler) is {near.divergence:.1e} nats."
+        )
     for num_beams, (equal, count) in proof.equal_texts.items():
         way = "greedily" if num_beams == 1 else f"with {num_beams} beams"
         sentences.append(
             f"Of {count} sequences generated {way}, {equal} have the tokens of `generate()`."
         )
+    if proof.changed is not None:
+        sentences.append(first_change(*proof.changed))
     return " ".join(sentences)
+
+
+def first_change(ours: list[int], theirs: list[int]) -> str:
+    """Describe where the first output that differs leaves ours."""
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    place = next((place for place, (one, other) in pairs if one != other), None)
+    if place is None:
+        return f"The first that differs has {len(theirs)} tokens instead of {len(ours)}."
+    return (
+        f"The first that differs has token {theirs[place]} in place {place + 1}, where "
+        f"`generate()` has {ours[place]}."
+    )

@@ -10,8 +10,9 @@ from transformers import PreTrainedModel
 from hf_tformer.model.positions import build_positions
 
 from ..engine.aliases import Config, Fields
-from ..engine.conversion import Request
 from ..engine.convert import transfer
+from ..engine.models import unreported
+from ..engine.request import Request
 from .ctranslate2_loaders import TITLE, Loader, loader_for
 from .ctranslate2_running import Opened, end_tokens, generation_config, kind_of, tokens_of
 from .runtime import Running, Runtime, Source
@@ -62,7 +63,8 @@ class CTranslate2(Runtime):
         with tempfile.TemporaryDirectory(dir=folder) as place:
             between = Path(place) / loader.name
             transfer(Request(source.folder, between, theirs, "export", verify=False))
-            model = theirs.theirs.model_class.from_pretrained(between)
+            with unreported():  # of tables that their model computes
+                model = theirs.theirs.model_class.from_pretrained(between)
             set_old_names(model, source.config)
             reader = getattr(loaders, loader.reader)()
             spec = reader.get_model_spec(model)

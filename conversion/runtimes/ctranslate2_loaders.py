@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from ..engine.aliases import Config, Fields
 from ..engine.errors import ConversionError, UnexpressibleError
-from ..engine.format import ENCODER, Format, choose, layer_types_of, plain_attention_scale
+from ..engine.format import ENCODER, Format, layer_types_of, plain_attention_scale, require_one_of
 from ..engine.registry import FORMATS, format_for
 from ..engine.rotations import one_rotation
 from ..engine.rules import Rule, omitted
@@ -48,7 +48,7 @@ class Loader:
     written: Fields = field(default_factory=dict)
 
     def refuse(self, ours: Config) -> None:
-        choose(ours, TITLE, **self.needs)
+        require_one_of(ours, TITLE, **self.needs)
         if "attention_scale" not in self.needs:
             plain_attention_scale(ours, TITLE)
         even = ours.hidden_size / ours.num_attention_heads
@@ -171,6 +171,11 @@ def refuse_in_every_format(source: Source) -> None:
         raise ConversionError(
             f"architectures is {source.library.model_name!r}, but {TITLE} has encoders without a "
             "head and models that generate: save model.base_model of an encoder, and export that"
+        )
+    if source.library.is_encoder and ours.score_bias:
+        raise ConversionError(
+            f"score_bias is {ours.score_bias!r}, the relative distances of MPNet, which no encoder "
+            f"of {TITLE} has: export to onnx or openvino"
         )
     if source.generates and not end_tokens(source):
         raise ConversionError(

@@ -103,10 +103,10 @@ def in_a_sentence(what: str, runtime: Runtime) -> Iterator[None]:
 def library_of(folder: FilePath) -> Library:
     """Return the side that reads a folder of ours, with the head that it names."""
     library = our_side(folder, our_model_type(folder))
-    if library is not DECODER:
+    if library.config_name != DECODER.config_name:
         return library
-    name = architecture_of(folder, (library.model_name, *DECODER_HEADS))
-    if name == library.model_name:
+    name = architecture_of(folder, (DECODER.model_name, *DECODER_HEADS))
+    if name == DECODER.model_name:
         return library
     return replace(library, model_name=name, is_encoder=True)  # it is called like an encoder
 

@@ -10,7 +10,7 @@ from transformers.modeling_outputs import BaseModelOutput, CausalLMOutputWithPas
 from transformers.utils import ModelOutput
 
 from ..engine.aliases import Batch
-from ..engine.models import ask_encoder
+from ..engine.models import ask
 from .graphs import DECODER, ENCODER, MODEL
 from .proof import generate
 from .runtime import Running, Sequences, Source
@@ -82,7 +82,7 @@ class Graphs(Running, ABC):
 
     def logits(self, batch: Batch) -> torch.Tensor:
         if not self.source.generates:
-            return ask_encoder(self, batch)
+            return ask(self, batch)
         if not self.config.is_encoder_decoder:
             return self.decode(batch, None)[0][batch["attention_mask"].bool()]
         inputs = {

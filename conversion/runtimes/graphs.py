@@ -6,6 +6,7 @@ two graphs. All other models are one graph without a past.
 
 import contextlib
 import io
+import logging as standard_logging
 import re
 import warnings
 from collections.abc import Iterator
@@ -222,14 +223,24 @@ def refuse_old_exporters() -> None:
         ) from None
 
 
+# Where torch's exporter remarks on each operator that an installed package lacks.
+OF_OPERATORS = standard_logging.getLogger("torch.onnx._internal.exporter._registration")
+
+
+def is_error(record: standard_logging.LogRecord) -> bool:
+    return record.levelno >= standard_logging.ERROR
+
+
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Silence the exporters' remarks on versions, progress and deprecation."""
+    """Silence the exporters' remarks on operators, versions, progress and deprecation."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
+    OF_OPERATORS.addFilter(is_error)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
+        OF_OPERATORS.removeFilter(is_error)
         logging.set_verbosity(verbosity)

@@ -15,7 +15,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from ..engine.aliases import Batch
 from ..engine.errors import ConversionError
-from ..engine.models import Library, Reader
+from ..engine.models import Library, LoadedModel
 
 Sequences = list[list[int]]  # of token ids
 
@@ -35,12 +35,12 @@ class Source:
         """Return whether the model has a language modelling head."""
         return self.library.model_class.can_generate()
 
-    def reader(self) -> Reader:
+    def load_model(self) -> LoadedModel:
         """Load the model in float32, anew at each call."""
         return self.library.load(self.folder)
 
     def model(self) -> PreTrainedModel:
-        return self.reader().model
+        return self.load_model().model
 
 
 def unpadded(batch: Batch, prefix: str = "") -> Sequences:
@@ -90,9 +90,9 @@ class Runtime(ABC):
     tolerance: dict[str, float]
     beams: tuple[int, ...] = (1, 4)  # numbers of beams that it supports
 
-    def reader(self, source: Source) -> Reader:
+    def load_model(self, source: Source) -> LoadedModel:
         """Load our model, restricted to the inputs that this runtime supports."""
-        return source.reader()
+        return source.load_model()
 
     def tolerance_for(self, source: Source) -> float:
         """Return the tolerance for a model, which depends on the dtype alone in most runtimes."""

@@ -30,6 +30,7 @@ sys.addaudithook(refuse_network)
 
 import torch
 import transformers
+from torch import nn
 from transformers import PreTrainedModel
 from transformers.dynamic_module_utils import get_relative_import_files
 
@@ -79,22 +80,31 @@ class Subject:
         )
         return model.eval(), {kind: sorted(map(str, report[kind])) for kind in KINDS_OF_KEYS}
 
-    def has(self, key: str) -> bool:
-        """Return whether the main model, or its body, has a parameter, with or without a prefix.
+    def lost(self, model: PreTrainedModel, missing: list[str]) -> list[str]:
+        """Return the missing parameters of another model that the main model has.
 
-        Another head may have parts with the names of parts of the main model's head.
+        A body has other prefixes beside other heads, and heads have parts of the same names.
         """
         if self.model is None:
-            return False
-        body = getattr(self.model, self.model.base_model_prefix, None)
-        inner = {name.partition(".")[2] for name in self.model.state_dict()}
-        inner = inner if body is None else set(body.state_dict())
-        return key in self.model.state_dict() or not {key, key.partition(".")[2]}.isdisjoint(inner)
+            return []
+        ours, theirs = body_prefix(self.model), body_prefix(model)
+        names = set(self.model.state_dict())
+        names |= {name.removeprefix(ours) for name in names if name.startswith(ours)}
+        return [key for key in missing if not {key, key.removeprefix(theirs)}.isdisjoint(names)]
 
     def loaded(self) -> PreTrainedModel:
         if self.model is None:
             raise Skip(f"{self.auto or 'the model'} does not load")
         return self.model
+
+
+def body_prefix(model: PreTrainedModel) -> str:
+    """Return the prefix of a model's body, or of its largest part where that has another name."""
+    name = model.base_model_prefix
+    if not isinstance(getattr(model, name, None), nn.Module):
+        sizes = {n: sum(p.numel() for p in part.parameters()) for n, part in model.named_children()}
+        name = max(sizes, key=sizes.__getitem__, default="")
+    return f"{name}."
 
 
 def builtin_autos(folder: Path) -> dict[str, str]:
@@ -118,7 +128,7 @@ def check_loads(subject: Subject, auto: str) -> str:
         subject.model, subject.report = model, report
         return type(model).__name__
     new = report["missing_keys"]
-    if lost := [key for key in new if subject.has(key)]:
+    if lost := subject.lost(model, new):
         raise Fault(f"{few(lost)} start at random: correct base_model_prefix or the names of parts")
     return type(model).__name__ + (f", new: {few(new)}" if new else "")
 

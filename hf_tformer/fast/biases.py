@@ -21,7 +21,7 @@ def of_distances(stack: PreTrainedModel, first: int, last: int) -> Tensor | None
     """
     if guards.has_no_bias(stack):
         return None
-    biases = stack.score_bias.of(torch.arange(first, last + 1)[None])
+    biases = stack.score_bias.biases_of(torch.arange(first, last + 1)[None])
     different = {id(bias): bias for bias in biases}.values()
     return torch.stack([bias.squeeze(1) for bias in different])
 

@@ -239,7 +239,8 @@ def attentions_of(layer: Layer) -> list[AttentionPart]:
 
 def norms_around(layer: Layer, norm: TensorFunction) -> tuple[TensorFunction, TensorFunction]:
     """Return the norm before a sub-layer, and the one behind its sum."""
-    return (norm, unchanged) if ADDITIONS[layer.arrange] is add_pre_norm else (unchanged, norm)
+    is_before = ADDITIONS[layer.run_sublayers] is add_pre_norm
+    return (norm, unchanged) if is_before else (unchanged, norm)
 
 
 def attention_input(norm: TensorFunction, attention: Attention, is_cross: bool) -> AttentionInput:

@@ -99,7 +99,7 @@ def is_supported_model(model: PreTrainedModel) -> bool:
         return False
     if not all(map(is_supported, (model.base_model, stack, model.lm_head))):
         return False
-    if getattr(model, "cap", unchanged) is not unchanged:
+    if getattr(model, "softcap", unchanged) is not unchanged:
         return False
     read = (stack.embed_tokens, stack.embed_norm)
     called = (model, stack.positions, stack.rotary_emb)

@@ -19,10 +19,10 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.output_capturing import _active_collector
 
 from ..model.attention import SelfAttention, eager_attention
-from ..model.attention_bias import LinearBias, NoBias, RelativeBias, RelativeBiasPerLayer
 from ..model.cross_attention import SELF_ATTENTION_ONLY, CrossAttention
 from ..model.layers import MLP, GatedMLP, Layer
 from ..model.norms import RMSNorm, unchanged
+from ..model.position_bias import LinearBias, NoBias, RelativeBias, RelativeBiasPerLayer
 from ..model.positions import is_padding_mask
 from .eight_bits import is_eight_bits
 from .layers import ADDITIONS, Mask, layers_of
@@ -158,7 +158,9 @@ def has_no_bias(stack: PreTrainedModel) -> bool:
 
 def is_supported_layer(layer: Layer) -> bool:
     """Whether a layer and all of its parts may be read instead of being called."""
-    if not is_supported(layer) or layer.arrange not in ADDITIONS or layer.self_attn.cap:
+    if not is_supported(layer) or layer.run_sublayers not in ADDITIONS:
+        return False
+    if layer.self_attn.softcap_option:
         return False
     outputs = ("self_attn_output", "cross_attn_output", "mlp_output")  # norms behind a branch
     if any(getattr(layer, name, unchanged) is not unchanged for name in outputs):

@@ -66,7 +66,7 @@ def layer_function(layer: Layer, tokens: int) -> LayerFunction:
         branches.append((cross_attention_branch(layer.cross_attn, tokens), layer.cross_attn_norm))
     branches.append((mlp_branch(layer.mlp, tokens), layer.mlp_norm))
     normed_branches = [(branch, norm_function(norm)) for branch, norm in branches]
-    add_branch = ADDITIONS[layer.arrange]
+    add_branch = ADDITIONS[layer.run_sublayers]
 
     def run_layer(hidden_states: Tensor, context: AttentionContext) -> Tensor:
         for branch, norm in normed_branches:

@@ -117,9 +117,9 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(heads * self.value_head_dim, hidden, bias=output_bias)
         self.q_norm = build_head_norm(config, heads)
         self.k_norm = build_head_norm(config, kv_heads)
-        # CODEPATH: Gemma 2 bounds its scores; the others do not
+        # CODEPATH: Gemma 2 softcaps its scores; the others do not
         cap = getattr(config, "attn_logit_softcapping", None)
-        self.cap = {} if cap is None else {"softcap": cap}
+        self.softcap_option = {} if cap is None else {"softcap": cap}
 
     def project_query(self, hidden_states: Tensor) -> Tensor:
         return self.q_norm(split_heads(self.q_proj(hidden_states), self.head_dim)).transpose(1, 2)
@@ -137,13 +137,14 @@ class Attention(nn.Module):
                 f"value_head_dim ({self.value_head_dim}) is larger than head_dim ({self.head_dim}),"
                 " which flash attention cannot serve: load with attn_implementation='sdpa'"
             )
-        if self.cap and ("sdpa" in backend or "paged" in backend):  # some versions ignore it
+        cap = self.softcap_option.get("softcap")
+        if cap is not None and ("sdpa" in backend or "paged" in backend):  # some versions ignore it
             raise ValueError(
-                f"attn_logit_softcapping is {self.cap['softcap']}, which {backend} attention "
-                "cannot apply: load with attn_implementation='eager', 'flex_attention' or another"
+                f"attn_logit_softcapping is {cap}, which {backend} attention cannot apply: load "
+                "with attn_implementation='eager', 'flex_attention' or another"
             )
         dropout = self.attention_dropout if self.training else 0.0
-        return {"dropout": dropout, "sliding_window": self.sliding_window, **self.cap}
+        return {"dropout": dropout, "sliding_window": self.sliding_window, **self.softcap_option}
 
     def project_output(self, output: Tensor, batch_and_length: torch.Size) -> Tensor:
         """Join the heads; some backends did so already: vLLM returns [tokens, heads · dim]."""

@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
-"""What the configurations of all families derive and refuse.
+"""Checks and derived values that all configurations share.
 
 Every check raises a ValueError that names the field, the value and the remedy: when a configuration
 is made, and once more before it is saved. `@strict` checks types; a postponed-annotations import
@@ -10,8 +10,8 @@ from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig, strict
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-# Raised when older code would compute something else from a new checkpoint. Code reads every format
-# up to its own and refuses later ones; a difference without a new number does not matter.
+# Increased when older code would compute something else from a new checkpoint. Code reads every
+# format up to its own and refuses later ones; a difference without a new number does not matter.
 FORMAT_VERSION = 1
 
 CHOICES = {
@@ -73,7 +73,7 @@ class TformerConfig(PreTrainedConfig):
     ) -> None:
         refuse_later_format(self.format_version)
         self.check_sizes()  # before anything is divided by one
-        self.format_version = FORMAT_VERSION  # saved again, it is written in today's format
+        self.format_version = FORMAT_VERSION  # always saved in the current format
         if self.num_key_value_heads is None:
             self.num_key_value_heads = self.num_attention_heads
         if self.head_dim is None:

@@ -10,7 +10,7 @@ from transformers.configuration_utils import strict
 from .configuration_base import PP_PLAN, TP_PLAN, wrong
 from .layer_types import LayerTypesConfig
 
-if False:  # read, not run: transformers' digest of this file then covers the models' code, too
+if False:  # never run: makes transformers hash the modeling files too
     from .modeling_decoder import TformerDecoderModel
 
 AUTO_MAP = {
@@ -48,15 +48,14 @@ class TformerDecoderConfig(LayerTypesConfig):
     no_rope_layers: list[int] | None = None  # 0 for each layer that does not rotate (SmolLM3)
     score_bias: str | None = None  # alibi (BLOOM): distances lower the scores
 
-    norm_type: str = (
-        "rmsnorm"  # layernorm (GPT-2), layernorm_unbiased (Cohere), rmsnorm_offset (Gemma)
-    )
+    # layernorm (GPT-2), layernorm_unbiased (Cohere), rmsnorm_offset (Gemma)
+    norm_type: str = "rmsnorm"
     rms_norm_eps: float = 1e-6
     layer_norm_eps: float = 1e-5
     norm_position: str = "pre"  # post (GPT-1), inside (OLMo-2), both (Gemma 2)
-    parallel_residual: str | None = None  # own (NeoX), shared (Phi-2): attention beside the MLP
+    parallel_residual: str | None = None  # own (NeoX): a norm each; shared (Phi-2): one norm
     residual_multiplier: float | int = 1.0  # of what each sub-layer adds (Granite)
-    final_norm: bool | None = None  # None: where the norms come first
+    final_norm: bool | None = None  # None: True unless norm_position is "post"
     embedding_norm: bool = False
     qk_norm: bool | str = False  # True: of each head (Qwen3); all: of all together (OLMo-2)
 
@@ -101,8 +100,8 @@ class TformerDecoderConfig(LayerTypesConfig):
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
-        if self.sliding_window == 1:  # transformers' cache keeps one less, and for none: all
-            raise wrong("sliding_window", 1, "choose at least 2, or tokens attend to nothing")
+        if self.sliding_window == 1:  # transformers' cache would keep [-0:], which is everything
+            raise wrong("sliding_window", 1, "choose at least 2: 1 is the token itself alone")
         rotates = self.no_rope_layers
         if rotates is not None and (
             len(rotates) != self.num_hidden_layers

@@ -12,7 +12,7 @@ from transformers.configuration_utils import strict
 from .configuration_base import PP_PLAN, TP_PLAN, wrong
 from .layer_types import LAYER_TYPES, LayerTypesConfig
 
-if False:  # read, not run: transformers' digest of this file then covers the models' code, too
+if False:  # never run: makes transformers hash the modeling files too
     from .modeling_encoder import TformerEncoderModel
 
 AUTO_MAP = {
@@ -63,7 +63,7 @@ class TformerEncoderConfig(LayerTypesConfig):
     rms_norm_eps: float = 1e-6
     layer_norm_eps: float = 1e-5
     norm_position: str = "pre"  # post (BERT)
-    final_norm: bool | None = None  # None: where the norms come first
+    final_norm: bool | None = None  # None: True unless norm_position is "post"
     embedding_norm: bool = False  # BERT, ModernBERT
     first_attention_norm: bool = True  # ModernBERT has none: its embeddings are normalised
     qk_norm: bool | str = False  # True: of each head; all: of all together

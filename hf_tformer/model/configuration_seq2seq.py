@@ -9,7 +9,7 @@ from transformers.configuration_utils import strict
 
 from .configuration_base import TformerConfig
 
-if False:  # read, not run: transformers' digest of this file then covers the models' code, too
+if False:  # never run: makes transformers hash the modeling files too
     from .modeling_seq2seq import TformerSeq2SeqModel
 
 AUTO_MAP = {
@@ -53,7 +53,7 @@ class TformerSeq2SeqConfig(TformerConfig):
     rms_norm_eps: float = 1e-6
     layer_norm_eps: float = 1e-5
     norm_position: str = "post"
-    final_norm: bool | None = None  # None: where the norms come first
+    final_norm: bool | None = None  # None: True unless norm_position is "post"
     embedding_norm: bool = False  # BART, attention-is-all-you-need-pytorch
     qk_norm: bool | str = False  # True: of each head; all: of all together
 

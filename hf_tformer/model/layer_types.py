@@ -47,7 +47,7 @@ class LayerTypesConfig(TformerConfig):
             self.layer_types = list(layer_types)
 
     def ropes_in_use(self, rope: dict) -> dict:
-        """Copy those of the layer types in use; one flat dict where no layer slides."""
+        """Return the rotary parameters of layer types that occur; one flat dict if none slides."""
         if not is_by_layer_type(rope):
             return super().ropes_in_use(rope)
         in_use = sorted(set(getattr(self, "layer_types", LAYER_TYPES[:1])))
@@ -92,7 +92,7 @@ def layer_type(config: PreTrainedConfig, layer_idx: int) -> str:
 
 
 def layer_window(config: PreTrainedConfig, layer_idx: int) -> int | None:
-    """How many tokens a layer attends to on each side, itself included; None: all of them."""
+    """Return the window of a layer in tokens, itself included (encoders: on each side), or None."""
     is_sliding = layer_type(config, layer_idx) == "sliding_attention"
     return config.sliding_window if is_sliding else None
 

@@ -29,14 +29,14 @@ def build_activation(name: str) -> nn.Module:
 
 
 def embedding_scale(config: PreTrainedConfig) -> float:
-    """Reads from config: scale_embedding, hidden_size."""
+    """Return the factor of embeddings. Reads from config: scale_embedding, hidden_size."""
     # CODEPATH: True in the 2017 paper, Marian and Gemma; a number in Granite; False in Llama
     is_root = config.scale_embedding is True
     return config.hidden_size**0.5 if is_root else float(config.scale_embedding or 1.0)
 
 
 def build_dropout(config: PreTrainedConfig) -> Callable:
-    """Reads from config: dropout."""
+    """Build the dropout. Reads from config: dropout."""
     # CODEPATH: BART and Marian train with dropout; Llama, Mistral and Qwen without
     return nn.Dropout(config.dropout) if config.dropout else unchanged
 
@@ -75,7 +75,7 @@ MLPS = {"gated": GatedMLP, "plain": MLP}
 
 
 def build_output(config: PreTrainedConfig) -> Callable:
-    """Return what the output of a sub-layer passes through before it is added.
+    """Build what follows o_proj or down_proj before the sum: a norm, a factor or nothing.
 
     Reads from config: norm_position, residual_multiplier (where the family has it), hidden_size
     (+ the norm's fields).
@@ -89,7 +89,7 @@ def build_output(config: PreTrainedConfig) -> Callable:
 
 
 def pre_norm(layer: "Layer", hidden_states: Tensor, **inputs: object) -> Tensor:
-    """Normalise what each sub-layer reads; what is passed on never is, so gradients reach all."""
+    """Add f(norm(x)) to x for each sub-layer f; with "inside" the norm follows f instead."""
     attended, _ = layer.self_attn(layer.self_attn_norm(hidden_states), **inputs)
     hidden_states = hidden_states + layer.dropout(layer.self_attn_output(attended))
     changed = layer.mlp(layer.mlp_norm(hidden_states))
@@ -131,16 +131,16 @@ class Layer(GradientCheckpointingLayer):
         self.mlp_norm = optional_norm(config, reads_norm)
         self.self_attn_output, self.mlp_output = build_output(config), build_output(config)
         self.dropout = build_dropout(config)
-        self.arrange = ARRANGEMENTS[config.norm_position]
+        self.run_sublayers = ARRANGEMENTS[config.norm_position]  # a plain function, not a method
 
     def forward(
         self, hidden_states: Tensor, position_bias: Tensor | None = None, **inputs: object
     ) -> Tensor:
         """Apply the layer; `inputs` are those of attention: mask, rotation, cache and others."""
-        # Given without its name: reentrant checkpointing loses the gradients of keywords.
+        # Positional: reentrant checkpointing drops the gradients of keyword arguments.
         if position_bias is not None:
             inputs["position_bias"] = position_bias
-        return self.arrange(self, hidden_states, **inputs)
+        return self.run_sublayers(self, hidden_states, **inputs)
 
 
 def keep_positions(hidden_states: Tensor, logits_to_keep: int | Tensor) -> Tensor:
@@ -171,19 +171,19 @@ class TformerPreTrainedModel(PreTrainedModel):
             init.zeros_(module.weight)
 
     def post_init(self) -> None:
-        """Keep the entries of the parallel plan whose module this model has, identities aside."""
+        """Drop tensor-parallel plan entries that name no module with weights here."""
         super().post_init()
-        whole = set()  # where all heads are needed at once, in each process
-        # CODEPATH: T5 adds to the scores of each head; those of Llama, Qwen3 and BART are alike
+        unsharded = set()  # modules that need all heads in each process
+        # CODEPATH: T5's bias differs by head; Llama, Qwen3 and BART have none
         if self.config.score_bias:
-            whole = {"self_attn"}
+            unsharded = {"self_attn"}
         # CODEPATH: OLMo-2 normalises all heads together; the others each, or none
         if self.config.qk_norm == "all":
-            whole = {"self_attn", "cross_attn"}
+            unsharded = {"self_attn", "cross_attn"}
         modules = self.named_modules()
         real = (name for name, module in modules if not isinstance(module, nn.Identity))
         names = {name.replace("layers.0.", "layers.*.") for name in real}
-        names = {name for name in names if not whole & {*name.split(".")}}
+        names = {name for name in names if not unsharded & {*name.split(".")}}
         plan = self._tp_plan.items()
         self._tp_plan = {pattern: style for pattern, style in plan if pattern in names}
 
@@ -191,12 +191,12 @@ class TformerPreTrainedModel(PreTrainedModel):
     def maybe_distribute_model(cls, model: nn.Module, layout: object, *mesh: object) -> nn.Module:
         """Refuse layouts that transformers alone would train wrongly, and hf_tformer does right."""
         if layout is not None:
-            parts = layout.fsdp_size * layout.tp_size if layout.fsdp_size > 1 else 1
-            is_cut = model.all_tied_weights_keys and model.config.vocab_size % parts
-            if is_cut or layout.pp_size > 1:
+            shards = layout.fsdp_size * layout.tp_size if layout.fsdp_size > 1 else 1
+            is_uneven = model.all_tied_weights_keys and model.config.vocab_size % shards
+            if is_uneven or layout.pp_size > 1:
                 raise ValueError(
                     f"fsdp_size is {layout.fsdp_size} and pp_size {layout.pp_size}: stages, and "
-                    f"a vocab_size ({model.config.vocab_size}) of tied tables that {parts} "
+                    f"a vocab_size ({model.config.vocab_size}) of tied tables that {shards} "
                     "processes do not divide, need `pip install hf-tformer`"
                 )
         return super().maybe_distribute_model(model, layout, *mesh)

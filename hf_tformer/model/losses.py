@@ -1,9 +1,9 @@
 # Copyright 2026 The hf_tformer authors. Licensed under the Apache License, Version 2.0.
 """The training losses. Label smoothing and z-loss are here, so that every trainer applies the same.
 
-Training never holds all logits, often the largest tensor of a step: the head is called for a few
-tokens at a time, once for the loss and once more for its gradients. Where hf_tformer is installed,
-a form that calls it only once takes its place.
+By default, training does not hold all logits, often the largest tensor of a step: the head is
+called for a few tokens at a time, once for the loss and once more for its gradients. Where
+hf_tformer is installed, an implementation that calls it only once takes its place.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from .positions import is_padding_mask
 
-CHUNK_TOKENS = 512  # fewer slow the matrix products down, more only cost memory
+CHUNK_TOKENS = 512  # fewer slow fast/losses.py down, more cost memory; sum_by_chunks has a quarter
 
 
 class Unprojected(NamedTuple):
@@ -87,8 +87,8 @@ def sum_by_chunks(
     hidden_states = unprojected.hidden_states.flatten(0, -2)
     size = max(CHUNK_TOKENS // 4, 1)  # of each chunk's logits three copies live at once
     chunks = zip(hidden_states.split(size), labels.split(size), strict=True)
-    settled = {"use_reentrant": False, "preserve_rng_state": False}  # a head draws no numbers
-    return torch.stack([checkpoint(sum_chunk, *chunk, **settled) for chunk in chunks]).sum()
+    options = {"use_reentrant": False, "preserve_rng_state": False}  # no random numbers in a head
+    return torch.stack([checkpoint(sum_chunk, *chunk, **options) for chunk in chunks]).sum()
 
 
 def needs_logits(model: nn.Module, labels: Tensor | None, return_logits: bool | None) -> bool:
@@ -120,10 +120,10 @@ def compute_loss(
 def ignore_padding(
     labels: Tensor, attention_mask: Tensor | dict | None, kwargs: dict, shift: int
 ) -> Tensor:
-    """Return `labels` [batch, seq] without those that padding would have to predict.
+    """Return `labels` [batch, seq] with ignore_index where padding would have to predict them.
 
-    The token `shift` places before a label predicts it. Where that is padding, each backend
-    computes something else. So a batch has one loss, on whichever side it is padded.
+    The token `shift` places earlier predicts a label; at padding its hidden state depends on the
+    backend. So a batch has one loss, on whichever side it is padded.
     """
     if not is_padding_mask(attention_mask):
         return labels

@@ -21,13 +21,13 @@ from transformers.utils.generic import is_flash_attention_requested, merge_with_
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import SelfAttention
-from .attention_bias import build_attention_bias
 from .configuration_decoder import TformerDecoderConfig
 from .layer_types import layer_rotation, layer_type, layer_window
 from .layers import Layer, TformerPreTrainedModel, build_dropout, embedding_scale, keep_positions
 from .losses import causal_language_model_loss, compute_loss, ignore_padding, needs_logits
 from .norms import optional_norm, unchanged
-from .positions import build_positions, build_rotary, count_positions, settle_padding
+from .position_bias import build_position_bias
+from .positions import adjust_padding, build_positions, build_rotary, count_positions
 
 MASK_MAKERS = {
     "full_attention": create_causal_mask,
@@ -69,14 +69,14 @@ class TformerDecoderLayer(Layer):
         self.own_rotation = layer_rotation(config, layer_idx)
         # CODEPATH: as in PARALLEL; else one after the other
         if config.parallel_residual:
-            self.arrange = PARALLEL[config.parallel_residual]
-        # CODEPATH: as in PARALLEL
+            self.run_sublayers = PARALLEL[config.parallel_residual]
+        # CODEPATH: one norm for both; mlp_norm has no weights then
         if config.parallel_residual == "shared":
             self.mlp_norm = nn.Identity()
 
 
 class TformerDecoderPreTrainedModel(TformerPreTrainedModel):
-    """Declares what is the family's own of what transformers asks."""
+    """Class attributes that transformers reads from every decoder."""
 
     config: TformerDecoderConfig
     _no_split_modules = ["TformerDecoderLayer"]
@@ -87,7 +87,7 @@ class TformerDecoderPreTrainedModel(TformerPreTrainedModel):
 
     @property
     def _supports_sdpa(self) -> bool:
-        """Deny sdpa to models that bound their scores; transformers then chooses eager."""
+        """Deny sdpa to models that softcap attention scores; transformers then chooses eager."""
         return self.config.attn_logit_softcapping is None
 
 
@@ -104,7 +104,7 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         self.embedding_scale = embedding_scale(config)
         self.positions = build_positions(config)
         self.rotary_emb = build_rotary(config)
-        self.score_bias = build_attention_bias(config, config.num_hidden_layers, is_causal=True)
+        self.score_bias = build_position_bias(config, config.num_hidden_layers, is_causal=True)
         self.embed_norm = optional_norm(config, config.embedding_norm)
         self.dropout = build_dropout(config)
         self.layers = nn.ModuleList(
@@ -130,10 +130,10 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        attention_mask = settle_padding(
+        attention_mask = adjust_padding(
             self.config, inputs_embeds, attention_mask, position_ids, past_key_values, kwargs
         )
-        # As given: positions that restart mark packed sequences, which no cache can hold.
+        # transformers detects packed sequences (positions that restart) only without a cache.
         packed_position_ids = position_ids if past_key_values is None else None
         if position_ids is None:
             past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
@@ -146,6 +146,7 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         hidden_states = self.dropout(self.embed_norm(hidden_states))
         position_embeddings = self.rotary_emb(hidden_states, position_ids)
         inputs = attention_mask, packed_position_ids, position_embeddings, past_key_values
+        # flash attention reads position_ids
         hidden_states = self.run_layers(hidden_states, *inputs, position_ids=position_ids, **kwargs)
         return BaseModelOutputWithPast(
             last_hidden_state=hidden_states, past_key_values=past_key_values
@@ -163,7 +164,7 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         """Apply all layers and the final norm, [batch, seq, hidden] → the same shape."""
         masks = attention_mask  # generate may have finished one for each layer type already
         if not isinstance(masks, dict):
-            past = past_key_values if packed_position_ids is None else None
+            past = past_key_values if packed_position_ids is None else None  # a new one is empty
             masks = {
                 name: MASK_MAKERS[name](
                     config=self.config,
@@ -183,12 +184,12 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         return self.norm(hidden_states)
 
     def layers_in_use(self) -> nn.ModuleList:
-        return self.layers[: self.config.num_hidden_layers]  # assistant_early_exit lowers it
+        return self.layers[: self.config.num_hidden_layers]  # lowered by assistant_early_exit
 
 
-def bound(most: float, logits: Tensor) -> Tensor:
-    """Bound logits smoothly to ± most."""
-    return (logits / most).tanh() * most
+def softcap(cap: float, logits: Tensor) -> Tensor:
+    """Bound logits smoothly to ± cap."""
+    return (logits / cap).tanh() * cap
 
 
 class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
@@ -204,9 +205,9 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
         self.model = TformerDecoderModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
         self.logit_scale = config.logit_scale
-        # CODEPATH: Gemma 2 bounds its logits; the others do not
-        most = config.final_logit_softcapping
-        self.cap = unchanged if most is None else partial(bound, most)
+        # CODEPATH: Gemma 2 softcaps its logits; the others do not
+        cap = config.final_logit_softcapping
+        self.softcap = unchanged if cap is None else partial(softcap, cap)
         self.loss_function = causal_language_model_loss
         self.post_init()
 
@@ -240,11 +241,11 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
             use_cache = False  # a loss needs none
         inputs = input_ids, attention_mask, position_ids, past_key_values, inputs_embeds
         outputs = self.model(*inputs, use_cache=use_cache, return_dict=True, **kwargs)
-        # There are fewer hidden values than logits. A bias of lm_head is not scaled.
+        # Scaled before lm_head, where values are fewer; a bias of lm_head is not scaled.
         hidden_states = keep_positions(outputs.last_hidden_state, logits_to_keep) * self.logit_scale
         logits = loss = None
         if needs_logits(self, labels, return_logits):
-            logits = self.cap(self.lm_head(hidden_states))
+            logits = self.softcap(self.lm_head(hidden_states))
         if labels is not None:
             labels = ignore_padding(labels, attention_mask, kwargs, shift=1)
             loss = compute_loss(self, hidden_states, logits, labels, kwargs)
@@ -254,8 +255,8 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
 
 
 # The three task heads take only the forwards from transformers: its constructors call AutoModel,
-# which does not find code that came with a checkpoint. The first two forwards do not hand
-# num_items_in_batch to the loss: accepts_loss_kwargs = False lets Trainer divide by the steps.
+# which does not find a checkpoint's own code. The first two forwards pass no num_items_in_batch to
+# the loss: accepts_loss_kwargs = False lets Trainer divide by the gradient accumulation steps.
 
 
 class TaskHead:

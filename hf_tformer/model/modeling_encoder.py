@@ -28,14 +28,14 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import SelfAttention
-from .attention_bias import build_attention_bias
 from .classifiers import TextClassifier, build_token_classifier, build_transform
 from .configuration_encoder import TformerEncoderConfig
 from .layer_types import layer_rotation, layer_type, layer_window
 from .layers import Layer, TformerPreTrainedModel, build_dropout, embedding_scale
 from .losses import compute_loss, language_model_loss, needs_logits
 from .norms import optional_norm
-from .positions import build_positions, build_rotary, count_positions, settle_padding
+from .position_bias import build_position_bias
+from .positions import adjust_padding, build_positions, build_rotary, count_positions
 
 
 class TformerEncoderLayer(Layer):
@@ -62,7 +62,7 @@ class WindowMask:
 
 
 class TformerEncoderPreTrainedModel(TformerPreTrainedModel):
-    """Declares what is the family's own of what transformers asks."""
+    """Class attributes that transformers reads from every encoder."""
 
     config: TformerEncoderConfig
     _no_split_modules = ["TformerEncoderLayer"]
@@ -89,7 +89,7 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
         self.embed_types = nn.Embedding(types, config.hidden_size) if types else None
         self.positions = build_positions(config)
         self.rotary_emb = build_rotary(config)
-        self.score_bias = build_attention_bias(config, config.num_hidden_layers, is_causal=False)
+        self.score_bias = build_position_bias(config, config.num_hidden_layers, is_causal=False)
         self.embed_norm = optional_norm(config, config.embedding_norm)
         self.dropout = build_dropout(config)
         self.layers = nn.ModuleList(
@@ -114,10 +114,10 @@ class TformerEncoderModel(TformerEncoderPreTrainedModel):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        attention_mask = settle_padding(
+        attention_mask = adjust_padding(
             self.config, inputs_embeds, attention_mask, position_ids, kwargs=kwargs
         )
-        packed_position_ids = position_ids  # as given: positions that restart mark packed sequences
+        packed_position_ids = position_ids  # as given: restarting positions mark packed sequences
         if position_ids is None:
             length, device = inputs_embeds.shape[1], inputs_embeds.device
             position_ids = count_positions(attention_mask, length, 0, device)

@@ -57,7 +57,7 @@ class NormOfAllHeads(nn.Module):
 
 
 def unchanged(hidden_states: Tensor) -> Tensor:
-    """Stands where a model has no norm or dropout: cheaper to call than nn.Identity."""
+    """Stands for a missing norm of heads, factor or dropout: cheaper to call than nn.Identity."""
     return hidden_states
 
 
@@ -65,7 +65,7 @@ RMS_NORMS = {"rmsnorm": RMSNorm, "rmsnorm_offset": OffsetNorm}
 
 
 def build_norm(config: PreTrainedConfig, size: int) -> nn.Module:
-    """Reads from config: norm_type, rms_norm_eps, layer_norm_eps."""
+    """Build a norm. Reads from config: norm_type, rms_norm_eps, layer_norm_eps."""
     # CODEPATH: rmsnorm in Llama, Mistral and Qwen; layernorm in GPT-2, BART and Marian; without
     # its bias in ModernBERT and Cohere; rmsnorm_offset in Gemma
     if config.norm_type in RMS_NORMS:
@@ -75,7 +75,7 @@ def build_norm(config: PreTrainedConfig, size: int) -> nn.Module:
 
 
 def build_head_norm(config: PreTrainedConfig, heads: int) -> Callable:
-    """Reads from config: qk_norm, head_dim (+ the norm's fields)."""
+    """Build the norm of q or k. Reads from config: qk_norm, head_dim (+ the norm's fields)."""
     # CODEPATH: OLMo-2 normalises all heads of a token together
     if config.qk_norm == "all":
         return NormOfAllHeads(build_norm(config, heads * config.head_dim))
@@ -84,5 +84,5 @@ def build_head_norm(config: PreTrainedConfig, heads: int) -> Callable:
 
 
 def optional_norm(config: PreTrainedConfig, wanted: bool) -> nn.Module:
-    """Return a norm over the hidden size where one is wanted, else an identity."""
+    """Return a norm over the hidden size or nn.Identity, as tools expect a module by its name."""
     return build_norm(config, config.hidden_size) if wanted else nn.Identity()

@@ -19,11 +19,11 @@ from transformers.utils.generic import is_flash_attention_requested
 
 
 def is_padding_mask(attention_mask: object) -> bool:
-    """Whether a mask marks tokens [batch, seq]; masks of more dimensions are finished."""
+    """Whether a mask marks tokens [batch, seq]; others are already prepared for the backend."""
     return isinstance(attention_mask, Tensor) and attention_mask.ndim == 2
 
 
-def settle_padding(
+def adjust_padding(
     config: PreTrainedConfig,
     inputs_embeds: Tensor,
     attention_mask: Tensor | dict | None,
@@ -31,11 +31,11 @@ def settle_padding(
     past_key_values: Cache | None = None,
     kwargs: dict | None = None,
 ) -> Tensor | dict | None:
-    """Return the padding mask without what would mislead transformers' mask functions.
+    """Return the padding mask as transformers' mask functions need it.
 
-    Flash attention reads all that a static cache has room for: there the mask ends where the cache
-    has been written. Beside any mask transformers does not look for packed sequences, whose
-    position ids restart: a mask that hides nothing is dropped.
+    With flash attention and a static cache, the mask ends at the last token written: the rest of
+    the cache is unused. Without a cache, a mask without padding is dropped: transformers detects
+    packed sequences (position ids that restart) only if there is no mask.
     """
     is_finished = attention_mask is not None and not is_padding_mask(attention_mask)
     if is_finished or torch.compiler.is_compiling():  # reading values would break the graph
@@ -50,11 +50,11 @@ def settle_padding(
         return attention_mask
     if attention_mask is not None and not attention_mask.all():
         return attention_mask
-    has_rows = len(position_ids) > 1 and kwargs.get("cu_seq_lens_q") is None
-    if is_flash and has_rows and find_packed_sequence_indices(position_ids) is not None:
+    is_batch = len(position_ids) > 1 and kwargs.get("cu_seq_lens_q") is None
+    if is_flash and is_batch and find_packed_sequence_indices(position_ids) is not None:
         raise ValueError(
-            f"packed sequences stand in a batch of {len(position_ids)}, and flash attention keeps "
-            "them apart only in a batch of one: pack them into one row, or give cu_seq_lens_q"
+            f"a batch of {len(position_ids)} holds packed sequences, which flash attention keeps "
+            "apart only in a batch of one: pack them into one sequence, or give cu_seq_lens_q"
         )
     return None
 
@@ -139,8 +139,8 @@ class LearnedPositions(nn.Embedding):
 
 
 def build_positions(config: PreTrainedConfig) -> nn.Module:
-    """Reads from config: position_embedding_type, max_position_embeddings, hidden_size,
-    sinusoidal_layout, pad_token_id."""
+    """Build the absolute positions. Reads from config: position_embedding_type,
+    max_position_embeddings, hidden_size, sinusoidal_layout, pad_token_id."""
     # CODEPATH: learned in GPT-2 and BART
     if config.position_embedding_type == "learned":
         return LearnedPositions(config.max_position_embeddings, config.hidden_size)
@@ -226,11 +226,12 @@ class RotaryByLayerType(nn.ModuleDict):
 
 
 def build_rotary(config: PreTrainedConfig) -> nn.Module:
-    """Reads from config: position_embedding_type, rope_parameters, head_dim,
-    max_position_embeddings."""
+    """Build the rotary positions. Reads from config: position_embedding_type, rope_parameters,
+    head_dim, max_position_embeddings."""
     # CODEPATH: rotary in Llama, Mistral and Qwen; the others have nothing to rotate by
     if config.position_embedding_type != "rotary":
         return NoRotation()
     # CODEPATH: by layer type in Gemma 3, OLMo-3 and ModernBERT; one for all layers in the others
+    # not is_by_layer_type: an encoder-decoder carries no layer_types.py
     by_layer_type = any(isinstance(rope, dict) for rope in config.rope_parameters.values())
     return RotaryByLayerType(config) if by_layer_type else RotaryEmbedding(config)

@@ -15,12 +15,12 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import SelfAttention
-from .attention_bias import build_attention_bias
 from .configuration_seq2seq import TformerSeq2SeqConfig
 from .cross_attention import SELF_ATTENTION_ONLY, CrossAttention, PackedKeys
 from .layers import Layer, TformerPreTrainedModel, build_dropout, build_output, embedding_scale
 from .norms import optional_norm
-from .positions import build_positions, build_rotary, count_positions, count_visible, settle_padding
+from .position_bias import build_position_bias
+from .positions import adjust_padding, build_positions, build_rotary, count_positions, count_visible
 
 
 class TformerSeq2SeqEncoderLayer(Layer):
@@ -62,7 +62,7 @@ class TformerSeq2SeqDecoderLayer(Layer):
         self.cross_attn_norm = optional_norm(config, config.norm_position != "inside")
         self.cross_attn_output = build_output(config)
         # CODEPATH: post in the 2017 paper, BART and Marian; pre in T5 and mBART
-        self.arrange = post_norm_cross if config.norm_position == "post" else pre_norm_cross
+        self.run_sublayers = post_norm_cross if config.norm_position == "post" else pre_norm_cross
 
     def forward(
         self,
@@ -81,11 +81,11 @@ class TformerSeq2SeqDecoderLayer(Layer):
         if position_bias is not None:
             own["position_bias"] = position_bias
         source = encoder_hidden_states, cross_mask, past_key_values
-        return self.arrange(self, hidden_states, own, source, **kwargs)
+        return self.run_sublayers(self, hidden_states, own, source, **kwargs)
 
 
 class TformerSeq2SeqPreTrainedModel(TformerPreTrainedModel):
-    """Declares what is the family's own of what transformers asks."""
+    """Class attributes that transformers reads from every encoder-decoder."""
 
     config: TformerSeq2SeqConfig
     _no_split_modules = ["TformerSeq2SeqEncoderLayer", "TformerSeq2SeqDecoderLayer"]
@@ -121,7 +121,7 @@ class Stack(TformerSeq2SeqPreTrainedModel):
         self.embedding_scale = embedding_scale(config)
         self.positions = build_positions(config)
         self.rotary_emb = build_rotary(config)
-        self.score_bias = build_attention_bias(config, depth, self.is_causal)
+        self.score_bias = build_position_bias(config, depth, self.is_causal)
         self.embed_norm = optional_norm(config, config.embedding_norm)
         self.dropout = build_dropout(config)
         self.layers = nn.ModuleList([self.layer_class(config, i) for i in range(depth)])
@@ -231,7 +231,7 @@ class TformerSeq2SeqDecoder(Stack):
         past_key_values = self.prepare_cache(past_key_values, use_cache)
         self_cache = None if past_key_values is None else past_key_values.self_attention_cache
         mask = self.config, inputs_embeds, attention_mask
-        attention_mask = settle_padding(*mask, past_key_values=self_cache)
+        attention_mask = adjust_padding(*mask, past_key_values=self_cache)
         if attention_mask is not None and attention_mask.ndim == 4:  # made for a static cache
             position_ids = count_visible(attention_mask)
         else:

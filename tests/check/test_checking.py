@@ -13,6 +13,7 @@ from huggingface_hub import errors
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
+import hf_tformer
 from hf_tformer.checking import CheckError, check
 from hf_tformer.checking.command import main
 from support import broken_models
@@ -84,6 +85,17 @@ def test_a_good_encoder_passes_and_is_not_asked_for_a_cache(tmp_path):
     findings = check(folder)
     assert not faults(findings)
     assert "no cache" in find(findings, "cache", "skip")
+
+
+def test_an_encoder_without_a_head_passes_though_its_other_classes_have_new_heads(tmp_path):
+    """Its norm beside the embeddings and the heads' projections both have a bias."""
+    sizes = {"hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 1, "vocab_size": 97}
+    norms = {"norm_type": "layernorm", "embedding_norm": True}
+    config = hf_tformer.TformerEncoderConfig(**sizes, num_attention_heads=3, **norms)
+    hf_tformer.TformerEncoderModel(config).save_pretrained(tmp_path)
+    findings = check(tmp_path)
+    assert not faults(findings)
+    assert "new: " in find(findings, "loads: AutoModelForMaskedLM", "ok")
 
 
 @pytest.mark.parametrize("breakage", BREAKAGES)

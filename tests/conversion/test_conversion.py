@@ -223,7 +223,7 @@ def test_a_failure_of_the_command_is_one_sentence(tmp_path):
     assert result.returncode == 1
     assert result.stdout == ""
     assert len(result.stderr.strip().splitlines()) == 1
-    assert "nowhere/config.json is missing" in result.stderr
+    assert "nowhere does not exist" in result.stderr
 
 
 def test_a_base_model_of_bart_has_no_bias_of_its_logits(tmp_path):

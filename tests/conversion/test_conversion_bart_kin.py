@@ -86,7 +86,9 @@ def test_what_blenderbot_must_not_repeat_goes_there_and_back(size, tmp_path):
 def test_a_rounded_table_of_sinusoids_is_known_as_one(dtype, tmp_path):
     model = CASES["pegasus"].build_one(CASES["pegasus"].their_classes, CASES["pegasus"].theirs)
     model.to(dtype).save_pretrained(tmp_path / "theirs")
-    assert import_checkpoint(tmp_path / "theirs", tmp_path / "ours").difference < 1e-4
+    done = import_checkpoint(tmp_path / "theirs", tmp_path / "ours")
+    assert 1e-5 < done.difference < 1e-2  # of the rounding, by which it is not refused
+    assert len([part for part in done.left_out if "rounding of its sinusoids" in part]) == 2
     export_checkpoint(tmp_path / "ours", tmp_path / "back", to="pegasus")
     theirs, back = (load_file(tmp_path / x / "model.safetensors") for x in ("theirs", "back"))
     assert all(torch.equal(back[name], theirs[name]) for name in TABLES)

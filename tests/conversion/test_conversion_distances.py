@@ -10,7 +10,7 @@ from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 
 from conversion import export_checkpoint, import_checkpoint
 from conversion.formats.decoders.bloom import GELU
-from hf_tformer.model.attention_bias import slopes_of
+from hf_tformer.model.position_bias import slopes_of
 from hf_tformer.model.positions import FairseqPositions
 from support import parity_decoder as decoders
 from support import parity_seq2seq as seq2seqs

@@ -56,4 +56,4 @@ def test_whoever_names_it_as_a_format_or_compares_with_it_is_told_too(tmp_path):
 
 def test_what_nobody_knows_is_answered_with_what_converts(tmp_path):
     save(tmp_path / "theirs", "perhaps_tomorrow")
-    assert_refused(tmp_path, "model_type is 'perhaps_tomorrow'", "choose a folder of llama")
+    assert_refused(tmp_path, "model_type is 'perhaps_tomorrow'", "`tformer convert formats`")

@@ -3,9 +3,11 @@ that is not proven, and what cannot be served is refused before anything is writ
 """
 
 import os
+import re
 import signal
 
 import pytest
+import torch
 
 import hf_tformer
 from conversion import ConversionError, export_checkpoint, open_exported
@@ -16,22 +18,35 @@ from support.families import DECODER, SEQ2SEQ
 from support.leaves import backend_of
 
 
+def one_rare_token_off(logits):
+    logits[0, logits[0].argmin()] -= 50  # rare before and rarer now
+    return logits
+
+
+LOGITS_OFF = {
+    "logits": lambda logits: logits + 0.01,
+    "one token": one_rare_token_off,
+    "noise": lambda logits: logits + 50 * torch.randn(logits.shape),
+}
+
+
 class Ours(Running):
     """Our own model, as if it were a runtime."""
 
-    def __init__(self, source, tokens_off=0, logits_off=0.0):
-        self.reader = source.reader()
-        self.tokens_off, self.logits_off = tokens_off, logits_off
+    def __init__(self, source, fault):
+        self.loaded = source.load_model()
+        self.tokens_off = fault == "text"
+        self.change = LOGITS_OFF.get(fault, lambda logits: logits)
 
     def logits(self, batch):
-        return self.reader.ask(self.reader.model, batch) + self.logits_off
+        return self.change(self.loaded.ask(self.loaded.model, batch))
 
     def generate(self, prompts, new_tokens, num_beams):
         from conversion.runtimes.proof import generate
 
         if num_beams > 1:
             return None
-        sequences = generate(self.reader.model, prompts, new_tokens, 1).sequences
+        sequences = generate(self.loaded.model, prompts, new_tokens, 1).sequences
         sequences[0][0] += self.tokens_off
         return sequences
 
@@ -59,7 +74,7 @@ class Made(Runtime):
     def open(self, source, folder):
         if self.fault == "cannot run":
             raise RuntimeError("no such kernel")
-        return Ours(source, self.fault == "text", 0.01 if self.fault == "logits" else 0.0)
+        return Ours(source, self.fault)
 
     def program(self, source, name):
         return f'open("{name}/weights.made")'
@@ -122,6 +137,33 @@ def test_numbers_that_are_rounded_may_be_as_far_as_they_say(made, ours, tmp_path
     done = export_checkpoint(ours, tmp_path / "out", to="made", dtype="int8")
     assert done.proof.equal_texts[1][1] == 3
     assert done.dtype == "int8"
+
+
+def test_one_rare_token_does_not_condemn_few_bits_and_what_changed_is_shown(made, ours, tmp_path):
+    made.fault = "one token"
+    done = export_checkpoint(ours, tmp_path / "out", to="made", dtype="int8")
+    assert done.proof.difference > 40
+    assert done.proof.few_bits.usual < 1e-4
+    assert done.proof.few_bits.same_best == 1
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "99 of 100 numbers differ by at most" in card
+    assert "same in 100% of the places" in card
+
+
+def test_the_first_output_that_few_bits_change_is_shown(made, ours, tmp_path):
+    made.fault = "text"
+    export_checkpoint(ours, tmp_path / "out", to="made", dtype="int8")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert re.search(r"has token \d+ in place 1, where `generate\(\)` has \d+", card)
+
+
+@pytest.mark.parametrize(("fault", "dtype"), [("noise", "int8"), ("one token", "float32")])
+def test_other_logits_are_refused_with_few_bits_and_any_other_one_without(
+    made, ours, tmp_path, fault, dtype
+):
+    made.fault = fault
+    with pytest.raises(ConversionError, match="more than rounding explains"):
+        export_checkpoint(ours, tmp_path / "out", to="made", dtype=dtype)
 
 
 def test_a_killed_export_leaves_nothing_that_the_next_does_not_remove(made, ours, tmp_path):

@@ -53,7 +53,7 @@ def subtract(layer, hidden_states, **inputs):
 
 def own_arrangement(model):
     for layer in model.model.layers:
-        layer.arrange = subtract
+        layer.run_sublayers = subtract
     return model
 
 

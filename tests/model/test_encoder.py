@@ -93,7 +93,7 @@ def test_several_rows_may_be_packed_differently(attention):
 def test_flash_attention_refuses_several_packed_rows_in_a_sentence(monkeypatch):
     simulated_flash.install(monkeypatch)
     model, (ids, positions) = ENCODER.build("flash_attention_2"), pack(ROWS)
-    with pytest.raises(ValueError, match=r"batch of 2.*pack them into one row"):
+    with pytest.raises(ValueError, match=r"batch of 2.*pack them into one sequence"):
         model(ids.repeat(2, 1), position_ids=positions.repeat(2, 1))
 
 

@@ -11,8 +11,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from hf_tformer import fast
-from hf_tformer.model.attention_bias import bucket_of, slopes_of
 from hf_tformer.model.norms import NormOfAllHeads, OffsetNorm, RMSNorm
+from hf_tformer.model.position_bias import bucket_of, slopes_of
 from hf_tformer.model.positions import FairseqPositions, RotaryEmbedding
 from hf_tformer.testing import simulated_flash
 from support.families import DECODER, ENCODER, FAMILIES, SEQ2SEQ, WRITERS, random_rows

@@ -56,7 +56,7 @@ def test_a_folder_of_yesterday_gets_todays_code_and_answers_as_it_did(family, tm
     assert main(["refresh", str(folder)]) == 0
     output = capsys.readouterr().out
     assert re.search(r"attention.py +\w{8} → \w{8}\n", output)
-    assert re.search(r"attention_bias.py +-{8} → \w{8}\n", output)
+    assert re.search(r"position_bias.py +-{8} → \w{8}\n", output)
     assert re.search(r"beams.py +\w{8} → -{8}\n", output)
     found, config = content(folder), json.loads(kept.pop("config.json"))
     heads = ", ".join(sorted(name for name in config["auto_map"] if name != "AutoConfig"))
@@ -162,7 +162,7 @@ def test_a_dry_run_says_what_would_change_and_writes_nothing(folder, equal, caps
     refreshed = hf_tformer.refresh(folder, dry_run=True)
     assert not refreshed.written
     changed = {change.file: change for change in refreshed.changes}
-    assert changed["beams.py"].after is changed["attention_bias.py"].before is None
+    assert changed["beams.py"].after is changed["position_bias.py"].before is None
     assert content(folder) == before
 
 
@@ -189,8 +189,8 @@ UNSUITABLE = {
     ),
     "no config": (lambda f: (f / "config.json").unlink(), "no config.json"),
     "a name that is taken": (
-        lambda f: (f / "attention_bias.py").write_text("# mine"),
-        "attention_bias.py is not part of the model",
+        lambda f: (f / "position_bias.py").write_text("# mine"),
+        "position_bias.py is not part of the model",
     ),
 }
 

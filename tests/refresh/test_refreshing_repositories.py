@@ -162,6 +162,6 @@ def test_a_repository_that_cannot_be_seen_is_one_sentence(hub, capsys):
 
 def test_damage_on_the_way_is_found(hub, old, monkeypatch):
     monkeypatch.setattr(renewal, "compare_with_package", lambda *_: Comparison([], None))
-    hub.corrupt(ME, "attention_bias.py")
-    with pytest.raises(RefreshError, match=r"attention_bias\.py.* arrived damaged"):
+    hub.corrupt(ME, "position_bias.py")
+    with pytest.raises(RefreshError, match=r"position_bias\.py.* arrived damaged"):
         refresh()

@@ -52,6 +52,12 @@ MISREAD = {  # a family, which of its beginnings, a field, and what the refusal 
         {"position_embedding_type": "rotary"},
         "position_embedding_type is 'rotary'",
     ),
+    "distances of MPNet": (
+        ENCODER,
+        0,
+        {"score_bias": "relative", "type_vocab_size": 0},
+        "score_bias is 'relative', the relative distances of MPNet.*export to onnx",
+    ),
     "modern encoder": (ENCODER, 1, {"position_embedding_type": "rotary"}, "'rotary'"),
 }
 

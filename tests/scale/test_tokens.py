@@ -327,7 +327,7 @@ def test_flash_attention_refuses_several_packed_rows_without_their_boundaries(mo
     simulated_flash.install(monkeypatch)
     model = DECODER.build("flash_attention_2")
     batch = {name: packed[0][name] for name in ("input_ids", "position_ids")}
-    with pytest.raises(ValueError, match=r"in a batch of 3, .* or give cu_seq_lens_q"):
+    with pytest.raises(ValueError, match=r"a batch of 3 holds .* or give cu_seq_lens_q"):
         model(**batch)
     model(batch["input_ids"], position_ids=torch.arange(18).repeat(3, 1))  # nothing is packed
 

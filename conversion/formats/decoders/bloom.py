@@ -6,14 +6,14 @@ counts them from each token. In float32 both are equal.
 
 from ...engine.aliases import Config, Fields
 from ...engine.field_map import FieldMap
-from ...engine.format import choose, require, same
+from ...engine.format import require, require_one_of, same
 from ...engine.rules import Rule, linear
 from ..shared import (
     ALIBI,
     COMMON_FIELDS,
+    GPT2_FIXED,
     GPT2_LAYER,
     LAYER,
-    LIKE_GPT2,
     NO_GROUPS,
     decoder_format,
     megatron_branches,
@@ -37,7 +37,7 @@ FIELDS = FieldMap(
         "layer_norm_epsilon": "layer_norm_eps",
         "hidden_dropout": "dropout",
     },
-    {**LIKE_GPT2, **ALIBI, "embedding_norm": True},
+    {**GPT2_FIXED, **ALIBI, "embedding_norm": True},
     NO_GROUPS,
     has_head_dim=False,
 )
@@ -60,7 +60,7 @@ def to_ours(theirs: Config) -> Fields:
 def to_theirs(ours: Config) -> Fields:
     fields = FIELDS.to_theirs(ours)
     require(ours, "BLOOM", intermediate_size=4 * ours.hidden_size)
-    choose(ours, "BLOOM", hidden_act=GELU)
+    require_one_of(ours, "BLOOM", hidden_act=GELU)
     # No field of theirs, but some of their files and vLLM name it so.
     return {**fields, "seq_length": ours.max_position_embeddings}
 

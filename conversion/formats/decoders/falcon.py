@@ -6,14 +6,14 @@ again. Falcon-RW has an attention bias by distance (alibi), rounded as no field 
 
 from ...engine.aliases import Config, Fields
 from ...engine.field_map import FieldMap
-from ...engine.format import BIASES, choose, require, without
+from ...engine.format import BIASES, require, require_one_of, without
 from ...engine.rotations import full_rotation
 from ...engine.rules import Rule, linear
 from ..shared import (
     GPT2_LAYER,
     LAYER,
-    LIKE_NEOX,
     LLAMA_FIELDS,
+    NEOX_FIXED,
     ONE_BIAS_FOR_ALL,
     decoder_format,
     megatron_branches,
@@ -35,7 +35,7 @@ FIELDS = FieldMap(
         "hidden_dropout": "dropout",
         "bias": "attention_bias",
     },
-    LIKE_NEOX,
+    NEOX_FIXED,
     ONE_BIAS_FOR_ALL,
     full_rotation,
     has_head_dim=False,
@@ -46,9 +46,9 @@ def parallel_residual(theirs: Config) -> str | None:
     """Return the arrangement of ours that several fields of theirs mean together."""
     if theirs.new_decoder_architecture:
         require(theirs, "hf_tformer", parallel_attn=True)
-        choose(theirs, "hf_tformer", num_ln_in_parallel_attn=(None, 1, 2))
+        require_one_of(theirs, "hf_tformer", num_ln_in_parallel_attn=(None, 1, 2))
         return "shared" if theirs.num_ln_in_parallel_attn == 1 else "own"
-    choose(theirs, "hf_tformer", num_ln_in_parallel_attn=(None, 1))
+    require_one_of(theirs, "hf_tformer", num_ln_in_parallel_attn=(None, 1))
     return "shared" if theirs.parallel_attn else None
 
 
@@ -63,7 +63,7 @@ def rules(theirs: Config) -> tuple[Rule, ...]:
 
 
 def to_ours(theirs: Config) -> Fields:
-    choose(theirs, "hf_tformer", alibi=(False, None))
+    require_one_of(theirs, "hf_tformer", alibi=(False, None))
     return {
         **FIELDS.to_ours(theirs),
         **dict.fromkeys(BIASES, bool(theirs.bias)),
@@ -95,7 +95,7 @@ def generation(ours: Config) -> Fields:
             "num_ln_in_parallel_attn": 2 if parallel == "own" else 1,
             "num_kv_heads": ours.num_key_value_heads,
         }
-    choose(ours, "Falcon with one branch after the other", num_key_value_heads=old_heads)
+    require_one_of(ours, "Falcon with one branch after the other", num_key_value_heads=old_heads)
     return {"parallel_attn": bool(parallel), "multi_query": ours.num_key_value_heads == 1}
 
 

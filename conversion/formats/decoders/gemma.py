@@ -7,26 +7,26 @@ factor. Ours scales both and rounds the product.
 from ...engine.aliases import Config, Fields
 from ...engine.errors import ConversionError
 from ...engine.field_map import FieldMap
-from ...engine.format import DECODER, Format, choose, same, windows, without
+from ...engine.format import DECODER, Format, require_one_of, same, windows, without
 from ...engine.rotations import full_rotation, full_rotations, query_scalar
 from ..shared import (
     GEMMA2_RULES,
     LLAMA_FIELDS,
+    LLAMA_FIXED_ANY_WINDOW,
     LLAMA_IGNORED,
-    LLAMA_KIN,
     ONE_BIAS_FOR_ATTENTION,
     decoder_format,
-    like_llama,
+    llama_field_map,
 )
 
 FIXED = {
-    **LLAMA_KIN,
+    **LLAMA_FIXED_ANY_WINDOW,
     "norm_type": "rmsnorm_offset",
     "scale_embedding": True,
     "mlp_bias": False,
     "qk_norm": False,
 }
-GEMMA = like_llama("Gemma", "attention_bias", fixed={**FIXED, "sliding_window": None})
+GEMMA = llama_field_map("Gemma", "attention_bias", fixed={**FIXED, "sliding_window": None})
 LATER_FIELDS = {
     **without(LLAMA_FIELDS, "hidden_act", "attention_dropout"),
     **same("attention_bias"),
@@ -53,7 +53,7 @@ GEMMA3 = FieldMap(
 
 
 def require_one_direction(theirs: Config) -> None:
-    choose(theirs, "hf_tformer", use_bidirectional_attention=(None, False))
+    require_one_of(theirs, "hf_tformer", use_bidirectional_attention=(None, False))
 
 
 def gemma_to_ours(theirs: Config) -> Fields:
@@ -89,7 +89,7 @@ def later_to_theirs(ours: Config, fields: FieldMap) -> Fields:
         **fields.to_theirs(ours),
         **windows(ours),
         "attention_dropout": ours.attention_dropout,
-        "query_pre_attn_scalar": query_scalar(ours, fields.reader),
+        "query_pre_attn_scalar": query_scalar(ours, fields.format_name),
         "final_logit_softcapping": as_float(ours.final_logit_softcapping),
     }
 

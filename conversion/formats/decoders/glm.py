@@ -16,14 +16,14 @@ from ..shared import (
     FUSED_GATE,
     LAYER,
     LAYER_NORM_FIELDS,
-    LIKE_LLAMA,
     LLAMA_FIELDS,
-    LLAMA_KIN,
+    LLAMA_FIXED,
+    LLAMA_FIXED_ANY_WINDOW,
     NEIGHBOUR_RULES,
     ONE_BIAS_FOR_ALL,
     ONE_BIAS_FOR_ATTENTION,
     decoder_format,
-    like_llama,
+    llama_field_map,
 )
 
 GLM_RULES = replaced(NEIGHBOUR_RULES, FUSED_GATE)
@@ -39,20 +39,20 @@ GLM4_RULES = (
         },
     ),
 )
-UNBIASED_OUTPUT = {**LIKE_LLAMA, "attention_output_bias": False}
-GLM = like_llama(
+UNBIASED_OUTPUT = {**LLAMA_FIXED, "attention_output_bias": False}
+GLM = llama_field_map(
     "GLM",
     "attention_bias",
     fixed={**UNBIASED_OUTPUT, "mlp_bias": False},
     equal={},
-    rotation=lambda config, reader: dict(config.rope_parameters),
+    rotation=lambda config, format_name: dict(config.rope_parameters),
 )
 GLM4 = replace(GLM, fixed={**GLM.fixed, "norm_position": "both"})
-HELIUM = like_llama("Helium", "attention_bias", "mlp_bias", fixed=UNBIASED_OUTPUT, equal={})
+HELIUM = llama_field_map("Helium", "attention_bias", "mlp_bias", fixed=UNBIASED_OUTPUT, equal={})
 ERNIE = FieldMap(
     "Ernie",
     {**without(LLAMA_FIELDS, "attention_dropout"), "use_bias": "attention_bias"},
-    LIKE_LLAMA,
+    LLAMA_FIXED,
     ONE_BIAS_FOR_ALL,
     full_rotation,
 )
@@ -60,7 +60,7 @@ COHERE = FieldMap(
     "Cohere",
     {**LAYER_NORM_FIELDS, **same("logit_scale", "attention_bias")},
     {
-        **without(LLAMA_KIN, "logit_scale"),
+        **without(LLAMA_FIXED_ANY_WINDOW, "logit_scale"),
         "norm_type": "layernorm_unbiased",
         "parallel_residual": "shared",
         "qk_norm": False,

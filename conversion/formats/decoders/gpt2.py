@@ -18,11 +18,11 @@ from ...engine.transforms import InterleavedHeads, RotaryPairs, Split, Transpose
 from ..shared import (
     COMMON_FIELDS,
     GPT2_ENDS,
+    GPT2_FIXED,
     GPT2_LAYER,
     GPT2_NORMS,
     HEAD,
     LAYER,
-    LIKE_GPT2,
     NEIGHBOURS,
     NO_GROUPS,
     QKV,
@@ -85,8 +85,8 @@ GPT2_FIELDS = {
     "attn_pdrop": "attention_dropout",
     "initializer_range": "initializer_range",
 }
-GPT2 = FieldMap("GPT-2", GPT2_FIELDS, LIKE_GPT2, NO_GROUPS, has_head_dim=False, checks_scale=False)
-BIGCODE = replace(GPT2, reader="GPT-BigCode", equal={})
+GPT2 = FieldMap("GPT-2", GPT2_FIELDS, GPT2_FIXED, NO_GROUPS, has_head_dim=False, checks_scale=False)
+BIGCODE = replace(GPT2, format_name="GPT-BigCode", equal={})
 NEO = FieldMap(
     "GPT-Neo",
     {
@@ -101,7 +101,7 @@ NEO = FieldMap(
         "attention_dropout": "attention_dropout",
         "initializer_range": "initializer_range",
     },
-    {**without(LIKE_GPT2, "sliding_window"), "attention_bias": False, "attention_scale": 1.0},
+    {**without(GPT2_FIXED, "sliding_window"), "attention_bias": False, "attention_scale": 1.0},
     NO_GROUPS,
     has_head_dim=False,
     checks_scale=False,
@@ -110,7 +110,7 @@ GPTJ = FieldMap(
     "GPT-J",
     GPT2_FIELDS,
     {
-        **LIKE_GPT2,
+        **GPT2_FIXED,
         "position_embedding_type": "rotary",
         "parallel_residual": "shared",
         "attention_bias": False,
@@ -139,7 +139,7 @@ def scaled_to_theirs(ours: Config, fields: FieldMap) -> Fields:
     theirs = fields.to_theirs(ours)
     is_unscaled = ours.attention_scale == 1.0
     if not is_unscaled:
-        plain_attention_scale(ours, fields.reader)
+        plain_attention_scale(ours, fields.format_name)
     return {
         **theirs,
         "embd_pdrop": ours.dropout,

@@ -4,17 +4,23 @@ from ...engine.aliases import Config, Fields
 from ...engine.field_map import FieldMap
 from ...engine.format import BIASES, layer_types_of, require, require_one_kind_of_layer, without
 from ...engine.rotations import full_rotation
-from ..shared import LIKE_LLAMA, LIKE_QWEN3, LLAMA_KIN, decoder_format, like_llama
+from ..shared import (
+    LLAMA_FIXED,
+    LLAMA_FIXED_ANY_WINDOW,
+    QWEN3_FIXED,
+    decoder_format,
+    llama_field_map,
+)
 
 BIASED = ("attention_bias", "mlp_bias")
-NO_NORM_OF_HEADS = {**LLAMA_KIN, "qk_norm": False}
+NO_NORM_OF_HEADS = {**LLAMA_FIXED_ANY_WINDOW, "qk_norm": False}
 UNBIASED = {**NO_NORM_OF_HEADS, **dict.fromkeys(BIASES, False)}
-LLAMA = like_llama("Llama", *BIASED)
-MISTRAL = like_llama("Mistral", "sliding_window", fixed=UNBIASED, equal={})
-QWEN2 = like_llama("Qwen2", fixed={**UNBIASED, "attention_bias": True}, equal={})
-QWEN3 = like_llama("Qwen3", "attention_bias", fixed=LIKE_QWEN3)
-SMOLLM3 = like_llama("SmolLM3", *BIASED, fixed=NO_NORM_OF_HEADS)
-ARCEE = like_llama("Arcee", *BIASED, fixed={**LIKE_LLAMA, "mlp_type": "plain"})
+LLAMA = llama_field_map("Llama", *BIASED)
+MISTRAL = llama_field_map("Mistral", "sliding_window", fixed=UNBIASED, equal={})
+QWEN2 = llama_field_map("Qwen2", fixed={**UNBIASED, "attention_bias": True}, equal={})
+QWEN3 = llama_field_map("Qwen3", "attention_bias", fixed=QWEN3_FIXED)
+SMOLLM3 = llama_field_map("SmolLM3", *BIASED, fixed=NO_NORM_OF_HEADS)
+ARCEE = llama_field_map("Arcee", *BIASED, fixed={**LLAMA_FIXED, "mlp_type": "plain"})
 SEED_OSS = FieldMap(
     "Seed-OSS",
     {
@@ -22,7 +28,7 @@ SEED_OSS = FieldMap(
         "attention_out_bias": "attention_output_bias",
         "residual_dropout": "dropout",
     },
-    LIKE_LLAMA,
+    LLAMA_FIXED,
     rotation=full_rotation,
 )
 GRANITE = FieldMap(
@@ -32,7 +38,7 @@ GRANITE = FieldMap(
         "residual_multiplier": "residual_multiplier",
         "attention_multiplier": "attention_scale",
     },
-    without(LIKE_LLAMA, "scale_embedding", "logit_scale"),
+    without(LLAMA_FIXED, "scale_embedding", "logit_scale"),
     LLAMA.equal,
     full_rotation,
     checks_scale=False,

@@ -6,10 +6,10 @@ of logits. Values that differ from those of the releases are refused.
 
 from ...engine.aliases import Config, Fields
 from ...engine.field_map import FieldMap
-from ...engine.format import BIASES, choose, require
+from ...engine.format import BIASES, require, require_one_of
 from ...engine.rules import Rule, weights
 from ...engine.transforms import Split
-from ..shared import ALIBI, COMMON_FIELDS, HEAD, LAYER, LIKE_GPT2, NO_GROUPS, QKV, decoder_format
+from ..shared import ALIBI, COMMON_FIELDS, GPT2_FIXED, HEAD, LAYER, NO_GROUPS, QKV, decoder_format
 
 BLOCK = "transformer.blocks.{i}"
 MODULES = {
@@ -39,7 +39,7 @@ FIELDS = FieldMap(
         "initializer_range": "initializer_range",
     },
     {
-        **LIKE_GPT2,
+        **GPT2_FIXED,
         **ALIBI,
         "norm_type": "layernorm_unbiased",
         "hidden_act": "gelu",
@@ -63,7 +63,7 @@ THEIR_ATTENTION = {
 def to_ours(theirs: Config) -> Fields:
     require(theirs.attn_config, "hf_tformer", **THEIR_ATTENTION)
     require(theirs, "hf_tformer", expansion_ratio=4, no_bias=True, logit_scale=None)
-    choose(theirs, "hf_tformer", norm_type=("low_precision_layernorm", "layernorm"))
+    require_one_of(theirs, "hf_tformer", norm_type=("low_precision_layernorm", "layernorm"))
     return {
         **FIELDS.to_ours(theirs),
         "intermediate_size": 4 * theirs.d_model,

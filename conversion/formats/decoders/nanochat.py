@@ -10,7 +10,7 @@ from ...engine.format import same
 from ...engine.rotations import full_rotation
 from ...engine.rules import Rule, linears, weights
 from ...engine.transforms import Ones, SwappedHalves
-from ..shared import EMBEDDINGS, HEAD, LAYER, LIKE_LLAMA, decoder_format, like_llama
+from ..shared import EMBEDDINGS, HEAD, LAYER, LLAMA_FIXED, decoder_format, llama_field_map
 
 ATTENTION = f"{LAYER}.self_attn"
 NORMS = ("model.embed_norm", f"{LAYER}.self_attn_norm", f"{LAYER}.mlp_norm", "model.norm")
@@ -31,22 +31,22 @@ RULES = (
 )
 
 
-def unscaled_rotation(config: Config, reader: str) -> Fields:
-    rope = full_rotation(config, reader)
+def unscaled_rotation(config: Config, format_name: str) -> Fields:
+    rope = full_rotation(config, format_name)
     if rope["rope_type"] not in UNSCALED:
         raise ConversionError(
-            f"rope_parameters['rope_type'] is {rope['rope_type']!r}, where {reader} and hf_tformer "
-            f"differ: only {', '.join(map(repr, UNSCALED))} convert"
+            f"rope_parameters['rope_type'] is {rope['rope_type']!r}, where {format_name} and "
+            f"hf_tformer differ: only {', '.join(map(repr, UNSCALED))} convert"
         )
     return rope
 
 
-FIELDS = like_llama(
+FIELDS = llama_field_map(
     "nanochat",
     "attention_bias",
     "final_logit_softcapping",
     fixed={
-        **LIKE_LLAMA,
+        **LLAMA_FIXED,
         "embedding_norm": True,
         "qk_norm": True,
         "mlp_type": "plain",

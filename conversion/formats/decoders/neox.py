@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from ...engine.aliases import Config, Fields
 from ...engine.field_map import FieldMap
-from ...engine.format import choose, same, without
+from ...engine.format import require_one_of, same, without
 from ...engine.rotations import any_part_of_heads
 from ...engine.rules import Rule, linear
 from ..shared import (
     LAYER,
     LAYER_NORM_FIELDS,
-    LIKE_NEOX,
+    NEOX_FIXED,
     NO_GROUPS,
     ONE_BIAS_FOR_ATTENTION,
     causal_masks,
@@ -41,7 +41,7 @@ FIELDS = FieldMap(
         **same("attention_bias"),
         "hidden_dropout": "dropout",
     },
-    {**LIKE_NEOX, "mlp_bias": True},
+    {**NEOX_FIXED, "mlp_bias": True},
     {**NO_GROUPS, **ONE_BIAS_FOR_ATTENTION},
     any_part_of_heads,
     has_head_dim=False,
@@ -56,7 +56,7 @@ def to_ours(theirs: Config) -> Fields:
 
 def to_theirs(ours: Config) -> Fields:
     fields = FIELDS.to_theirs(ours)
-    choose(ours, "GPT-NeoX", parallel_residual=("own", None))
+    require_one_of(ours, "GPT-NeoX", parallel_residual=("own", None))
     return {**fields, "use_parallel_residual": ours.parallel_residual == "own"}
 
 

@@ -6,10 +6,10 @@ from ...engine.aliases import Config, Fields
 from ...engine.field_map import FieldMap
 from ...engine.format import (
     BIASES,
-    choose,
     layer_types_of,
     meaning,
     require,
+    require_one_of,
     same,
     windows,
     without,
@@ -19,14 +19,14 @@ from ...engine.rules import Rule, omitted, replaced, weights
 from ...engine.transforms import Ones, Zeros
 from ..shared import (
     LAYER,
-    LIKE_LLAMA,
     LLAMA_FIELDS,
-    LLAMA_KIN,
+    LLAMA_FIXED,
+    LLAMA_FIXED_ANY_WINDOW,
     LLAMA_RULES,
     NORMS_BEHIND,
     ONE_BIAS_FOR_ATTENTION,
     decoder_format,
-    like_llama,
+    llama_field_map,
 )
 
 NORMS = (f"{LAYER}.self_attn_norm", f"{LAYER}.mlp_norm", "model.norm")
@@ -47,16 +47,16 @@ UNBIASED = "layernorm_unbiased"
 OLMO = FieldMap(
     "OLMo",
     {**without(LLAMA_FIELDS, "rms_norm_eps"), **same("attention_bias")},
-    {**LIKE_LLAMA, "norm_type": UNBIASED, "layer_norm_eps": 1e-5, "mlp_bias": False},
+    {**LLAMA_FIXED, "norm_type": UNBIASED, "layer_norm_eps": 1e-5, "mlp_bias": False},
     ONE_BIAS_FOR_ATTENTION,
     full_rotation,
 )
-BEHIND = {**LLAMA_KIN, "norm_position": "inside", "mlp_bias": False}
-OLMO3 = like_llama(
+BEHIND = {**LLAMA_FIXED_ANY_WINDOW, "norm_position": "inside", "mlp_bias": False}
+OLMO3 = llama_field_map(
     "OLMo-3", "attention_bias", fixed={**BEHIND, "qk_norm": "all"}, rotation=full_rotations
 )
-OLMO2 = replace(OLMO3, reader="OLMo-2", rotation=full_rotation)
-EXAONE4 = like_llama(
+OLMO2 = replace(OLMO3, format_name="OLMo-2", rotation=full_rotation)
+EXAONE4 = llama_field_map(
     "EXAONE 4", fixed={**BEHIND, **dict.fromkeys(BIASES, False), "qk_norm": True}, equal={}
 )
 
@@ -67,7 +67,7 @@ def olmo_to_ours(theirs: Config) -> Fields:
 
 
 def olmo_to_theirs(ours: Config) -> Fields:
-    choose(ours, "OLMo", norm_type=(UNBIASED, "layernorm"))
+    require_one_of(ours, "OLMo", norm_type=(UNBIASED, "layernorm"))
     return replace(OLMO, fixed={**OLMO.fixed, "norm_type": ours.norm_type}).to_theirs(ours)
 
 

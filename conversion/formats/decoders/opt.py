@@ -6,14 +6,14 @@ id. In the releases it is one, so the positions are equal.
 
 from ...engine.aliases import Config, Fields
 from ...engine.field_map import FieldMap
-from ...engine.format import BIASES, choose, require, same, without
+from ...engine.format import BIASES, require, require_one_of, same, without
 from ...engine.rules import Rule, linear, linears, omitted
 from ...engine.transforms import DropRows
 from ..shared import (
     COMMON_FIELDS,
     FAIRSEQ_SINUSOIDS,
+    GPT2_FIXED,
     LAYER,
-    LIKE_GPT2,
     MARIAN_LAYER,
     NO_GROUPS,
     ONE_BIAS_FOR_ALL,
@@ -35,7 +35,7 @@ def rules(stack: str, final_norm: str, head: str) -> tuple[Rule, ...]:
 
 FIXED = {
     "layer_norm_eps": 1e-5,  # BioGPT has a field for it, which its model does not read
-    **without(LIKE_GPT2, "scale_embedding"),
+    **without(GPT2_FIXED, "scale_embedding"),
 }
 FIELDS = {
     **COMMON_FIELDS,
@@ -101,7 +101,7 @@ def opt_to_ours(theirs: Config) -> Fields:
 
 def opt_to_theirs(ours: Config) -> Fields:
     fields = OPT.to_theirs(ours)
-    choose(ours, "OPT", norm_position=("pre", "post"))
+    require_one_of(ours, "OPT", norm_position=("pre", "post"))
     is_pre = ours.norm_position == "pre"
     if not is_pre:
         require(ours, "OPT", final_norm=False)

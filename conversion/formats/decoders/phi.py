@@ -15,10 +15,10 @@ from ..shared import (
     FUSED_GATE,
     LAYER,
     LAYER_NORM_FIELDS,
-    LIKE_NEOX,
     LLAMA_FIELDS,
-    LLAMA_KIN,
+    LLAMA_FIXED_ANY_WINDOW,
     LLAMA_RULES,
+    NEOX_FIXED,
     QKV,
     decoder_format,
     with_its_part,
@@ -50,7 +50,7 @@ PHI = FieldMap(
     "Phi",
     {**LAYER_NORM_FIELDS, "resid_pdrop": "dropout"},
     {
-        **LIKE_NEOX,
+        **NEOX_FIXED,
         "parallel_residual": "shared",
         **dict.fromkeys((*BIASES, "lm_head_bias"), True),
     },
@@ -59,7 +59,7 @@ PHI = FieldMap(
 PHI3 = FieldMap(
     "Phi-3",
     {**LLAMA_FIELDS, **same("sliding_window"), "resid_pdrop": "dropout"},
-    {**LLAMA_KIN, "qk_norm": False, **dict.fromkeys(BIASES, False)},
+    {**LLAMA_FIXED_ANY_WINDOW, "qk_norm": False, **dict.fromkeys(BIASES, False)},
     rotation=one_rotation,
 )
 

@@ -6,13 +6,13 @@ is refused.
 
 from ...engine.aliases import Config, Fields
 from ...engine.field_map import FieldMap
-from ...engine.format import choose, require
+from ...engine.format import require, require_one_of
 from ...engine.rotations import part_of_heads
 from ...engine.rules import Rule
 from ..shared import (
     LAYER,
     LAYER_NORM_FIELDS,
-    LIKE_LLAMA,
+    LLAMA_FIXED,
     LLAMA_RULES,
     decoder_format,
     refuse_other_head_sizes,
@@ -29,7 +29,7 @@ FIELDS = FieldMap(
     "StableLM",
     {**LAYER_NORM_FIELDS, "use_qkv_bias": "attention_bias", "hidden_dropout": "dropout"},
     {
-        **LIKE_LLAMA,
+        **LLAMA_FIXED,
         "norm_type": "layernorm",
         "attention_output_bias": False,
         "mlp_bias": False,
@@ -48,7 +48,7 @@ def to_ours(theirs: Config) -> Fields:
 
 def to_theirs(ours: Config) -> Fields:
     fields = with_its_part(FIELDS.to_theirs(ours))
-    choose(ours, "StableLM", parallel_residual=("shared", None))
+    require_one_of(ours, "StableLM", parallel_residual=("shared", None))
     return {**fields, "use_parallel_residual": ours.parallel_residual == "shared"}
 
 
@@ -58,7 +58,7 @@ FORMATS = (
         "StableLm",
         to_ours,
         to_theirs,
-        "StableLM 3B, StableLM Zephyr 3B, StableLM 2 1.6B",
-        RULES,
+        released="StableLM 3B, StableLM Zephyr 3B, StableLM 2 1.6B",
+        rules=RULES,
     ),
 )

@@ -9,8 +9,8 @@ from ..shared import (
     EMBEDDINGS,
     HEAD,
     LAYER,
-    LIKE_NEOX,
     LLAMA_FIELDS,
+    NEOX_FIXED,
     ONE_BIAS_FOR_ALL,
     QKVO,
     decoder_format,
@@ -33,7 +33,7 @@ FIELDS = FieldMap(
         "residual_dropout": "dropout",
         "use_bias": "attention_bias",
     },
-    without(LIKE_NEOX, "sliding_window"),
+    without(NEOX_FIXED, "sliding_window"),
     ONE_BIAS_FOR_ALL,
     full_rotation,
 )

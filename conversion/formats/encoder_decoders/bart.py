@@ -6,6 +6,8 @@ where that is the same token, or where decoder_input_ids are given. The language
 NLLB start with is a setting of generation_config.json, or of each call.
 """
 
+from dataclasses import replace
+
 from ...engine.aliases import Config, Fields
 from ...engine.errors import ConversionError
 from ...engine.field_map import FieldMap
@@ -114,7 +116,7 @@ def to_ours(theirs: Config, fields: FieldMap) -> Fields:
 
 def to_theirs(ours: Config, fields: FieldMap) -> Fields:
     theirs = fields.to_theirs(ours)
-    require(ours, fields.reader, value_head_dim=ours.head_dim)
+    require(ours, fields.format_name, value_head_dim=ours.head_dim)
     return {
         **theirs,
         **carry(ours, OPTIONAL_IDS),
@@ -156,7 +158,7 @@ def marian_to_theirs(ours: Config) -> Fields:
 def one_vocabulary(
     name: str,
     prefix: str,
-    reader: str,
+    format_name: str,
     released: str,
     rules: tuple[Rule, ...],
     layout: Fields,
@@ -169,7 +171,7 @@ def one_vocabulary(
     `layout` are values of ours in which the formats differ, `constants` values of theirs.
     """
     fields = FieldMap(
-        reader,
+        format_name,
         {**FIELDS, "vocab_size": "vocab_size"},
         {**POST_NORM, **layout},
         {**NO_GROUPS, "share_encoder_decoder_embeddings": "tie_word_embeddings"},
@@ -179,7 +181,7 @@ def one_vocabulary(
     def config_to_theirs(ours: Config) -> Fields:
         theirs = to_theirs(ours, fields)
         if ours.source_vocab_size != ours.vocab_size:
-            require(ours, reader, source_vocab_size=None)
+            require(ours, format_name, source_vocab_size=None)
         return {**theirs, **(constants or {})}
 
     return Format(
@@ -194,6 +196,36 @@ def one_vocabulary(
         sinusoids=sinusoids,
         released=released,
     )
+
+
+def m2m100() -> Format:
+    """Return the format whose models count the positions of all tokens but the padding id."""
+    format = one_vocabulary(
+        "m2m_100",
+        "M2M100",
+        format_name="M2M100",
+        released="M2M100, NLLB-200",
+        rules=(*RULES, *LAST_NORMS),
+        layout={**FAIRSEQ_SINUSOIDS, **NORMS_FIRST, "lm_head_bias": False},
+        ignored={**VERSIONS, **{f"{stack}.embed_positions.weights": SINUSOIDS for stack in STACKS}},
+    )
+    return replace(
+        format,
+        config_to_ours=lambda theirs: format.config_to_ours(counted(theirs)),
+        config_to_theirs=lambda ours: format.config_to_theirs(counted(ours)),
+    )
+
+
+def counted(config: Config) -> Config:
+    """Refuse a start token that M2M100 takes for padding, and gives no position."""
+    start = config.decoder_start_token_id
+    if start is not None and start == config.pad_token_id:
+        raise ConversionError(
+            f"decoder_start_token_id is {start}, which is pad_token_id, too: M2M100 counts "
+            "positions without it and hf_tformer with it, so the logits differ; start with "
+            "another token (eos_token_id in the released models)"
+        )
+    return config
 
 
 FORMATS = (
@@ -215,49 +247,49 @@ FORMATS = (
     one_vocabulary(
         "bart",
         "Bart",
-        "BART",
-        "BART, BART CNN, BART XSum, DistilBART",
-        BART_RULES,
-        LEARNED,
-        VERSIONS,
+        format_name="BART",
+        released="BART, BART CNN, BART XSum, DistilBART",
+        rules=BART_RULES,
+        layout=LEARNED,
+        ignored=VERSIONS,
     ),
-    one_vocabulary("plbart", "PLBart", "PLBart", "PLBart", BART_RULES, LEARNED, VERSIONS),
+    one_vocabulary(
+        "plbart",
+        "PLBart",
+        format_name="PLBart",
+        released="PLBart",
+        rules=BART_RULES,
+        layout=LEARNED,
+        ignored=VERSIONS,
+    ),
     one_vocabulary(
         "mbart",
         "MBart",
-        "mBART",
-        "mBART 25, mBART 50",
-        (*BART_RULES, *LAST_NORMS),
-        {**LEARNED, **NORMS_FIRST},
-        VERSIONS,
+        format_name="mBART",
+        released="mBART 25, mBART 50",
+        rules=(*BART_RULES, *LAST_NORMS),
+        layout={**LEARNED, **NORMS_FIRST},
+        ignored=VERSIONS,
     ),
     one_vocabulary(
         "pegasus",
         "Pegasus",
-        "PEGASUS",
-        "PEGASUS (XSum, CNN/DailyMail and its siblings)",
-        PEGASUS_RULES,
-        {**POSITIONS, **NORMS_FIRST},
-        {},
-        tuple(TABLES.values()),
+        format_name="PEGASUS",
+        released="PEGASUS (XSum, CNN/DailyMail and its siblings)",
+        rules=PEGASUS_RULES,
+        layout={**POSITIONS, **NORMS_FIRST},
+        ignored={},
+        sinusoids=tuple(TABLES.values()),
     ),
     one_vocabulary(
         "blenderbot",
         "Blenderbot",
-        "Blenderbot",
-        "BlenderBot 400M, 1B and 3B",
-        BLENDERBOT_RULES,
-        {**LEARNED, "embedding_norm": False, **NORMS_FIRST},
-        {},
+        format_name="Blenderbot",
+        released="BlenderBot 400M, 1B and 3B",
+        rules=BLENDERBOT_RULES,
+        layout={**LEARNED, "embedding_norm": False, **NORMS_FIRST},
+        ignored={},
         constants={"encoder_no_repeat_ngram_size": 0},  # a setting of generation_config.json
     ),
-    one_vocabulary(
-        "m2m_100",
-        "M2M100",
-        "M2M100",
-        "M2M100, NLLB-200",
-        (*RULES, *LAST_NORMS),
-        {**FAIRSEQ_SINUSOIDS, **NORMS_FIRST, "lm_head_bias": False},
-        {**VERSIONS, **{f"{stack}.embed_positions.weights": SINUSOIDS for stack in STACKS}},
-    ),
+    m2m100(),
 )

@@ -15,7 +15,16 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from ...engine.aliases import Config, Fields, FilePath
 from ...engine.checkpoints import Checkpoint, open_checkpoint
 from ...engine.errors import ConversionError
-from ...engine.format import BIASES, SEQ2SEQ, Format, carry, choose, inverted, require, without
+from ...engine.format import (
+    BIASES,
+    SEQ2SEQ,
+    Format,
+    carry,
+    inverted,
+    require,
+    require_one_of,
+    without,
+)
 from ...engine.heads import architecture_of, refuse_learned_activations
 from ...engine.models import Library
 from ...engine.rules import Rule, weights
@@ -133,8 +142,8 @@ FIXED = {
     "share_encoder_decoder_embeddings": True,
 }
 RANGES = {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128}
-# Whether the head reads states divided by the root of their size; None: T5Config states it. The
-# others are as in transformers 5, which scales UMT5 though its files deny it (tie_word_embeddings).
+# Whether hidden states are scaled by d_model**-0.5 before the head. None: read
+# scale_decoder_outputs. The others follow transformers 5, which ignores UMT5's own field.
 IS_SCALED = {"t5": None, "mt5": False, "umt5": True}
 SCORE_BIASES = {"t5": "relative", "mt5": "relative", "umt5": "relative_per_layer"}
 TABLES = {"relative": ONE_TABLE, "relative_per_layer": TABLE_PER_LAYER}
@@ -152,7 +161,7 @@ def to_ours(theirs: Config, name: str) -> Fields:
     is_scaled = theirs.scale_decoder_outputs if always is None else always
     fields = {
         **carry(theirs, FIELDS),
-        **{name: getattr(theirs, name, None) for name in OPTIONAL_IDS},
+        **{id_name: getattr(theirs, id_name, None) for id_name in OPTIONAL_IDS},
         **FIXED,
         "score_bias": SCORE_BIASES[name],
         "mlp_type": "gated" if theirs.is_gated_act else "plain",
@@ -166,31 +175,31 @@ def to_ours(theirs: Config, name: str) -> Fields:
 
 
 def to_theirs(ours: Config, name: str) -> Fields:
-    reader = CLASSES[name]
-    require(ours, reader, **FIXED, score_bias=SCORE_BIASES[name])
-    require(ours, reader, num_key_value_heads=ours.num_attention_heads)
-    require(ours, reader, value_head_dim=ours.head_dim)
+    format_name = CLASSES[name]
+    require(ours, format_name, **FIXED, score_bias=SCORE_BIASES[name])
+    require(ours, format_name, num_key_value_heads=ours.num_attention_heads)
+    require(ours, format_name, value_head_dim=ours.head_dim)
     scales, always = {True: ours.hidden_size**-0.5, False: 1.0}, IS_SCALED[name]
     if always is None:
-        choose(ours, reader, logit_scale=scales.values())
+        require_one_of(ours, format_name, logit_scale=scales.values())
     else:
-        require(ours, reader, logit_scale=scales[always])
+        require(ours, format_name, logit_scale=scales[always])
     return {
         **carry(ours, inverted(FIELDS)),
         **carry(ours, OPTIONAL_IDS),
-        "feed_forward_proj": feed_forward(ours, reader),
+        "feed_forward_proj": feed_forward(ours, format_name),
         "scale_decoder_outputs": ours.logit_scale != 1.0,  # read by T5Config alone
     }
 
 
-def feed_forward(ours: Config, reader: str) -> str:
+def feed_forward(ours: Config, format_name: str) -> str:
     """Return their name of the activation, where the gate that is called gelu is gelu_new."""
     if ours.mlp_type != "gated":
         return ours.hidden_act
     if ours.hidden_act == "gelu":
         raise ConversionError(
-            f"hidden_act is 'gelu' beside mlp_type 'gated', which {reader} reads as 'gelu_new': "
-            "only another activation converts"
+            f"hidden_act is 'gelu' beside mlp_type 'gated', which {format_name} reads as "
+            "'gelu_new': only another activation converts"
         )
     return f"gated-{'gelu' if ours.hidden_act == 'gelu_new' else ours.hidden_act}"
 

@@ -133,11 +133,11 @@ def refuse_other_positions(theirs: Config) -> None:
         raise UnexpressibleError("position_embedding_type", kind, "hf_tformer", ("absolute",))
 
 
-def require_types(config: Config, reader: str) -> None:
+def require_types(config: Config, format_name: str) -> None:
     if config.type_vocab_size < 1:
         raise ConversionError(
-            f"type_vocab_size is {config.type_vocab_size}, which {reader} cannot express: it has "
-            "at least one kind of segment"
+            f"type_vocab_size is {config.type_vocab_size}, which {format_name} cannot express: it "
+            "has at least one kind of segment"
         )
 
 
@@ -155,8 +155,8 @@ def to_ours(theirs: Config, classifier_act: str, head_act: str | None = None) ->
     }
 
 
-def to_theirs(ours: Config, reader: str) -> Fields:
-    require_types(ours, reader)
+def to_theirs(ours: Config, format_name: str) -> Fields:
+    require_types(ours, format_name)
     return {**carry(ours, TYPED_FIELDS), **more_ids(ours)}
 
 
@@ -190,10 +190,10 @@ def positions_to_ours(theirs: Config) -> Fields:
     return {"max_position_embeddings": theirs.max_position_embeddings - theirs.pad_token_id - 1}
 
 
-def positions_to_theirs(ours: Config, reader: str) -> Fields:
+def positions_to_theirs(ours: Config, format_name: str) -> Fields:
     if ours.pad_token_id is None:
         raise ConversionError(
-            f"pad_token_id is None, but {reader} counts positions from it: write it into "
+            f"pad_token_id is None, but {format_name} counts positions from it: write it into "
             "config.json"
         )
     return {"max_position_embeddings": ours.max_position_embeddings + ours.pad_token_id + 1}
@@ -203,8 +203,8 @@ def roberta_to_ours(theirs: Config) -> Fields:
     return {**to_ours(theirs, "tanh", "gelu"), **positions_to_ours(theirs)}
 
 
-def roberta_to_theirs(ours: Config, reader: str) -> Fields:
-    return {**to_theirs(ours, reader), **positions_to_theirs(ours, reader)}
+def roberta_to_theirs(ours: Config, format_name: str) -> Fields:
+    return {**to_theirs(ours, format_name), **positions_to_theirs(ours, format_name)}
 
 
 def mpnet_to_ours(theirs: Config) -> Fields:
@@ -279,7 +279,7 @@ FORMATS = (
         "bert",
         (*body("bert", BERT_LAYER), types("bert")),
         partial(to_ours, classifier_act="tanh"),
-        partial(to_theirs, reader="BERT"),
+        partial(to_theirs, format_name="BERT"),
         BERT_HEADS,
         "BERT, multilingual BERT, MiniLM, BGE, E5, SciBERT",
         buffers("bert"),
@@ -311,7 +311,7 @@ FORMATS = (
             "roberta",
             ROBERTA_BODY,
             roberta_to_ours,
-            partial(roberta_to_theirs, reader=prefix),
+            partial(roberta_to_theirs, format_name=prefix),
             roberta_heads(prefix),
             released,
             buffers("roberta"),

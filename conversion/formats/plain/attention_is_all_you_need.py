@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from ...engine.aliases import Fields
 from ...engine.checkpoints import Checkpoint
 from ...engine.errors import ConversionError
-from ...engine.format import SEQ2SEQ, choose, require
+from ...engine.format import SEQ2SEQ, require, require_one_of
 from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
 from ...engine.rules import Rule, linear, linears, weights
 from ...references.attention_is_all_you_need import Transformer
@@ -52,7 +52,7 @@ def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
     target = checkpoint.shape("decoder.trg_word_emb.weight")[0]
     first = "encoder.layer_stack.0"
     keys, values = (checkpoint.shape(f"{first}.slf_attn.{x}.weight")[0] for x in ("w_ks", "w_vs"))
-    choose(settings, "hf_tformer", scale_emb_or_prj=("prj", "emb", "none"))
+    require_one_of(settings, "hf_tformer", scale_emb_or_prj=("prj", "emb", "none"))
     if settings.embs_share_weight and source != target:
         raise ConversionError(
             f"embs_share_weight is True, but the source has {source} tokens and the target "
@@ -132,5 +132,9 @@ FORMATS = (
         marks=("encoder.src_word_emb.weight", "decoder.layer_stack.{i}.enc_attn.w_qs.weight"),
         ignored=IGNORED,
         hides_padding=True,
+        ties={
+            "trg_word_prj.weight": "proj_share_weight",
+            "encoder.src_word_emb.weight": "embs_share_weight",
+        },
     ),
 )

@@ -14,7 +14,7 @@ from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size, is
 from ...engine.rules import Rule, linears, weights
 from ...references.llms_from_scratch import GPT, Llama
 from ...references.llms_from_scratch_bonus import Gemma3, Qwen3
-from ..shared import LAYER, LIKE_GPT2, LIKE_LLAMA, LIKE_QWEN3
+from ..shared import GPT2_FIXED, LAYER, LLAMA_FIXED, QWEN3_FIXED
 
 BLOCK, GEMMA3_BLOCK = "trf_blocks.{i}", "blocks.{i}"
 # our module → theirs, in a layer
@@ -169,7 +169,7 @@ FIELDS = {
 
 def gpt_to_ours(theirs: SimpleNamespace) -> Fields:
     return {
-        **LIKE_GPT2,
+        **GPT2_FIXED,
         **carry(theirs, FIELDS),
         "attention_bias": theirs.qkv_bias,
         "hidden_act": "gelu_new",
@@ -186,7 +186,7 @@ def llama_to_ours(theirs: SimpleNamespace) -> Fields:
         original = scaling.pop("original_context_length")
         rope |= {"rope_type": "llama3", "original_max_position_embeddings": original, **scaling}
     return {
-        **LIKE_LLAMA,
+        **LLAMA_FIXED,
         **carry(theirs, FIELDS),
         "rms_norm_eps": 1e-5,
         "rope_parameters": rope,
@@ -195,7 +195,7 @@ def llama_to_ours(theirs: SimpleNamespace) -> Fields:
 
 def qwen3_to_ours(theirs: SimpleNamespace) -> Fields:
     return {
-        **LIKE_QWEN3,
+        **QWEN3_FIXED,
         **carry(theirs, FIELDS),
         "head_dim": theirs.head_dim,
         "rms_norm_eps": 1e-6,

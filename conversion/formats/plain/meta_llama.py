@@ -12,7 +12,7 @@ from ...engine.format import DECODER, carry
 from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size, is_same
 from ...engine.rules import Rule, matches, weights
 from ...references.meta_llama import MetaLlama
-from ..shared import LAYER, LIKE_LLAMA, NEIGHBOURS
+from ..shared import LAYER, LLAMA_FIXED, NEIGHBOURS
 
 THEIRS = "layers.{i}"
 MODULES = {
@@ -148,7 +148,7 @@ def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
 
 def to_ours(theirs: SimpleNamespace) -> Fields:
     return {
-        **LIKE_LLAMA,
+        **LLAMA_FIXED,
         "vocab_size": theirs.vocab_size,
         "hidden_size": theirs.dim,
         "intermediate_size": theirs.hidden_dim,

@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 from ...engine.aliases import Fields
 from ...engine.checkpoints import Checkpoint
-from ...engine.format import BIASES, DECODER, carry, choose
+from ...engine.format import BIASES, DECODER, carry, require_one_of
 from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
 from ...engine.rules import Rule, as_tuple, fused, linear
 from ...engine.transforms import Split, Zeros
 from ...references.nanogpt import NanoGPT
-from ..shared import GPT2_LAYER, LAYER, LIKE_GPT2, QKV, causal_masks
+from ..shared import GPT2_FIXED, GPT2_LAYER, LAYER, QKV, causal_masks
 
 NORMS = {
     f"{LAYER}.self_attn_norm": f"{GPT2_LAYER}.ln_1",
@@ -54,9 +54,9 @@ def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
 
 
 def to_ours(theirs: SimpleNamespace) -> Fields:
-    choose(theirs, "hf_tformer", activation=("gelu", "gelu_new"))
+    require_one_of(theirs, "hf_tformer", activation=("gelu", "gelu_new"))
     return {
-        **LIKE_GPT2,
+        **GPT2_FIXED,
         "vocab_size": theirs.vocab_size,
         "hidden_size": theirs.n_embd,
         "intermediate_size": theirs.n_inner,

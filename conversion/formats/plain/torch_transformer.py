@@ -13,7 +13,14 @@ from types import SimpleNamespace
 from ...engine.aliases import Config, Fields
 from ...engine.checkpoints import Checkpoint
 from ...engine.errors import ConversionError
-from ...engine.format import SEQ2SEQ, carry, choose, inverted, plain_attention_scale, require
+from ...engine.format import (
+    SEQ2SEQ,
+    carry,
+    inverted,
+    plain_attention_scale,
+    require,
+    require_one_of,
+)
 from ...engine.plain import Needed, PlainFormat, count, head_size, is_same
 from ...engine.rules import Rule
 from ...engine.transforms import Split, Zeros
@@ -154,7 +161,7 @@ FIELDS = {
 
 
 def to_ours(theirs: SimpleNamespace) -> Fields:
-    choose(theirs, "hf_tformer", activation=ACTIVATIONS)
+    require_one_of(theirs, "hf_tformer", activation=ACTIVATIONS)
     return {
         **FIXED,
         **carry(theirs, FIELDS),
@@ -171,20 +178,20 @@ def first_id(theirs: SimpleNamespace) -> int | None:
 
 
 def to_theirs(ours: Config) -> Fields:
-    reader = "torch.nn.Transformer"
+    format_name = "torch.nn.Transformer"
     if ours.pad_token_id is None:
-        raise ConversionError(f"pad_token_id is None, by which {reader} finds padding: set it")
-    require(ours, reader, **FIXED)
-    require(ours, reader, attention_bias=ours.mlp_bias, attention_output_bias=ours.mlp_bias)
+        raise ConversionError(f"pad_token_id is None, by which {format_name} finds padding: set it")
+    require(ours, format_name, **FIXED)
+    require(ours, format_name, attention_bias=ours.mlp_bias, attention_output_bias=ours.mlp_bias)
     require(
         ours,
-        reader,
+        format_name,
         num_key_value_heads=ours.num_attention_heads,
         head_dim=ours.hidden_size / ours.num_attention_heads,
         value_head_dim=ours.head_dim,
     )
-    plain_attention_scale(ours, reader)
-    choose(ours, reader, hidden_act=ACTIVATIONS)
+    plain_attention_scale(ours, format_name)
+    require_one_of(ours, format_name, hidden_act=ACTIVATIONS)
     return {
         **carry(ours, inverted(FIELDS)),
         "norm_first": ours.norm_position == "pre",

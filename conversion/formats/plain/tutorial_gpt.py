@@ -8,7 +8,7 @@ from ...engine.format import DECODER, carry
 from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
 from ...engine.rules import Rule, weights
 from ...references.tutorial_gpt import TutorialGPT
-from ..shared import LAYER, LIKE_LLAMA
+from ..shared import LAYER, LLAMA_FIXED
 
 THEIRS = "layers.{i}"
 MODULES = {
@@ -44,7 +44,7 @@ def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:
 
 def to_ours(theirs: SimpleNamespace) -> Fields:
     return {
-        **LIKE_LLAMA,
+        **LLAMA_FIXED,
         "position_embedding_type": "none",
         "vocab_size": theirs.vocab_size,
         "hidden_size": theirs.d_model,

@@ -14,7 +14,14 @@ from hf_tformer.model.layer_types import is_by_layer_type
 
 from ...engine.aliases import Config, Fields
 from ...engine.errors import ConversionError, UnexpressibleError
-from ...engine.format import BIASES, ENCODER, choose, layer_types_of, plain_attention_scale, require
+from ...engine.format import (
+    BIASES,
+    ENCODER,
+    layer_types_of,
+    plain_attention_scale,
+    require,
+    require_one_of,
+)
 from ...engine.transforms import InterleavedHeads, RotaryPairs
 
 SILU = ("silu", "swish")
@@ -89,41 +96,41 @@ CONV1D = {f"{name}.weight": transposed for name in ("c_attn", "c_proj", "c_fc")}
 OFFSET = {"norm.weight": one_more}
 
 
-def no_windows(ours: Config, reader: str) -> None:
+def no_windows(ours: Config, format_name: str) -> None:
     """Refuse windows that are shorter than the longest sequence."""
     if getattr(ours, "sliding_window", None) and ours.sliding_window < ours.max_position_embeddings:
-        raise UnexpressibleError("sliding_window", ours.sliding_window, reader, (None,))
+        raise UnexpressibleError("sliding_window", ours.sliding_window, format_name, (None,))
 
 
-def square_projections(ours: Config, reader: str) -> None:
-    require(ours, reader, head_dim=ours.hidden_size / ours.num_attention_heads)
+def square_projections(ours: Config, format_name: str) -> None:
+    require(ours, format_name, head_dim=ours.hidden_size / ours.num_attention_heads)
 
 
 def windows(period: int) -> Refuse:
     """Refuse other windows than those in all layers but the last of each period, or none."""
 
-    def refuse_others(ours: Config, reader: str) -> None:
+    def refuse_others(ours: Config, format_name: str) -> None:
         kinds = layer_types_of(ours)
         usual = [FULL if (i + 1) % period == 0 else SLIDING for i in range(len(kinds))]
         if SLIDING in kinds and kinds != usual:
-            raise UnexpressibleError("layer_types", kinds, reader, (usual,))
+            raise UnexpressibleError("layer_types", kinds, format_name, (usual,))
         if SLIDING in kinds and FULL not in kinds:  # llama.cpp aborts
             raise ConversionError(
-                f"num_hidden_layers is {len(kinds)}, but {reader} needs a layer without a window, "
-                f"which is each {period}th: only {period} layers or more convert"
+                f"num_hidden_layers is {len(kinds)}, but {format_name} needs a layer without a "
+                f"window, which is each {period}th: only {period} layers or more convert"
             )
 
     return refuse_others
 
 
-def one_frequency(ours: Config, reader: str) -> None:
+def one_frequency(ours: Config, format_name: str) -> None:
     """Refuse other frequencies in layers with windows, which the graph ignores."""
     rope = getattr(ours, "rope_parameters", {})
     thetas = {one["rope_theta"] for one in rope.values()} if is_by_layer_type(rope) else set()
     if len(thetas) > 1:
         raise ConversionError(
-            f"rope_theta is one of {sorted(thetas)} in the kinds of layers, but {reader} has one "
-            "for all: only one number converts"
+            f"rope_theta is one of {sorted(thetas)} in the kinds of layers, but {format_name} has "
+            "one for all: only one number converts"
         )
 
 
@@ -132,29 +139,29 @@ def window(ours: Config) -> Fields:
     return {"attention.sliding_window": ours.sliding_window} if slides else {}
 
 
-def no_rotation_in_each_fourth(ours: Config, reader: str) -> None:
+def no_rotation_in_each_fourth(ours: Config, format_name: str) -> None:
     usual = [int((i + 1) % 4 != 0) for i in range(ours.num_hidden_layers)]
     if (ours.no_rope_layers or [1] * len(usual)) != usual:
-        raise UnexpressibleError("no_rope_layers", ours.no_rope_layers, reader, (usual,))
+        raise UnexpressibleError("no_rope_layers", ours.no_rope_layers, format_name, (usual,))
 
 
 def scale_of_gemma(layers_of_27b: int) -> Refuse:
     """Refuse other attention scales than Gemma's, which depends on the number of layers."""
 
-    def refuse_others(ours: Config, reader: str) -> None:
+    def refuse_others(ours: Config, format_name: str) -> None:
         heads = ours.num_attention_heads
         is_largest = ours.num_hidden_layers == layers_of_27b
         scale = (ours.hidden_size // heads if is_largest else ours.head_dim) ** -0.5
         if abs((ours.attention_scale or ours.head_dim**-0.5) - scale) > 1e-9:
-            raise UnexpressibleError("attention_scale", ours.attention_scale, reader, (scale,))
+            raise UnexpressibleError("attention_scale", ours.attention_scale, format_name, (scale,))
 
     return refuse_others
 
 
-def not_64_layers(ours: Config, reader: str) -> None:
+def not_64_layers(ours: Config, format_name: str) -> None:
     """Refuse 64 layers, in which the graph assumes windows."""
     if ours.num_hidden_layers == 64:
-        raise UnexpressibleError("num_hidden_layers", 64, reader, (63, 65))
+        raise UnexpressibleError("num_hidden_layers", 64, format_name, (63, 65))
 
 
 def of_cohere(ours: Config) -> Fields:
@@ -189,22 +196,22 @@ def of_t5(ours: Config) -> Fields:
     }
 
 
-def act_of_t5(ours: Config, reader: str) -> None:
-    choose(ours, reader, hidden_act=GELU if ours.mlp_type == "gated" else ("relu",))
+def act_of_t5(ours: Config, format_name: str) -> None:
+    require_one_of(ours, format_name, hidden_act=GELU if ours.mlp_type == "gated" else ("relu",))
 
 
-def shorter_decoder(ours: Config, reader: str) -> None:
+def shorter_decoder(ours: Config, format_name: str) -> None:
     """Refuse more layers than the encoder has, for which llama.cpp allocates memory."""
     if ours.decoder_layers > ours.encoder_layers:
         deepest = range(1, ours.encoder_layers + 1)
-        raise UnexpressibleError("decoder_layers", ours.decoder_layers, reader, (*deepest,))
+        raise UnexpressibleError("decoder_layers", ours.decoder_layers, format_name, (*deepest,))
 
 
-def no_head(ours: Config, reader: str) -> None:
+def no_head(ours: Config, format_name: str) -> None:
     """Refuse heads of encoders, which llama.cpp does not compute."""
     named = ours.architectures
     if named != [ENCODER.model_name]:
-        raise UnexpressibleError("architectures", named, reader, ([ENCODER.model_name],))
+        raise UnexpressibleError("architectures", named, format_name, ([ENCODER.model_name],))
 
 
 NO_BIASES = dict.fromkeys(BIASES, (False,))

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from ...engine.aliases import Config, Fields
 from ...engine.errors import ConversionError, UnexpressibleError
-from ...engine.format import Format, choose
+from ...engine.format import Format, require_one_of
 from ...engine.heads import FormatWithHeads
 from ...engine.models import WRONG_VALUES
 from ...engine.registry import FORMATS
@@ -45,15 +45,15 @@ def express(source: Source) -> Expressed:
 
 
 def express_as(source: Source, architecture: Architecture) -> Expressed:
-    ours, reader = source.config, f"llama.cpp's {architecture.name}"
+    ours, format_name = source.config, f"llama.cpp's {architecture.name}"
     format = FORMATS[architecture.format]
     if isinstance(format, FormatWithHeads):
         format = format.writing(source.folder)
-    choose(ours, reader, hidden_act=architecture.acts, **architecture.choices)
+    require_one_of(ours, format_name, hidden_act=architecture.acts, **architecture.choices)
     for refuse in architecture.refuses:
-        refuse(ours, reader)
+        refuse(ours, format_name)
     theirs = translate(ours, format, to_ours=False, dtype=None)
-    return Expressed(architecture, format, theirs, fields_of(ours, architecture, reader))
+    return Expressed(architecture, format, theirs, fields_of(ours, architecture, format_name))
 
 
 def count_obstacles(source: Source, architecture: Architecture) -> int:

@@ -16,7 +16,7 @@ UNKNOWN_OF_YARN = {
 }
 
 
-def fields_of(ours: Config, architecture: Architecture, reader: str) -> Fields:
+def fields_of(ours: Config, architecture: Architecture, format_name: str) -> Fields:
     eps = (
         {"attention.layer_norm_rms_epsilon": float(ours.rms_norm_eps)}
         if ours.norm_type.startswith("rms")
@@ -33,12 +33,12 @@ def fields_of(ours: Config, architecture: Architecture, reader: str) -> Fields:
         "attention.key_length": ours.head_dim,
         "attention.value_length": ours.head_dim,
         **eps,
-        **rotation(ours, architecture, reader),
+        **rotation(ours, architecture, format_name),
         **architecture.more(ours),
     }
 
 
-def rotation(ours: Config, architecture: Architecture, reader: str) -> Fields:
+def rotation(ours: Config, architecture: Architecture, format_name: str) -> Fields:
     if ours.position_embedding_type != "rotary":
         return {}
     rope = ours.rope_parameters
@@ -47,40 +47,42 @@ def rotation(ours: Config, architecture: Architecture, reader: str) -> Fields:
     kind = full["rope_type"]
     if kind not in architecture.rotations:
         raise UnexpressibleError(
-            "rope_parameters['rope_type']", kind, reader, architecture.rotations
+            "rope_parameters['rope_type']", kind, format_name, architecture.rotations
         )
     if ours.head_dim % 2:
         raise ConversionError(
-            f"head_dim is {ours.head_dim}, but {reader} rotates pairs of dimensions: only an even "
-            "one converts"
+            f"head_dim is {ours.head_dim}, but {format_name} rotates pairs of dimensions: only an "
+            "even one converts"
         )
     fields = {
         "rope.dimension_count": int(ours.head_dim * full.get("partial_rotary_factor", 1.0)),
         "rope.freq_base": float(full["rope_theta"]),
     }
     if is_by_layer_type(rope) and SLIDING in rope:
-        require_plain(rope[SLIDING], reader)
+        require_plain(rope[SLIDING], format_name)
         fields["rope.freq_base_swa"] = float(rope[SLIDING]["rope_theta"])
     scaling = SCALINGS.get(kind)
-    return {**fields, **(scaling(full, reader) if scaling else {})}
+    return {**fields, **(scaling(full, format_name) if scaling else {})}
 
 
-def require_plain(rope: Fields, reader: str) -> None:
+def require_plain(rope: Fields, format_name: str) -> None:
     if rope["rope_type"] != "default":
         raise ConversionError(
-            f"rope_parameters['{SLIDING}']['rope_type'] is {rope['rope_type']!r}, which {reader} "
-            "cannot express: only 'default' converts"
+            f"rope_parameters['{SLIDING}']['rope_type'] is {rope['rope_type']!r}, which "
+            f"{format_name} cannot express: only 'default' converts"
         )
 
 
-def linear(rope: Fields, reader: str) -> Fields:
+def linear(rope: Fields, format_name: str) -> Fields:
     return {"rope.scaling.type": "linear", "rope.scaling.factor": float(rope["factor"])}
 
 
-def yarn(rope: Fields, reader: str) -> Fields:
+def yarn(rope: Fields, format_name: str) -> Fields:
     for name, value in UNKNOWN_OF_YARN.items():
         if rope.get(name, value) != value:
-            raise UnexpressibleError(f"rope_parameters[{name!r}]", rope[name], reader, (value,))
+            raise UnexpressibleError(
+                f"rope_parameters[{name!r}]", rope[name], format_name, (value,)
+            )
     betas = {f"rope.scaling.yarn_{name}": float(rope.get(name) or YARN[name]) for name in YARN}
     return {
         "rope.scaling.type": "yarn",

@@ -92,9 +92,9 @@ def recognise(pre_tokenizer: PreTokenizer | None, ignores_merges: bool) -> str:
         if CUTS[name].ignores_merges == ignores_merges:
             return name
     if alike:
-        reader, other = f"llama.cpp's {alike[0]}", not ignores_merges
+        format_name, other = f"llama.cpp's {alike[0]}", not ignores_merges
         raise UnexpressibleError(
-            "ignore_merges in tokenizer.json", ignores_merges, reader, (other,)
+            "ignore_merges in tokenizer.json", ignores_merges, format_name, (other,)
         )
     nearest = max(known, key=lambda name: len(set(known[name]) & set(wanted)))
     raise ConversionError(

@@ -16,7 +16,7 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from ...engine.aliases import Fields
 from ...engine.errors import ConversionError
-from ...engine.models import Reader
+from ...engine.models import LoadedModel
 from ..runtime import Running, Runtime, Source
 from .expressing import express
 from .modelfile import modelfile
@@ -79,9 +79,9 @@ class Gguf(Runtime):
     tolerance = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 2e-1, "q8_0": 4e-1}
     beams = (1,)
 
-    def reader(self, source: Source) -> Reader:
+    def load_model(self, source: Source) -> LoadedModel:
         """Load our model with one kind of segment, as llama.cpp has no other."""
-        return replace(source.reader(), types=0)
+        return replace(source.load_model(), types=0)
 
     def tolerance_for(self, source: Source) -> float:
         """Return the tolerance, which is larger where activations come from a table."""

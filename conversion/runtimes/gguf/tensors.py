@@ -6,10 +6,10 @@ import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from ...engine.aliases import NamedTensors
-from ...engine.conversion import Request
 from ...engine.convert import converted_tensors, rounded
 from ...engine.errors import ConversionError
-from ...engine.rules import Side, plan
+from ...engine.request import Request
+from ...engine.rules import SavedTensors, plan
 from ..runtime import Source
 from .expressing import Expressed
 
@@ -40,8 +40,8 @@ def write_tensors(writer: Any, source: Source, model: Expressed) -> None:
     theirs = model.format.theirs.build(model.theirs)
     ours = source.library.build(source.config)
     rules = model.format.table(model.theirs)
-    steps = plan(rules, Side.of(ours).shapes)
-    shapes = Side.of(theirs).shapes
+    steps = plan(rules, SavedTensors.of(ours).shapes)
+    shapes = SavedTensors.of(theirs).shapes
     names = [name for step in steps for name in step.targets(to_ours=False)]
     meta = ((name, torch.empty(shapes[name], device="meta")) for name in names)
     kinds = {}

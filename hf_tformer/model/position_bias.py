@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import Cache, PreTrainedConfig
 
 BACKENDS = ("eager", "sdpa", "flex_attention")  # the others would drop the bias silently
-BUCKETS, FAR = 32, 128  # of every released model with relative biases
+BUCKETS, MAX_DISTANCE = 32, 128  # of every released model with relative biases
 
 
 class NoBias(nn.Module):
@@ -26,7 +26,7 @@ class NoBias(nn.Module):
         return [None] * self.layers
 
 
-class AttentionBias(NoBias):
+class PositionBias(NoBias):
     """Base class of the biases: computes distances, refuses backends that cannot add."""
 
     def __init__(self, config: PreTrainedConfig, layers: int, is_causal: bool):
@@ -52,31 +52,31 @@ class AttentionBias(NoBias):
         distance = torch.arange(keys, device=device) + first - queries[:, None]  # [query, key]
         # Expanded to the batch, because flex attention indexes each sequence.
         dtype, shape = hidden_states.dtype, (hidden_states.shape[0], -1, -1, -1)
-        return [bias.to(dtype).expand(shape) for bias in self.of(distance)]
+        return [bias.to(dtype).expand(shape) for bias in self.biases_of(distance)]
 
 
-class LinearBias(AttentionBias):
+class LinearBias(PositionBias):
     """A distance lowers the score, in each head by its own slope (ALiBi, Press 2022)."""
 
-    def of(self, distance: Tensor) -> list[Tensor]:
+    def biases_of(self, distance: Tensor) -> list[Tensor]:
         slopes = slopes_of(self.config.num_attention_heads)
         slopes = torch.tensor(slopes, device=distance.device)[:, None, None]
         return [-slopes * distance.abs()] * self.layers
 
 
-class RelativeBias(AttentionBias):
+class RelativeBias(PositionBias):
     """One learned number for each head and bucket of distances, the same in all layers (T5)."""
 
     def __init__(self, config: PreTrainedConfig, layers: int, is_causal: bool):
         super().__init__(config, layers, is_causal)
         self.table = nn.Embedding(BUCKETS, config.num_attention_heads)
 
-    def of(self, distance: Tensor) -> list[Tensor]:
+    def biases_of(self, distance: Tensor) -> list[Tensor]:
         bias = self.table(bucket_of(distance, self.is_causal)).permute(2, 0, 1)
         return [bias] * self.layers
 
 
-class RelativeBiasPerLayer(AttentionBias):
+class RelativeBiasPerLayer(PositionBias):
     """Relative biases with one table for each layer (UMT5)."""
 
     def __init__(self, config: PreTrainedConfig, layers: int, is_causal: bool):
@@ -84,7 +84,7 @@ class RelativeBiasPerLayer(AttentionBias):
         heads = config.num_attention_heads
         self.tables = nn.ModuleList(nn.Embedding(BUCKETS, heads) for _ in range(layers))
 
-    def of(self, distance: Tensor) -> list[Tensor]:
+    def biases_of(self, distance: Tensor) -> list[Tensor]:
         bucket = bucket_of(distance, self.is_causal)
         return [table(bucket).permute(2, 0, 1) for table in self.tables]
 
@@ -94,26 +94,28 @@ BIASES = {None: NoBias, "alibi": LinearBias, "relative": RelativeBias}
 BIASES["relative_per_layer"] = RelativeBiasPerLayer
 
 
-def build_attention_bias(config: PreTrainedConfig, layers: int, is_causal: bool) -> NoBias:
-    """Reads from config: score_bias, num_attention_heads."""
+def build_position_bias(config: PreTrainedConfig, layers: int, is_causal: bool) -> NoBias:
+    """Build the position bias. Reads from config: score_bias, num_attention_heads."""
     return BIASES[config.score_bias](config, layers, is_causal)
 
 
 def slopes_of(heads: int) -> list[float]:
-    """A geometric series that ends at 1 / 256; between two powers of 2, every other of the next."""
-    whole = 2 ** (heads.bit_length() - 1)
-    series = [2 ** (-8 * (i + 1) / whole) for i in range(whole)]
-    return series + [2 ** (-4 * (i + 1) / whole) for i in range(0, 2 * (heads - whole), 2)]
+    """Return ALiBi's slopes: 2^(-8i/n); if n is no power of 2, the rest are from 2n's list."""
+    n = 2 ** (heads.bit_length() - 1)
+    series = [2 ** (-8 * (i + 1) / n) for i in range(n)]
+    return series + [2 ** (-4 * (i + 1) / n) for i in range(0, 2 * (heads - n), 2)]
 
 
 def bucket_of(distance: Tensor, is_causal: bool) -> Tensor:
-    """The bucket of each distance (key - query).
+    """Return the bucket of each distance (key - query).
 
     Near distances have a bucket each, the others share buckets that widen with the distance, and
-    all beyond FAR share the last. Without a causal mask the second half is for later keys.
+    all beyond MAX_DISTANCE share the last. Without a causal mask the second half is for later keys.
     """
-    half = BUCKETS if is_causal else BUCKETS // 2
-    exact, far = half // 2, (-distance).clamp(min=0) if is_causal else distance.abs()
-    wide = (far.float() / exact).log() / math.log(FAR / exact) * (half - exact)
-    bucket = far.where(far < exact, (exact + wide.long()).clamp(max=half - 1))
-    return bucket if is_causal else bucket + (distance > 0) * half
+    buckets = BUCKETS if is_causal else BUCKETS // 2
+    away = (-distance).clamp(min=0) if is_causal else distance.abs()
+    max_exact = buckets // 2  # smaller distances have a bucket each
+    log_ratio = (away.float() / max_exact).log() / math.log(MAX_DISTANCE / max_exact)
+    shared = (max_exact + (log_ratio * (buckets - max_exact)).long()).clamp(max=buckets - 1)
+    bucket = away.where(away < max_exact, shared)
+    return bucket if is_causal else bucket + (distance > 0) * buckets

@@ -1,0 +1,155 @@
+"""Decoders whose folders hold another head than that of a language model, or a body alone.
+
+The format of a language model gives the rules of the body. What a head is called, and what stands
+before the names of the body beside it, is read off the class of transformers.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import transformers
+from torch import nn
+
+from .aliases import Config, Fields, FilePath
+from .checkpoints import read_json
+from .errors import ConversionError
+from .format import DECODER, Format, carry
+from .heads import holds_head
+from .models import Library
+from .rules import Rule, as_tuple, linear
+
+HEADS = {  # the end of the name of their class → the head in our class, which has this end, too
+    "Model": "",
+    "ForSequenceClassification": "score",
+    "ForTokenClassification": "score",
+    "ForQuestionAnswering": "qa_outputs",
+}
+CAUSAL = "ForCausalLM"
+LABELS = ("id2label", "label2id", "problem_type")
+LM_HEAD = "lm_head."
+OUR_PREFIX = DECODER.model_name.removesuffix(CAUSAL)
+OUR_BODY = "model."
+
+
+@dataclass(frozen=True)
+class OfHead:
+    """The parts of a format that differ for another head of the same body."""
+
+    format: Format
+    end: str
+
+    def converted(self) -> Format:
+        theirs = prefix_of(self.format) + self.end
+        return replace(
+            self.format,
+            rules=self.rules,
+            config_to_ours=self.to_ours,
+            config_to_theirs=self.to_theirs,
+            classes=(self.format.classes[0], theirs),
+            our_classes=replace(DECODER, model_name=OUR_PREFIX + self.end),
+        )
+
+    def rules(self, theirs: Config) -> tuple[Rule, ...]:
+        """Return the rules of the body by its names beside this head, and those of the head."""
+        model = self.format_of_theirs.build(theirs)
+        body = f"{self.format.theirs.model_class.base_model_prefix}."
+        head = HEADS[self.end]
+        within = f"{model.base_model_prefix}." if head else ""
+        moved = [
+            with_prefixes(rule, {OUR_BODY: OUR_BODY if head else ""}, {body: within})
+            for rule in self.format.table(theirs)
+            if not any(name.startswith(LM_HEAD) for name in as_tuple(rule.ours))
+        ]
+        return (*moved, *(linear(head, projection_of(model)) if head else ()))
+
+    @property
+    def format_of_theirs(self) -> Library:
+        return replace(self.format.theirs, model_name=prefix_of(self.format) + self.end)
+
+    def to_ours(self, theirs: Config) -> Fields:
+        return {**self.format.config_to_ours(theirs), **self.labels(theirs)}
+
+    def to_theirs(self, ours: Config) -> Fields:
+        assert self.format.config_to_theirs is not None
+        return {**self.format.config_to_theirs(ours), **self.labels(ours)}
+
+    def labels(self, config: Config) -> Fields:
+        return carry(config, LABELS) if self.end.endswith("Classification") else {}
+
+
+def with_prefixes(rule: Rule, ours: dict[str, str], theirs: dict[str, str]) -> Rule:
+    """Return a rule whose names have other prefixes, old → new."""
+
+    def renamed(names: str | tuple[str, ...], prefixes: dict[str, str]) -> tuple[str, ...]:
+        ((old, new),) = prefixes.items()
+        return tuple(
+            new + name.removeprefix(old) if name.startswith(old) else name
+            for name in as_tuple(names)
+        )
+
+    return Rule(renamed(rule.ours, ours), renamed(rule.theirs, theirs), rule.transform)
+
+
+def projection_of(model: nn.Module) -> str:
+    """Return the name of the linear layer behind a body: score, classifier or qa_outputs."""
+    return next(name for name, part in model.named_children() if isinstance(part, nn.Linear))
+
+
+def prefix_of(format: Format) -> str:
+    """Return how the classes of a format begin: Llama, GPT2, Gemma3Text."""
+    return format.classes[0].removesuffix("Config")
+
+
+def read_head(format: Format, folder: FilePath) -> Format:
+    """Return the format for the head that config.json names, if the file holds it."""
+    config = read_json(Path(folder) / "config.json")
+    named = config.get("architectures")
+    name = named[0] if isinstance(named, list) and len(named) == 1 else format.classes[1]
+    known = {
+        prefix_of(format) + end: end
+        for end in HEADS
+        if hasattr(transformers, prefix_of(format) + end)
+    }
+    if name in known:
+        chosen = OfHead(format, known[name]).converted()
+        return chosen if known[name] == "Model" else or_body(chosen, format, folder, name)
+    if name != format.classes[1] and re.search(r"For(?!CausalLM)", str(name)):
+        raise ConversionError(
+            f"architectures is {named!r} in {folder}/config.json, a head that no rule explains: "
+            f"choose a folder of {', '.join((format.classes[1], *known))}"
+        )
+    return or_body(format, format, folder, str(name))
+
+
+def or_body(chosen: Format, format: Format, folder: FilePath, name: str) -> Format:
+    """Return the format of a body without a head where the file holds no tensor of the head."""
+    if holds_head(chosen, folder):
+        return chosen
+    return replace(OfHead(format, "Model").converted(), absent_head=name)
+
+
+def written_head(format: Format, folder: FilePath) -> Format:
+    """Return the export format for the head that a folder of ours names."""
+    end = end_of_ours(folder)
+    if end == CAUSAL:
+        return format
+    if not hasattr(transformers, prefix_of(format) + end):
+        raise ConversionError(
+            f"{folder} holds {OUR_PREFIX}{end}, and transformers has no {prefix_of(format)}{end}: "
+            "choose another format"
+        )
+    return OfHead(format, end).converted()
+
+
+def our_decoder(folder: FilePath) -> Library:
+    """Return the class that a decoder folder of ours names, a language model by default."""
+    end = end_of_ours(folder)
+    return DECODER if end == CAUSAL else replace(DECODER, model_name=OUR_PREFIX + end)
+
+
+def end_of_ours(folder: FilePath) -> str:
+    named = read_json(Path(folder) / "config.json").get("architectures")
+    name = str(named[0]) if isinstance(named, list) and len(named) == 1 else ""
+    end = name.removeprefix(OUR_PREFIX)
+    return end if end in HEADS else CAUSAL

@@ -1,0 +1,34 @@
+"""Suggest formats for a name that is none: a few nearest ones, and the command that lists all."""
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+SHOWN = 4
+LISTING = "`tformer convert formats`"
+# Words in names of formats that say nothing about their kin.
+COMMON = {"text", "model", "torch", "new", "from"}
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Return the known names that are spelled alike, then those that share a word."""
+    known = list(known)
+    alike = get_close_matches(name.lower(), known, n=SHOWN)
+    wanted = words_of(name)
+    kin = [other for other in known if wanted & words_of(other)]
+    return list(dict.fromkeys((*alike, *kin)))[:SHOWN]
+
+
+def words_of(name: str) -> set[str]:
+    return set(re.findall(r"[a-z]{2,}", name.lower())) - COMMON
+
+
+def choices(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error: what to choose instead of a name that is no format."""
+    found = ", ".join(nearest(name, known))
+    return f"choose {found} or one that {LISTING} lists" if found else f"{LISTING} lists them"
+
+
+def no_format(name: str, known: Iterable[str]) -> str:
+    """Return the error for a name that is no format."""
+    return f"there is no format {name!r}: {choices(name, known)}"
