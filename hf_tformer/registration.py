@@ -62,7 +62,6 @@ COMPLETED_BY = {
     "hf_tformer.model.configuration_base": "hf_tformer.limits",
     "hf_tformer.model.layers": "hf_tformer.scale.sharding",
     "hf_tformer.model.losses": "hf_tformer.fast.losses",
-    "hf_tformer.model.stacks_seq2seq": "hf_tformer.engines",
 }
 
 

@@ -115,8 +115,10 @@ class Stack(TformerSeq2SeqPreTrainedModel):
 
     def __init__(self, config: TformerSeq2SeqConfig, depth: int, tokens: int):
         super().__init__(config)
-        # No padding_idx: masks keep padding out, and where decoding starts with the padding id, as
-        # in Marian, that embedding must train.
+        if (engine := config._attn_implementation) in ("vllm", "sglang"):
+            remedy = "use generate(), or `tformer convert export FOLDER NEW --to ctranslate2`"
+            raise ValueError(f"{engine} serves no encoder-decoder: {remedy}")
+        # No padding_idx: Marian starts with the padding id, whose embedding must train.
         self.embed_tokens = nn.Embedding(tokens, config.hidden_size)
         self.embedding_scale = embedding_scale(config)
         self.positions = build_positions(config)
