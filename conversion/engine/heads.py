@@ -13,6 +13,7 @@ from .checkpoints import open_checkpoint, read_json
 from .errors import ConversionError, UnexpressibleError
 from .format import ENCODER, Format, Table, meaning, require_one_of
 from .rules import Rule, SavedTensors, as_tuple, modern
+from .translation import translate
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def holds_head(format: Format, folder: FilePath) -> bool:
     """Return whether a file holds a tensor of the head, if that is more than a tied table."""
     theirs = format.theirs
     config = theirs.load_config(folder)
-    format.config_to_ours(config)  # which refuses by field what could not be built
+    translate(config, format, True, None)  # which refuses by field what could not be built
     model = theirs.build(config)
     body = f"{model.base_model_prefix}."
     saved = SavedTensors.of(model).shapes

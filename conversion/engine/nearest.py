@@ -24,9 +24,9 @@ def words_of(name: str) -> set[str]:
 
 
 def choices(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error: what to choose instead of a name that is no format."""
-    found = ", ".join(nearest(name, known))
-    return f"choose {found} or one that {LISTING} lists" if found else f"{LISTING} lists them"
+    """Return the end of an error: where the formats are listed, and which are nearest to a name."""
+    found = " or ".join(nearest(name, known))
+    return f"{LISTING} lists them" + (f" - did you mean {found}?" if found else "")
 
 
 def no_format(name: str, known: Iterable[str]) -> str:

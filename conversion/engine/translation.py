@@ -34,11 +34,15 @@ def translate(
 
 
 def within_vocabulary(fields: Fields) -> Fields:
-    """Return fields without ids that no token has: defaults beyond a small vocabulary."""
+    """Return fields without ids that no token has: defaults beyond a small vocabulary.
+
+    Beside such a padding id transformers builds no model.
+    """
     rows = fields["vocab_size"]
     kept = dict(fields)
     for name, value in fields.items():
-        if name.endswith("_token_id") and ids_beyond(value, rows):
+        is_id = name.endswith("_token_id") and name != "pad_token_id"
+        if is_id and ids_beyond(value, rows):
             inside = [token for token in as_list(value) if token < rows]
             kept[name] = inside or None
     return kept

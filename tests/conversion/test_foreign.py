@@ -310,7 +310,7 @@ def test_words_of_one_family_are_near():
 def test_a_wrong_model_type_has_its_nearest_formats_and_not_all(tmp_path):
     save_theirs(CASES["llama tied"], tmp_path / "theirs")
     edit_config(tmp_path / "theirs", model_type="llama_pro")
-    assert_refused(tmp_path, "'llama_pro'", "choose llama", "`tformer convert formats`")
+    assert_refused(tmp_path, "'llama_pro'", "did you mean llama", "`tformer convert formats`")
     with pytest.raises(ConversionError) as caught:
         import_checkpoint(tmp_path / "theirs", tmp_path / "ours")
     assert len(str(caught.value)) < 300
@@ -334,10 +334,10 @@ def test_a_mistyped_format_of_the_command_has_its_nearest(command, near, capsys)
 
 
 def test_a_mistyped_format_in_a_program_has_its_nearest(tmp_path):
-    with pytest.raises(ConversionError, match="no format 'onx': choose onnx"):
+    with pytest.raises(ConversionError, match=r"no format 'onx': .* did you mean onnx"):
         export_checkpoint(tmp_path, tmp_path / "out", to="onx")
     save_theirs(CASES["llama tied"], tmp_path / "theirs")
-    with pytest.raises(ConversionError, match="no format 'lama': choose llama"):
+    with pytest.raises(ConversionError, match=r"no format 'lama': .* did you mean llama"):
         import_checkpoint(tmp_path / "theirs", tmp_path / "ours", format="lama")
 
 
