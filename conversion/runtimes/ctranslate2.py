@@ -75,6 +75,15 @@ class CTranslate2(Runtime):
             spec.optimize(source.dtype)
             spec.save(str(folder))
 
+    def advice(self, dtype: str) -> str:
+        usual = super().advice(dtype)
+        if dtype != "int8":
+            return usual
+        return (
+            "on a processor without VNNI, where oneDNN's products of eight bits overflow, set "
+            f"CT2_USE_MKL=1 in the environment, here and wherever the files are used; else {usual}"
+        )
+
     def open(self, source: Source, folder: Path) -> Running:
         return Opened(source, folder)
 

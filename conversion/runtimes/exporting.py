@@ -70,7 +70,7 @@ def export_to_runtime(
         if answers is not None:
             with in_a_sentence("were made, but do not run", runtime):
                 running = runtime.open(source, folder)
-                proof = prove(answers, running, runtime.title, runtime.tolerance_for(source))
+                proof = prove(answers, running, runtime, source)
             del running
         seconds = time.perf_counter() - began
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

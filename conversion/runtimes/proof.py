@@ -178,8 +178,10 @@ def plain_generation_config(
     )
 
 
-def prove(answers: Answers, running: Running, title: str, tolerance: float) -> Proof:
+def prove(answers: Answers, running: Running, runtime: Runtime, source: Source) -> Proof:
     """Run the runtime on the same inputs and refuse outputs that differ from ours."""
+    title, tolerance = runtime.title, runtime.tolerance_for(source)
+    advice = runtime.advice(source.dtype)
     difference = largest = few_bits = changed = None
     ours = zip(answers.batches, answers.logits, answers.imitated, strict=True)
     for batch, expected, imitated in ours:
@@ -189,7 +191,7 @@ def prove(answers: Answers, running: Running, title: str, tolerance: float) -> P
             limit = max(OWN * answers.rounding, tolerance * max(1.0, size))
             if tolerance > EXACT and expected.ndim == 2 and actual.shape == expected.shape:
                 few_bits = measure_few_bits(actual.float(), expected)
-            one = largest_difference(actual, (expected, imitated), title, limit, few_bits)
+            one = largest_difference(actual, (expected, imitated), title, limit, advice, few_bits)
             difference = max(difference or 0.0, one)
             largest = max(largest or 0.0, size)
     equal = {}
@@ -225,6 +227,7 @@ def largest_difference(
     ours: tuple[torch.Tensor, ...],
     title: str,
     limit: float,
+    advice: str,
     few_bits: FewBits | None = None,
 ) -> float:
     """Return the difference from the first of ours; refuse outputs that are near none of them.
@@ -243,7 +246,7 @@ def largest_difference(
     if not is_near:
         raise ConversionError(
             f"the outputs of {title} differ by {min(differences):.1e}, more than rounding explains "
-            f"({limit:.1e}): nothing is kept; please report this configuration"
+            f"({limit:.1e}): nothing is kept; {advice}"
         )
     return differences[0]
 

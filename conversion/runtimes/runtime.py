@@ -98,6 +98,10 @@ class Runtime(ABC):
         """Return the tolerance for a model, which depends on the dtype alone in most runtimes."""
         return self.tolerance[source.dtype]
 
+    def advice(self, dtype: str) -> str:
+        """Return what to do where the outputs differ by more than rounding explains."""
+        return "please report this configuration"
+
     def imitate(self, model: PreTrainedModel) -> list[RemovableHandle]:
         """Add hooks by which our model rounds where this runtime does and torch does not."""
         return []

@@ -166,6 +166,12 @@ def test_other_logits_are_refused_with_few_bits_and_any_other_one_without(
         export_checkpoint(ours, tmp_path / "out", to="made", dtype=dtype)
 
 
+def test_the_refusal_of_eight_bits_names_the_remedy_of_ctranslate2():
+    runtime = RUNTIMES["ctranslate2"]
+    assert "set CT2_USE_MKL=1" in runtime.advice("int8")
+    assert runtime.advice("float32") == "please report this configuration"
+
+
 def test_a_killed_export_leaves_nothing_that_the_next_does_not_remove(made, ours, tmp_path):
     made.fault = "killed"
     if os.fork() == 0:
