@@ -6,16 +6,14 @@ before the names of the body beside it, is read off the class of transformers.
 
 import re
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import transformers
 from torch import nn
 
 from .aliases import Config, Fields, FilePath
-from .checkpoints import read_json
 from .errors import ConversionError
 from .format import DECODER, Format, carry
-from .heads import holds_head
+from .heads import holds_head, only_architecture, with_prefixes
 from .models import Library
 from .rules import Rule, as_tuple, linear
 
@@ -52,20 +50,16 @@ class OfHead:
 
     def rules(self, theirs: Config) -> tuple[Rule, ...]:
         """Return the rules of the body by its names beside this head, and those of the head."""
-        model = self.format_of_theirs.build(theirs)
+        model = self.converted().theirs.build(theirs)
         body = f"{self.format.theirs.model_class.base_model_prefix}."
         head = HEADS[self.end]
         within = f"{model.base_model_prefix}." if head else ""
         moved = [
-            with_prefixes(rule, {OUR_BODY: OUR_BODY if head else ""}, {body: within})
+            with_prefixes(rule, (OUR_BODY, OUR_BODY if head else ""), (body, within))
             for rule in self.format.table(theirs)
             if not any(name.startswith(LM_HEAD) for name in as_tuple(rule.ours))
         ]
         return (*moved, *(linear(head, projection_of(model)) if head else ()))
-
-    @property
-    def format_of_theirs(self) -> Library:
-        return replace(self.format.theirs, model_name=prefix_of(self.format) + self.end)
 
     def to_ours(self, theirs: Config) -> Fields:
         return {**self.format.config_to_ours(theirs), **self.labels(theirs)}
@@ -76,19 +70,6 @@ class OfHead:
 
     def labels(self, config: Config) -> Fields:
         return carry(config, LABELS) if self.end.endswith("Classification") else {}
-
-
-def with_prefixes(rule: Rule, ours: dict[str, str], theirs: dict[str, str]) -> Rule:
-    """Return a rule whose names have other prefixes, old → new."""
-
-    def renamed(names: str | tuple[str, ...], prefixes: dict[str, str]) -> tuple[str, ...]:
-        ((old, new),) = prefixes.items()
-        return tuple(
-            new + name.removeprefix(old) if name.startswith(old) else name
-            for name in as_tuple(names)
-        )
-
-    return Rule(renamed(rule.ours, ours), renamed(rule.theirs, theirs), rule.transform)
 
 
 def projection_of(model: nn.Module) -> str:
@@ -103,9 +84,7 @@ def prefix_of(format: Format) -> str:
 
 def read_head(format: Format, folder: FilePath) -> Format:
     """Return the format for the head that config.json names, if the file holds it."""
-    config = read_json(Path(folder) / "config.json")
-    named = config.get("architectures")
-    name = named[0] if isinstance(named, list) and len(named) == 1 else format.classes[1]
+    name = str(only_architecture(folder) or format.classes[1])
     known = {
         prefix_of(format) + end: end
         for end in HEADS
@@ -114,12 +93,12 @@ def read_head(format: Format, folder: FilePath) -> Format:
     if name in known:
         chosen = OfHead(format, known[name]).converted()
         return chosen if known[name] == "Model" else or_body(chosen, format, folder, name)
-    if name != format.classes[1] and re.search(r"For(?!CausalLM)", str(name)):
+    if name != format.classes[1] and re.search(r"For(?!CausalLM)", name):
         raise ConversionError(
-            f"architectures is {named!r} in {folder}/config.json, a head that no rule explains: "
+            f"architectures is {[name]!r} in {folder}/config.json, a head that no rule explains: "
             f"choose a folder of {', '.join((format.classes[1], *known))}"
         )
-    return or_body(format, format, folder, str(name))
+    return or_body(format, format, folder, name)
 
 
 def or_body(chosen: Format, format: Format, folder: FilePath, name: str) -> Format:
@@ -149,7 +128,5 @@ def our_decoder(folder: FilePath) -> Library:
 
 
 def end_of_ours(folder: FilePath) -> str:
-    named = read_json(Path(folder) / "config.json").get("architectures")
-    name = str(named[0]) if isinstance(named, list) and len(named) == 1 else ""
-    end = name.removeprefix(OUR_PREFIX)
+    end = str(only_architecture(folder)).removeprefix(OUR_PREFIX)
     return end if end in HEADS else CAUSAL

@@ -97,6 +97,7 @@ IN_FILES = (
     Foreign((".distcp",), "one part of a distributed checkpoint", "give its folder, {folder}"),
     Foreign((".tar", ".tgz", ".gz", ".zip", ".zst"), "an archive", "unpack it, and import that"),
 )
+ADAPTER_FOLDER = Foreign(("adapter_config.json",), "a folder of adapters", ADAPTERS)
 IN_FOLDERS = (
     Foreign(
         ("lit_model.pth*", "model_config.yaml"),
@@ -146,7 +147,7 @@ IN_FOLDERS = (
     ),
     Foreign(("recipe_state*",), "a checkpoint of torchtune", TORCHTUNE),
     Foreign(("hf_model_*.pt",), "a checkpoint of torchtune", TORCHTUNE),
-    Foreign(("adapter_config.json",), "a folder of adapters", ADAPTERS),
+    ADAPTER_FOLDER,
     Foreign(("adapter_*",), "a folder of adapters without their model", ADAPTERS),
     Foreign(("openvino_*.xml",), "an export to OpenVINO", EXPORTED),
     Foreign(("model.bin", "*vocabulary.*"), "an export to CTranslate2", EXPORTED),

@@ -191,19 +191,34 @@ def refuse_learned_activations(fields: Fields) -> None:
 
 
 def without_prefixes(rule: Rule, ours: str, theirs: str) -> Rule:
-    def bare(names: str | tuple[str, ...], prefix: str) -> tuple[str, ...]:
-        return tuple(name.removeprefix(f"{prefix}.") for name in as_tuple(names))
+    return with_prefixes(rule, (f"{ours}.", ""), (f"{theirs}.", ""))
 
-    return Rule(bare(rule.ours, ours), bare(rule.theirs, theirs), rule.transform)
+
+def with_prefixes(rule: Rule, ours: tuple[str, str], theirs: tuple[str, str]) -> Rule:
+    """Return a rule whose names have other prefixes, each given as (old, new)."""
+
+    def renamed(names: str | tuple[str, ...], old: str, new: str) -> tuple[str, ...]:
+        return tuple(
+            new + name.removeprefix(old) if name.startswith(old) else name
+            for name in as_tuple(names)
+        )
+
+    return Rule(renamed(rule.ours, *ours), renamed(rule.theirs, *theirs), rule.transform)
+
+
+def only_architecture(folder: FilePath) -> object:
+    """Return what config.json names as the class of the weights, None unless it is one."""
+    named = read_json(Path(folder) / "config.json").get("architectures")
+    return named[0] if isinstance(named, list) and len(named) == 1 else None
 
 
 def architecture_of(folder: FilePath, known: Iterable[str]) -> str:
     """Return the class that config.json names, if it is one of the supported ones."""
     path = Path(folder) / "config.json"
+    name = only_architecture(folder)
+    if isinstance(name, str) and name in known:
+        return name
     named = read_json(path).get("architectures")
-    names = named if isinstance(named, list) else []
-    if len(names) == 1 and names[0] in known:
-        return names[0]
     choices = ", ".join(dict.fromkeys(known))
     raise ConversionError(
         f"architectures is {named!r} in {path}, which converts only where it names one of "

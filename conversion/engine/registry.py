@@ -12,7 +12,7 @@ from .aliases import FilePath
 from .checkpoints import open_file, read_json
 from .decoder_heads import our_decoder, read_head, written_head
 from .errors import ConversionError
-from .foreign import ADAPTERS, Foreign, is_lightning, lightning_refusal, refuse_foreign
+from .foreign import ADAPTER_FOLDER, is_lightning, lightning_refusal, refuse_foreign
 from .format import DECODER, OURS, Format
 from .heads import OUR_CLASSES, FormatWithHeads, architecture_of
 from .models import Library
@@ -69,9 +69,7 @@ def model_type_of(folder: FilePath) -> str:
         raise ConversionError(f"{folder}: {fault}")
     if (Path(folder) / "adapter_config.json").exists():
         # transformers would load whatever model this file names.
-        raise Foreign(("adapter_config.json",), "a folder of adapters", ADAPTERS).refusal(
-            Path(folder)
-        )
+        raise ADAPTER_FOLDER.refusal(Path(folder))
     return str(config.get("model_type"))
 
 

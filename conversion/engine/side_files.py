@@ -25,6 +25,7 @@ from .aliases import Fields, FilePath
 from .checkpoints import read_json
 from .errors import ConversionError
 from .sentences import copy_sentence_modules
+from .translation import as_list
 
 # The files of a tokenizer that transformers looks for.
 TOKENIZER_FILES = (
@@ -209,9 +210,9 @@ def disagreements(
     files = {name: read_json(folder / name) for name in (CONFIG, GENERATION)[: 1 + generates]}
     names = [f"{role}_token_id" for role in (*ROLES, *MORE_ROLES, "decoder_start")]
     for name in names:
-        known = {place: ids(content.get(name)) for place, content in files.items()}
+        known = {place: as_list(content.get(name)) for place, content in files.items()}
         if tokenizer is not None:
-            known[TOKENIZER] = ids(getattr(tokenizer, name, None))
+            known[TOKENIZER] = as_list(getattr(tokenizer, name, None))
         known = {place: found for place, found in known.items() if found}
         if known and not set.intersection(*map(set, known.values())):
             values = ", ".join(f"{shown(found)} in {place}" for place, found in known.items())
@@ -221,15 +222,9 @@ def disagreements(
         return
     rows = source.get_output_embeddings().out_features
     for name, value in files[GENERATION].items():
-        if name.endswith("_token_id") and any(number >= rows for number in ids(value)):
+        if name.endswith("_token_id") and any(number >= rows for number in as_list(value)):
             place = f"{name} is {value} in {GENERATION}"
             yield f"{place}, but there are {rows} logits: choose a lower id"
-
-
-def ids(value: object) -> list[int]:
-    """Return the ids of a value: a configuration holds one, several or none."""
-    values = value if isinstance(value, list) else [value]
-    return [number for number in values if isinstance(number, int)]
 
 
 def shown(found: list[int]) -> int | list[int]:

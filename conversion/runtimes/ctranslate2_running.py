@@ -7,7 +7,8 @@ import torch
 
 from ..engine.aliases import Batch, Fields
 from ..engine.checkpoints import read_json
-from ..engine.side_files import GENERATION, ids
+from ..engine.side_files import GENERATION
+from ..engine.translation import as_list
 from .runtime import Running, Sequences, Source, unpadded
 
 
@@ -22,7 +23,7 @@ def tokens_of(source: Source) -> list[str]:
 
 def end_tokens(source: Source) -> list[int]:
     """Return the tokens that end a sequence."""
-    return ids(generation_config(source).get("eos_token_id"))
+    return as_list(generation_config(source).get("eos_token_id"))
 
 
 def generation_config(source: Source) -> Fields:

@@ -13,6 +13,7 @@ import torch
 from transformers import PreTrainedConfig
 
 from ..engine.aliases import FilePath
+from ..engine.decoder_heads import HEADS, OUR_PREFIX
 from ..engine.destination import appearing
 from ..engine.errors import ConversionError
 from ..engine.format import DECODER
@@ -26,15 +27,7 @@ from .proof import ask, prove
 from .registry import RUNTIMES
 from .runtime import Runtime, Source
 
-DECODER_HEADS = tuple(
-    f"TformerDecoder{task}"
-    for task in (
-        "Model",
-        "ForSequenceClassification",
-        "ForTokenClassification",
-        "ForQuestionAnswering",
-    )
-)
+DECODER_HEADS = tuple(OUR_PREFIX + end for end in HEADS)
 
 
 def export_to_runtime(
