@@ -15,7 +15,7 @@ from torch.nn import functional
 from .measure import Limits, Settings, clock
 
 PACKAGES = ("torch", "transformers", "ctranslate2", "litgpt", "x-transformers")
-PACKAGES += ("onnxruntime", "openvino", "xllamacpp", "bertviz")
+PACKAGES += ("onnxruntime", "openvino", "xllamacpp")
 
 
 def describe(settings: Settings) -> dict[str, Any]:

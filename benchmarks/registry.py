@@ -9,7 +9,6 @@ from . import (
     encoders,
     files,
     growth,
-    page,
     runtimes,
     scale,
     seq2seq,
@@ -55,6 +54,5 @@ BENCHMARKS = {
         Benchmark("encoder-only", "Encoding a padded batch", encoders.encoder_only),
         Benchmark("sentences", "Vectors of sentences", encoders.sentences),
         Benchmark("windows", "An encoder's windows, as sequences grow", encoders.windows),
-        Benchmark("page", "The attention page, beside bertviz", page.page),
     )
 }

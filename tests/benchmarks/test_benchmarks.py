@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers.utils import logging
 
-from benchmarks import apart, compare, page, report, viewers
+from benchmarks import apart, compare, measure, report
 from benchmarks.__main__ import main
 from benchmarks.apart import in_own_process
 from benchmarks.measure import (
@@ -91,8 +91,6 @@ def alternating(*seconds):
 
 def clocked(monkeypatch, ours, theirs, rounds):
     """The rows of a race of which each call takes the seconds that it returns."""
-    from benchmarks import measure
-
     monkeypatch.setattr(measure, "seconds", lambda run: run.call())
     contestants = {OURS: alternating(*ours), "peer": alternating(*theirs)}
     contestants = {
@@ -104,8 +102,6 @@ def clocked(monkeypatch, ours, theirs, rounds):
 
 def test_rounds_are_repeated_while_the_ratios_are_spread_and_then_said_to_be(monkeypatch):
     calls = []
-    from benchmarks import measure
-
     alternate = measure.alternate
     monkeypatch.setattr(measure, "alternate", lambda *a: calls.append(1) or alternate(*a))
     steady = clocked(monkeypatch, (1.0,), (2.0,), rounds=4)[-1]
@@ -121,8 +117,9 @@ def test_two_commits_are_measured_in_turns_and_only_what_differs_is_printed(monk
     def in_own_process(benchmark, label, contestant, settings, processes, tree):
         trees.append(tree)
         slow = tree != ROOT and "19M" in label
-        return Run(lambda: time.sleep(0.006 if slow else 0.003), outcome=lambda _: 1 / 0)
+        return Run(lambda: 0.006 if slow else 0.003, outcome=lambda _: 1 / 0)
 
+    monkeypatch.setattr(measure, "seconds", lambda run: run.call())
     monkeypatch.setattr(compare.apart, "in_own_process", in_own_process)
     assert compare.main(["HEAD", "greedy", "--quick", "--rounds", "3"]) == 0
     printed = capsys.readouterr()
@@ -287,38 +284,6 @@ def test_a_benchmark_runs_from_the_command_to_its_figures(name, text, tmp_path, 
     assert peers
     assert all(row["ratio"] > 0 for row in peers)
     assert ours["workload"] in capsys.readouterr().out
-
-
-def test_the_page_is_measured_where_bertviz_and_a_browser_are_not(monkeypatch):
-    def no_browser():
-        raise Absent("there is no chromium")
-
-    monkeypatch.setattr(viewers, "find_spec", lambda name: None)
-    monkeypatch.setattr(viewers, "browser", no_browser)
-    rows = page.rows_of(page.Case(2, 3, 5))
-    figures = {row.workload.split(": ")[1]: row for row in rows if row.peer == OURS}
-    assert 0 < figures["writing the file"].ours < 60
-    assert 0.01 < figures["size of the file"].ours < 1
-    assert figures["another layer"].note == "absent: there is no chromium"
-    notes = {row.note for row in rows if row.peer != OURS}
-    assert notes == {"absent: bertviz or ipython is not installed", "there is no file to open"}
-
-
-def test_a_viewer_that_takes_too_long_or_too_much_is_a_row(monkeypatch):
-    wrote = {viewers.HEAD_VIEW: "not written after 120 s", viewers.MODEL_VIEW: "the page crashed"}
-
-    def time_writing(viewer, make_weights, path):
-        if viewer in wrote:
-            raise viewers.Failed(wrote[viewer])
-        path.write_text("a page")
-        return 0.5
-
-    monkeypatch.setattr(viewers, "time_writing", time_writing)
-    monkeypatch.setattr(viewers, "time_opening", lambda viewer, path: (1.0, 0.1))
-    rows = page.rows_of(page.Case(2, 3, 5, ceilings={page.OPENING: 0.5}))
-    assert {row.note for row in rows if row.peer != OURS} >= set(wrote.values())
-    missed = [row.workload for row in rows if "MISSED" in report.line(asdict(row))]
-    assert missed == ["2 layers × 3 heads, 5 tokens, sharp: opening, a layer"]
 
 
 @pytest.mark.parametrize(
