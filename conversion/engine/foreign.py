@@ -41,17 +41,9 @@ ADAPTERS = (
     "run AutoPeftModelForCausalLM.from_pretrained('{folder}').merge_and_unload()"
     ".save_pretrained('NEW') of peft, which needs adapter_config.json, and import NEW"
 )
-MEGATRON = (
-    "run AutoBridge.from_hf_pretrained(HUB_ID).export_ckpt('{folder}/iter_...', 'NEW') of "
-    "Megatron Bridge with the Hub id of its architecture, and import NEW"
-)
 DEEPSPEED = (
     "run `python -m deepspeed.utils.zero_to_fp32 {folder} NEW --safe_serialization`, put the "
     "config.json of the model into NEW, and import NEW"
-)
-NEMO_1 = (
-    "run scripts/checkpoint_converters/convert_MODEL_nemo_to_hf.py of NeMo with "
-    "--input_name_or_path {path}, and import the folder that it writes"
 )
 TORCHTUNE = (
     "import the folder epoch_N that its FullModelHFCheckpointer writes, or save the tensors of "
@@ -89,11 +81,8 @@ IN_FILES = (
     Foreign((".msgpack",), "a file of Flax", FLAX),
     Foreign((".onnx", ".ort"), "an ONNX graph", EXPORTED),
     Foreign((".xml",), "a model of OpenVINO", EXPORTED),
-    Foreign((".tflite",), "a model of LiteRT (TensorFlow Lite)", EXPORTED),
     Foreign((".pte",), "a program of ExecuTorch", EXPORTED),
     Foreign((".pt2",), "a program of torch.export", EXPORTED),
-    Foreign((".engine", ".plan"), "an engine of TensorRT", EXPORTED),
-    Foreign((".nemo",), "a checkpoint of NeMo 1", NEMO_1),
     Foreign((".distcp",), "one part of a distributed checkpoint", "give its folder, {folder}"),
     Foreign((".tar", ".tgz", ".gz", ".zip", ".zst"), "an archive", "unpack it, and import that"),
 )
@@ -113,22 +102,10 @@ IN_FOLDERS = (
         "nanochat folder, unless the script reports skipped entries",
     ),
     Foreign(
-        ("model_world_size_*_rank_*.pt",),
-        "a checkpoint of verl, whose weights FSDP has sharded",
-        "run `python -m verl.model_merger merge --backend fsdp --local_dir {folder} "
-        "--target_dir NEW`, and import NEW",
-    ),
-    Foreign(
         ("pytorch_model_fsdp_*",),
         "a checkpoint of accelerate, whose weights FSDP has sharded",
         "run `accelerate merge-weights {folder}/{name} NEW`, put the config.json of the model "
         "into NEW, and import NEW",
-    ),
-    Foreign(("*.distcp", "common.pt"), "a checkpoint of Megatron", MEGATRON),
-    Foreign(
-        ("context/model.yaml",),
-        "a checkpoint of NeMo 2",
-        ("run `nemo llm export path={folder} target=hf output_path=NEW`, and import NEW"),
     ),
     Foreign(
         (".metadata", "*.distcp"),
@@ -138,13 +115,6 @@ IN_FOLDERS = (
     ),
     Foreign(("zero_to_fp32.py",), "a checkpoint of DeepSpeed", DEEPSPEED),
     Foreign(("global_step[0-9]*",), "a checkpoint of DeepSpeed", DEEPSPEED),
-    Foreign(("latest_checkpointed_iteration.txt",), "a checkpoint of Megatron", MEGATRON),
-    Foreign(
-        ("mp_rank_00*",),
-        "a checkpoint of Megatron in its old format",
-        "load and save it in Megatron-LM with --ckpt-convert-format torch_dist "
-        "--ckpt-convert-save OTHER, which Megatron Bridge exports",
-    ),
     Foreign(("recipe_state*",), "a checkpoint of torchtune", TORCHTUNE),
     Foreign(("hf_model_*.pt",), "a checkpoint of torchtune", TORCHTUNE),
     ADAPTER_FOLDER,
@@ -158,7 +128,6 @@ IN_FOLDERS = (
     Foreign(("*.onnx",), "an export to ONNX", EXPORTED),
     Foreign(("onnx/*.onnx",), "an export to ONNX", EXPORTED),
     Foreign(("*.pte",), "an export to ExecuTorch", EXPORTED),
-    Foreign(("*.tflite",), "an export to LiteRT", EXPORTED),
 )
 
 

@@ -41,9 +41,7 @@ FILES = {
     "flax_model.msgpack": ("Flax", "from_flax=True", "transformers 4"),
     "model.onnx": ("ONNX graph", "convert the folder that it was exported from"),
     "openvino_model.xml": ("OpenVINO", "exported from"),
-    "model.tflite": ("LiteRT", "exported from"),
     "model.pte": ("ExecuTorch", "exported from"),
-    "llama.nemo": ("NeMo 1", "convert_MODEL_nemo_to_hf.py", "--input_name_or_path"),
     "__0_0.distcp": ("one part of a distributed checkpoint", "give its folder"),
     "model.tar": ("an archive", "unpack it"),
 }
@@ -73,13 +71,8 @@ FOLDERS = {
         ["pytorch_model_fsdp_0/.metadata", "pytorch_model_fsdp_0/__0_0.distcp"],
         "pytorch_model_fsdp_0 NEW",
     ),
-    "verl": (["model_world_size_2_rank_0.pt"], "verl.model_merger merge --backend fsdp"),
     "DeepSpeed": (["zero_to_fp32.py", "latest", "config.json"], "deepspeed.utils.zero_to_fp32"),
     "checkpoint of DeepSpeed": (["global_step20/"], "--safe_serialization"),
-    "Megatron": (["latest_checkpointed_iteration.txt", "iter_0000010/"], "AutoBridge"),
-    "checkpoint of Megatron": ([".metadata", "__0_0.distcp", "common.pt"], "export_ckpt"),
-    "Megatron in its old": (["mp_rank_00/model_optim_rng.pt"], "--ckpt-convert-format torch_dist"),
-    "NeMo 2": (["context/model.yaml", "weights/.metadata"], "nemo llm export"),
     "torchtune": (["recipe_state/recipe_state.pt"], "FullModelHFCheckpointer"),
     "checkpoint of torchtune": (["hf_model_0001_0.pt", "adapter_0.pt"], "hf_model_"),
     "adapters without their model": (["adapter_model.safetensors"], "merge_and_unload()"),
@@ -92,7 +85,6 @@ FOLDERS = {
     "OpenVINO": (["openvino_model.xml", "openvino_model.bin", "config.json"], "exported from"),
     "CTranslate2": (["model.bin", "shared_vocabulary.json", "config.json"], "exported from"),
     "ExecuTorch": (["model.pte"], "exported from"),
-    "LiteRT": (["model.tflite"], "exported from"),
     "GGUF": (["smol.gguf"], "gguf_file='smol.gguf'"),
     "sentence-transformers": (
         ["modules.json", "0_Transformer/config.json", "0_Transformer/model.safetensors"],
@@ -119,7 +111,7 @@ def test_every_row_of_the_tables_has_an_example_here():
         assert any(what in row.what for what in FOLDERS), row
     endings = {f".{name.rpartition('.')[2]}" for name in FILES}
     rest = [row.what for row in IN_FILES if endings.isdisjoint(row.marks)]
-    assert rest == ["a program of torch.export", "an engine of TensorRT"]
+    assert rest == ["a program of torch.export"]
     assert all(row.remedy for row in (*IN_FILES, *IN_FOLDERS))
 
 
