@@ -30,7 +30,7 @@ ANNOTATED = (
 WITHOUT_CIRCLES = ("hf_tformer", "conversion", "benchmarks", "examples")
 # The product has fewer lines of Python than this, in all these folders together. 38,721 stood here
 # until conversion learnt the heads of decoders and the files of other programs.
-PRODUCT_LINES = 39_500
+PRODUCT_LINES = 38_900
 PRODUCT = ("hf_tformer", "conversion", "benchmarks", "examples", "tools")
 
 
