@@ -88,7 +88,7 @@ def measure(
         "limits": asdict(limits),
         "rows": rows,
     }
-    for line in report.exponents(rows):
+    for line in (*report.exponents(rows), *machine.products()):
         print(line, flush=True)
     if options.write:
         report.save(result)

@@ -3,7 +3,7 @@
 import os
 import platform
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date
 from importlib.metadata import distributions
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from torch.nn import functional
+
+from hf_tformer.fast.choices import CHOICES
 
 from .measure import Limits, Settings, clock
 
@@ -37,6 +39,12 @@ def processor() -> str:
     named = cpu_info.is_file() and re.search(r"model name\s*: (.+)", cpu_info.read_text())
     capability = torch.backends.cpu.get_cpu_capability()
     return f"{named[1] if named else platform.machine()}, {os.cpu_count()} cores, {capability}"
+
+
+def products() -> Iterator[str]:
+    """Yield which function multiplies each shape of weight and number of tokens fastest here."""
+    for (rows, columns, _, tokens, threads, _), name in CHOICES.items():
+        yield f"{rows} × {columns} with {tokens} tokens and {threads} threads: {name}"
 
 
 def measure_limits(settings: Settings) -> Limits:

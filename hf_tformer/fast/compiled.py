@@ -24,10 +24,11 @@ from transformers.utils import logging
 from ..model.attention import Attention, rotate_heads
 from ..model.layers import GatedMLP, Layer
 from ..model.norms import unchanged
-from .layers import ADDITIONS, add_pre_norm, layers_of
+from .guards import SUBLAYERS
+from .layers import ARRANGEMENTS, layers_of, norms_after, norms_before
 from .passes import NextTokens
 from .products import TensorFunction
-from .rotations import tables_of
+from .rotations import ALIKE, rotation_key, tables_of
 
 logger = logging.get_logger(__name__)
 DTYPES = (torch.float32, torch.bfloat16)  # of weights for which generated code is fast and tested
@@ -143,7 +144,8 @@ def compiled_functions(model: PreTrainedModel, position_ids: Tensor) -> list[Ste
     Return None where torch cannot compile them, after a warning.
     """
     stack = model.get_decoder()
-    if not can_compile(stack, model.lm_head):
+    is_plain = getattr(model, "softcap", unchanged) is unchanged
+    if not (is_plain and can_compile(stack, model.lm_head)):
         return None
     regions = regions_of(stack, LogitsHead(stack.norm, model.lm_head, model.logit_scale))
     rotation = example_rotation(stack, position_ids)
@@ -165,7 +167,19 @@ def can_compile(stack: PreTrainedModel, head: nn.Linear) -> bool:
     parameters = (*stack.parameters(), *head.parameters())
     activations = (layer.mlp.act_fn for layer in layers_of(stack))
     are_plain = all(map(can_compile_weight, parameters))
-    return are_plain and all(map(can_compile_activation, activations))
+    are_known = all(map(can_compile_layer, layers_of(stack)))
+    return are_plain and are_known and all(map(can_compile_activation, activations))
+
+
+def can_compile_layer(layer: Layer) -> bool:
+    """Whether a layer adds one branch after the other, each as it is, and rotates as all do."""
+    outputs = (getattr(layer, f"{name}_output", unchanged) for name in SUBLAYERS)
+    return (
+        ARRANGEMENTS[layer.run_sublayers] in (norms_before, norms_after)
+        and all(output is unchanged for output in outputs)
+        and rotation_key(layer) == ALIKE
+        and not layer.self_attn.softcap_option
+    )
 
 
 def can_compile_weight(parameter: Tensor) -> bool:
@@ -183,7 +197,7 @@ def can_compile_activation(activation: nn.Module) -> bool:
 
 def first_function(code: Callable[..., Any], weights: list[Tensor]) -> StepFunction:
     """Return the region before the first attention as a function of a step."""
-    return lambda hidden_states, context: code(hidden_states, *context.rotation, *weights)
+    return lambda hidden_states, context: code(hidden_states, *context.rotation[ALIKE], *weights)
 
 
 def function_of(
@@ -196,7 +210,7 @@ def function_of(
         states, *heads = passed_on
         attend = context.attend_source if is_cross else context.attend_rotated
         attended = attend(attention, *heads).flatten()
-        return code(states, attended, *context.rotation, *weights)
+        return code(states, attended, *context.rotation[ALIKE], *weights)
 
     return attend_and_run
 
@@ -239,7 +253,7 @@ def attentions_of(layer: Layer) -> list[AttentionPart]:
 
 def norms_around(layer: Layer, norm: TensorFunction) -> tuple[TensorFunction, TensorFunction]:
     """Return the norm before a sub-layer, and the one behind its sum."""
-    is_before = ADDITIONS[layer.run_sublayers] is add_pre_norm
+    is_before = ARRANGEMENTS[layer.run_sublayers] is norms_before
     return (norm, unchanged) if is_before else (unchanged, norm)
 
 
@@ -274,8 +288,9 @@ def code_of(region: Region, weights: list[Tensor], rotation: RotationTables) -> 
     key = description(region), shared, tables, state
     if key not in CODES:
         after, before = region.after, region.before
-        states = example_input(after.head if isinstance(after, LogitsHead) else after.query)
-        attended = () if before is None else (example_input(before.projection),)
+        first = after.head if isinstance(after, LogitsHead) else after.query
+        states = first.weight.new_zeros(first.in_features)
+        attended = () if before is None else (states.new_zeros(before.projection.in_features),)
         inputs = states, *attended, *rotation, *weights
         code = new_code(region, inputs)
         code(*inputs)
@@ -301,11 +316,6 @@ def new_code(region: Region, inputs: tuple[Tensor, ...]) -> Callable[..., Any]:
     # A region is one kernel, for which threads do not pay; and in a forked server they can hang.
     options = {"compile_threads": 1, "cpp_wrapper": False}
     return torch._inductor.compile(graph, list(inputs), options=options)
-
-
-def example_input(linear: nn.Linear) -> Tensor:
-    """Return a vector that a linear layer takes."""
-    return linear.weight.new_zeros(linear.in_features)
 
 
 def weights_of(region: Region) -> list[Tensor]:

@@ -14,7 +14,6 @@ from ..model.positions import LearnedPositions
 from .caches import self_attention_part
 from .guards import (
     FORWARDS,
-    has_one_rotation,
     is_growing_cache,
     is_supported,
     is_supported_stack,
@@ -99,12 +98,10 @@ def is_supported_model(model: PreTrainedModel) -> bool:
         return False
     if not all(map(is_supported, (model.base_model, stack, model.lm_head))):
         return False
-    if getattr(model, "softcap", unchanged) is not unchanged:
-        return False
     read = (stack.embed_tokens, stack.embed_norm)
     called = (model, stack.positions, stack.rotary_emb)
     drops_nothing = stack.dropout is unchanged or is_supported(stack.dropout)
-    is_readable = drops_nothing and has_one_rotation(stack) and all(map(is_supported, read))
+    is_readable = drops_nothing and all(map(is_supported, read))
     return is_readable and all(map(is_unmodified, called)) and is_supported_stack(stack)
 
 
@@ -157,8 +154,8 @@ def is_per_sequence(kind: type) -> bool:
 
 def rotates_by_length(stack: PreTrainedModel) -> bool:
     """Whether the longest sequence of a batch decides how the heads of all are rotated."""
-    rope_type = getattr(stack.rotary_emb, "rope_type", "default")
-    return "dynamic" in rope_type or rope_type == "longrope"
+    rope_types = (getattr(rotary, "rope_type", "") for rotary in stack.rotary_emb.modules())
+    return any("dynamic" in rope_type or rope_type == "longrope" for rope_type in rope_types)
 
 
 def can_prepare_positions(stack: PreTrainedModel) -> bool:

@@ -7,6 +7,7 @@ are called, or transformers decodes.
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from operator import mul
 from typing import Any
 
 import torch
@@ -21,12 +22,14 @@ from transformers.utils.output_capturing import _active_collector
 from ..model.attention import SelfAttention, eager_attention
 from ..model.cross_attention import SELF_ATTENTION_ONLY, CrossAttention
 from ..model.layers import MLP, GatedMLP, Layer
-from ..model.norms import RMSNorm, unchanged
+from ..model.norms import NormOfAllHeads, OffsetNorm, RMSNorm, unchanged
 from ..model.position_bias import LinearBias, NoBias, RelativeBias, RelativeBiasPerLayer
 from ..model.positions import is_padding_mask
 from .eight_bits import is_eight_bits
-from .layers import ADDITIONS, Mask, layers_of
+from .layers import ARRANGEMENTS, Mask, layers_of
+from .rotations import is_known_rotation
 
+SUBLAYERS = ("self_attn", "cross_attn", "mlp")
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 # Modules whose parameters may be read instead of calling them, and their forward when this file was
@@ -41,6 +44,8 @@ FORWARDS: dict[type, Callable[..., Any]] = {
         nn.LayerNorm,
         nn.ModuleList,
         RMSNorm,
+        OffsetNorm,
+        NormOfAllHeads,
         SelfAttention,
         CrossAttention,
         MLP,
@@ -72,7 +77,7 @@ def may_skip_modules(model: PreTrainedModel, tensor: Tensor) -> bool:
         and not torch.is_autocast_enabled("cpu")
         and not _active_collector.get()  # nobody asked for what the modules return
         and not (_global_forward_hooks or _global_forward_pre_hooks)
-        and backend_of(model) is sdpa_attention_forward
+        and backend_of(model) is usual_backend(model)
     )
 
 
@@ -84,23 +89,30 @@ def may_step(stack: PreTrainedModel, hidden_states: Tensor, cache: DynamicCache)
         and bool(cache.layers)
         and is_supported_stack(stack)
         and matches_windows(stack, cache)
-        and has_one_rotation(stack)
     )
 
 
 def may_read_whole(
     stack: PreTrainedModel, hidden_states: Tensor, cache: DynamicCache | None
 ) -> bool:
-    """Whether whole sequences can pass without modules; a cache has to be empty."""
-    if not may_skip_modules(stack, hidden_states):
+    """Whether whole sequences can pass without modules, behind what a cache may hold."""
+    if not (may_skip_modules(stack, hidden_states) and is_supported_stack(stack)):
         return False
-    is_new = cache is None or (is_growing_cache(cache) and cache.get_seq_length() == 0)
-    return is_new and is_supported_stack(stack)
+    if cache is None:
+        return True
+    is_empty = cache.get_seq_length() == 0
+    return is_growing_cache(cache) and (is_empty or counts_no_distances(stack))
 
 
 def backend_of(model: PreTrainedModel) -> Callable[..., Any]:
     """Return the function that computes attention for this model."""
     return ALL_ATTENTION_FUNCTIONS.get_interface(model.config._attn_implementation, eager_attention)
+
+
+def usual_backend(model: PreTrainedModel) -> Callable[..., Any]:
+    """Return the function whose place a pass takes: sdpa, or what can bound scores."""
+    is_capped = getattr(model.config, "attn_logit_softcapping", None) is not None
+    return eager_attention if is_capped else sdpa_attention_forward
 
 
 def has_attention_options(options: dict[str, object]) -> bool:
@@ -158,24 +170,20 @@ def has_no_bias(stack: PreTrainedModel) -> bool:
 
 def is_supported_layer(layer: Layer) -> bool:
     """Whether a layer and all of its parts may be read instead of being called."""
-    if not is_supported(layer) or layer.run_sublayers not in ADDITIONS:
+    if not is_supported(layer) or layer.run_sublayers not in ARRANGEMENTS:
         return False
-    if layer.self_attn.softcap_option:
+    outputs = (getattr(layer, f"{name}_output", unchanged) for name in SUBLAYERS)
+    if not all(isinstance(output, nn.Module) or is_known_output(output) for output in outputs):
         return False
-    outputs = ("self_attn_output", "cross_attn_output", "mlp_output")  # norms behind a branch
-    if any(getattr(layer, name, unchanged) is not unchanged for name in outputs):
-        return False
-    rotation = getattr(layer, "own_rotation", unchanged)
-    if rotation is not unchanged and type(rotation) is not partial:
+    if not is_known_rotation(getattr(layer, "own_rotation", unchanged)):
         return False
     parts = (part for name, part in layer.named_modules() if name and not name.endswith(".act_fn"))
     return all(map(is_supported, parts)) and is_unmodified(layer.mlp.act_fn)
 
 
-def has_one_rotation(stack: PreTrainedModel) -> bool:
-    """Whether all layers rotate by the same angles."""
-    layers = layers_of(stack)
-    return all(getattr(layer, "own_rotation", unchanged) is unchanged for layer in layers)
+def is_known_output(output: object) -> bool:
+    """Whether what follows a branch is nothing, or a factor."""
+    return output is unchanged or (type(output) is partial and output.func is mul)
 
 
 class WeightSnapshot:
@@ -239,10 +247,20 @@ def real_tokens(
     real = attention_mask.bool()
     if real.all():
         return True, None
-    counts_distances = not has_no_bias(stack) or any(
-        layer.self_attn.sliding_window is not None for layer in layers_of(stack)
+    return (True, real) if counts_no_distances(stack) or not has_gaps(real) else (False, None)
+
+
+def counts_no_distances(stack: PreTrainedModel) -> bool:
+    """Whether a token attends to all others alike, however far away they are."""
+    windows = (layer.self_attn.sliding_window for layer in layers_of(stack))
+    return has_no_bias(stack) and all(window is None for window in windows)
+
+
+def shows_all(attention_mask: Any) -> bool:
+    """Whether a mask hides no key but later ones."""
+    return attention_mask is None or (
+        is_padding_mask(attention_mask) and bool(attention_mask.all())
     )
-    return (False, None) if counts_distances and has_gaps(real) else (True, real)
 
 
 def visible_keys(attention_mask: Any, shape: tuple[int, int]) -> tuple[bool, Mask]:

@@ -16,8 +16,9 @@ from transformers.activations import GELUActivation
 
 from ..model.attention import Attention
 from ..model.layers import MLP, GatedMLP, Layer, post_norm, pre_norm
-from ..model.norms import RMSNorm, unchanged
-from .products import TensorFunction, adding_product, linear_function
+from ..model.norms import NormOfAllHeads, OffsetNorm, RMSNorm, unchanged
+from .products import AddingFunction, TensorFunction, adding_product, linear_function
+from .rotations import rotation_key
 
 # Numbers that an MLP may hold at once. With more, the system would allocate their memory anew each
 # time and clear it, which is a twentieth of the work.
@@ -32,8 +33,11 @@ IN_PLACE = {
 class AttentionContext:
     """The tokens of one pass; a subclass defines how they attend."""
 
-    def attend(self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Return what attention computes of the heads [tokens, heads, head_dim] of all tokens."""
+    def attend(self, attention: Attention, rotation_key: str | None, *heads: Tensor) -> Tensor:
+        """Return what attention computes of the heads [tokens, heads, head_dim] of all tokens.
+
+        `heads` are queries, keys and values; the key says which rotation they take.
+        """
         raise NotImplementedError
 
     def attend_source(self, attention: Attention, queries: Tensor) -> Tensor:
@@ -45,7 +49,8 @@ Mask = Tensor | None  # as sdpa takes it; None hides nothing
 LayerFunction = Callable[[Tensor, AttentionContext], Tensor]
 # Adds in place what a sub-layer computes of the states: branch(total, states, context) → total.
 Branch = Callable[[Tensor, Tensor, AttentionContext], Tensor]
-BranchAdder = Callable[[Tensor, Branch, TensorFunction, AttentionContext], Tensor]
+NormedBranch = tuple[Branch, TensorFunction]
+Arrangement = Callable[[Tensor, list[NormedBranch], AttentionContext], Tensor]
 
 
 def stack_functions(stack: PreTrainedModel, tokens: int) -> list[LayerFunction]:
@@ -61,46 +66,80 @@ def layers_of(stack: PreTrainedModel) -> Iterable[Layer]:
 
 
 def layer_function(layer: Layer, tokens: int) -> LayerFunction:
-    branches = [(self_attention_branch(layer.self_attn, tokens), layer.self_attn_norm)]
+    own = self_attention_branch(layer, tokens)
+    branches = [(own, layer.self_attn_norm)]
     if hasattr(layer, "cross_attn"):
-        branches.append((cross_attention_branch(layer.cross_attn, tokens), layer.cross_attn_norm))
-    branches.append((mlp_branch(layer.mlp, tokens), layer.mlp_norm))
-    normed_branches = [(branch, norm_function(norm)) for branch, norm in branches]
-    add_branch = ADDITIONS[layer.run_sublayers]
-
-    def run_layer(hidden_states: Tensor, context: AttentionContext) -> Tensor:
-        for branch, norm in normed_branches:
-            hidden_states = add_branch(hidden_states, branch, norm, context)
-        return hidden_states
-
-    return run_layer
+        cross = cross_attention_branch(layer.cross_attn, layer.cross_attn_output, tokens)
+        branches.append((cross, layer.cross_attn_norm))
+    branches.append((mlp_branch(layer.mlp, layer.mlp_output, tokens), layer.mlp_norm))
+    normed = [(branch, norm_function(norm)) for branch, norm in branches]
+    arrangement = ARRANGEMENTS[layer.run_sublayers]
+    return lambda hidden_states, context: arrangement(hidden_states, normed, context)
 
 
-def add_pre_norm(
-    hidden_states: Tensor, branch: Branch, norm: TensorFunction, context: AttentionContext
+def norms_before(
+    hidden_states: Tensor, branches: list[NormedBranch], context: AttentionContext
 ) -> Tensor:
-    """Add a branch that reads normalised states."""
-    return branch(hidden_states, norm(hidden_states), context)
+    """Add each branch, which reads normalised states."""
+    for branch, norm in branches:
+        hidden_states = branch(hidden_states, norm(hidden_states), context)
+    return hidden_states
 
 
-def add_post_norm(
-    hidden_states: Tensor, branch: Branch, norm: TensorFunction, context: AttentionContext
+def norms_after(
+    hidden_states: Tensor, branches: list[NormedBranch], context: AttentionContext
 ) -> Tensor:
-    """Add a branch, then normalise the sum."""
-    return norm(branch(hidden_states, hidden_states, context))
+    """Add each branch, then normalise the sum."""
+    for branch, norm in branches:
+        hidden_states = norm(branch(hidden_states, hidden_states, context))
+    return hidden_states
 
 
-# Arrangement of a layer → how a branch is added; seq2seq_patches() adds the encoder-decoder's.
-ADDITIONS: dict[Callable[..., Tensor], BranchAdder] = {
-    pre_norm: add_pre_norm,
-    post_norm: add_post_norm,
+# Arrangement of a layer → how its branches are added; patches.py adds those of the families.
+ARRANGEMENTS: dict[Callable[..., Tensor], Arrangement] = {
+    pre_norm: norms_before,
+    post_norm: norms_after,
 }
 
 
-def self_attention_branch(attention: Attention, tokens: int) -> Branch:
+def side_by_side(
+    hidden_states: Tensor, branches: list[NormedBranch], context: AttentionContext
+) -> Tensor:
+    """Add both branches, which read the same states, each through its own norm."""
+    (attend, first), (change, second) = branches
+    read = second(hidden_states)
+    read = read.clone() if read is hidden_states else read  # the first branch adds in place
+    return change(attend(hidden_states, first(hidden_states), context), read, context)
+
+
+def side_by_side_with_one_norm(
+    hidden_states: Tensor, branches: list[NormedBranch], context: AttentionContext
+) -> Tensor:
+    """Add both branches, which read the same states through one norm."""
+    (attend, norm), (change, _) = branches
+    read = norm(hidden_states)
+    read = read.clone() if read is hidden_states else read
+    return change(attend(hidden_states, read, context), read, context)
+
+
+def adding_output(linear: nn.Linear, output: TensorFunction, tokens: int) -> AddingFunction:
+    """Return a function that adds what a branch ends with: a projection, perhaps with a norm."""
+    if output is unchanged:
+        return adding_product(linear, tokens)
+    project = linear_function(linear, tokens)
+    change = norm_function(output) if isinstance(output, nn.Module) else output
+    return lambda total, states: total.add_(change(project(states)))
+
+
+def self_attention_branch(layer: Layer, tokens: int) -> Branch:
+    attention, output, key_of_rotation = (
+        layer.self_attn,
+        layer.self_attn_output,
+        rotation_key(layer),
+    )
     query, key, value = (linear_function(getattr(attention, f"{x}_proj"), tokens) for x in "qkv")
     query_norm, key_norm = norm_function(attention.q_norm), norm_function(attention.k_norm)
-    add_output, joined = adding_product(attention.o_proj, tokens), shape_of(tokens, -1)
+    add_output, joined = adding_output(attention.o_proj, output, tokens), shape_of(tokens, -1)
     heads = shape_of(tokens, -1, attention.head_dim)
     value_heads = shape_of(tokens, -1, attention.value_head_dim)
 
@@ -108,15 +147,15 @@ def self_attention_branch(attention: Attention, tokens: int) -> Branch:
         queries = query_norm(query(states).reshape(heads))
         keys = key_norm(key(states).reshape(heads))
         values = value(states).reshape(value_heads)
-        output = context.attend(attention, queries, keys, values)
-        return add_output(total, output.reshape(joined))
+        attended = context.attend(attention, key_of_rotation, queries, keys, values)
+        return add_output(total, attended.reshape(joined))
 
     return branch
 
 
-def cross_attention_branch(attention: Attention, tokens: int) -> Branch:
+def cross_attention_branch(attention: Attention, output: TensorFunction, tokens: int) -> Branch:
     query, query_norm = linear_function(attention.q_proj, tokens), norm_function(attention.q_norm)
-    add_output, joined = adding_product(attention.o_proj, tokens), shape_of(tokens, -1)
+    add_output, joined = adding_output(attention.o_proj, output, tokens), shape_of(tokens, -1)
     heads = shape_of(tokens, -1, attention.head_dim)
 
     def branch(total: Tensor, states: Tensor, context: AttentionContext) -> Tensor:
@@ -131,8 +170,9 @@ def shape_of(tokens: int, *sizes: int) -> tuple[int, ...]:
     return sizes if tokens == 1 else (tokens, *sizes)
 
 
-def mlp_branch(mlp: MLP, tokens: int) -> Branch:
-    up, add_down = linear_function(mlp.up_proj, tokens), adding_product(mlp.down_proj, tokens)
+def mlp_branch(mlp: MLP, output: TensorFunction, tokens: int) -> Branch:
+    up = linear_function(mlp.up_proj, tokens)
+    add_down = adding_output(mlp.down_proj, output, tokens)
     activate = activation_function(mlp.act_fn)
     gate = linear_function(mlp.gate_proj, tokens) if isinstance(mlp, GatedMLP) else None
 
@@ -169,6 +209,9 @@ def norm_function(norm: TensorFunction) -> TensorFunction:
         return lambda states: torch.layer_norm(states, shape, weight, bias, eps)
     if isinstance(norm, RMSNorm):
         return rms_norm_function(norm)
+    if isinstance(norm, NormOfAllHeads):
+        normalise = norm_function(norm.norm)
+        return lambda heads: normalise(heads.flatten(-2)).view(heads.shape)
     return unchanged  # nn.Identity, or the function itself
 
 
@@ -179,7 +222,8 @@ def rms_norm_function(norm: RMSNorm) -> TensorFunction:
     """
     size, stored = len(norm.weight), norm.weight.dtype
     exact = torch.promote_types(stored, torch.float32)
-    weight = norm.weight.to(exact) * size**0.5
+    offset = 1.0 if isinstance(norm, OffsetNorm) else 0.0
+    weight = (norm.weight.to(exact) + offset) * size**0.5
     least = weight.new_tensor((size * norm.eps) ** 0.5)
 
     def normalise(states: Tensor) -> Tensor:

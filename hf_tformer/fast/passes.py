@@ -9,6 +9,7 @@ pass computes what the modules compute, up to rounding; WholeSequences returns z
 """
 
 import weakref
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,13 +19,19 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from transformers.masking_utils import find_packed_sequence_indices
 
 from ..model.attention import Attention, as_additive_mask
-from ..model.layer_types import LAYER_TYPES
-from ..model.norms import unchanged
 from . import biases, guards
 from .caches import ROOM, append, select_sequences
 from .layers import AttentionContext, LayerFunction, Mask, layers_of, stack_functions
-from .rotations import PositionEmbeddings, Rotation, apply_rotation, rotations_of
-from .whole_sequences import WholeSequences
+from .rotations import (
+    ALIKE,
+    PositionEmbeddings,
+    Rotation,
+    apply_rotation,
+    by_key,
+    rotations_by_key,
+    rotations_of,
+)
+from .whole_sequences import WholeSequences, attend
 
 
 class NextTokens(AttentionContext):
@@ -43,13 +50,13 @@ class NextTokens(AttentionContext):
         source_mask: Mask = None,
     ):
         self.sequences = sequences
-        self.rotation: Rotation = ()
+        self.rotation: dict[str | None, Rotation] = {ALIKE: ()}
         self.cache, self.mask = cache, mask
         self.biased: Tensor | None = None
         self.source_cache: Any = source_cache  # None without an encoder
         self.source_mask = source_mask
 
-    def begin_step(self, rotation: Rotation, bias: Tensor | None = None) -> None:
+    def begin_step(self, rotation: dict[str | None, Rotation], bias: Tensor | None = None) -> None:
         """Set what the next tokens are rotated by and biased with, and show them their own keys."""
         self.rotation = rotation
         if self.mask is not None:
@@ -78,9 +85,11 @@ class NextTokens(AttentionContext):
         if self.source_mask is not None and len(self.source_mask) > 1:
             self.source_mask = self.source_mask[indices]
 
-    def attend(self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def attend(self, attention: Attention, rotation_key: str | None, *heads: Tensor) -> Tensor:
         """Rotate the heads, append to the cache, and attend to all of it."""
-        queries, keys = (apply_rotation(states, self.rotation) for states in (queries, keys))
+        queries, keys, values = heads
+        rotation = self.rotation[rotation_key]
+        queries, keys = (apply_rotation(states, rotation) for states in (queries, keys))
         return self.attend_rotated(attention, queries, keys, values)
 
     def attend_rotated(
@@ -117,9 +126,7 @@ class NextTokens(AttentionContext):
         """Call torch's attention; queries that share a key are stacked, so no key is copied."""
         groups, size = attention.num_key_value_groups, attention.head_dim
         queries = queries.view(self.sequences, -1, groups, size)
-        return nn.functional.scaled_dot_product_attention(
-            queries, keys, values, mask, scale=attention.scaling
-        )
+        return attend(attention, queries, keys, values, mask)
 
 
 class NextBeamTokens(NextTokens):
@@ -150,7 +157,7 @@ class NextBeamTokens(NextTokens):
         self.own_mask = own.repeat(examples, 1)  # of the keys of one step
         self.positions = torch.arange(keys.shape[2])
 
-    def begin_step(self, rotation: Rotation, bias: Tensor | None = None) -> None:
+    def begin_step(self, rotation: dict[str | None, Rotation], bias: Tensor | None = None) -> None:
         """Set what the next tokens are rotated by and biased with, and show each its own key."""
         self.rotation = rotation
         self.past_mask = torch.cat((self.past_mask, self.own_mask), dim=1)
@@ -187,30 +194,31 @@ class NextBeamTokens(NextTokens):
         self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask
     ) -> Tensor:
         """Call torch's attention for all beams of an example together."""
-        output = nn.functional.scaled_dot_product_attention(
-            queries.unflatten(0, (-1, self.beams)).transpose(1, 2),
-            keys,
-            values,
-            mask,
-            scale=attention.scaling,
-            enable_gqa=attention.num_key_value_groups > 1,
-        )
-        return output.transpose(1, 2).flatten(0, 1)
+        queries = queries.unflatten(0, (-1, self.beams)).transpose(1, 2)
+        return attend(attention, queries, keys, values, mask).transpose(1, 2).flatten(0, 1)
 
 
-# Stack → (layers, number of tokens), their weights when the functions were made, the functions.
-Prepared = tuple[tuple[object, ...], guards.WeightSnapshot, list[LayerFunction]]
+# Stack → its parts, their weights when the functions were made, these by number of tokens.
+ByTokens = dict[int, list[LayerFunction]]
+Prepared = tuple[tuple[object, ...], guards.WeightSnapshot, ByTokens]
 PREPARED: weakref.WeakKeyDictionary[PreTrainedModel, Prepared] = weakref.WeakKeyDictionary()
+NUMBERS_OF_TOKENS = 16  # for which functions are kept
 
 
 def functions_of(stack: PreTrainedModel, tokens: int) -> list[LayerFunction]:
     """Return the layers as functions, made once for as long as no weight changes."""
-    key = (*layers_of(stack), tokens)
+    layers = tuple(layers_of(stack))
+    parts = (*layers, *(type(layer.mlp.act_fn).forward for layer in layers))  # may be patched
     prepared = PREPARED.get(stack)
-    if prepared is None or prepared[0] != key or not prepared[1].is_current():
-        weights = guards.WeightSnapshot((*layers_of(stack), stack.norm))
-        PREPARED[stack] = prepared = key, weights, stack_functions(stack, tokens)
-    return prepared[2]
+    if prepared is None or prepared[0] != parts or not prepared[1].is_current():
+        weights = guards.WeightSnapshot((*layers, stack.norm))
+        PREPARED[stack] = prepared = parts, weights, {}
+    functions = prepared[2]
+    if tokens not in functions:
+        if len(functions) == NUMBERS_OF_TOKENS:
+            functions.clear()
+        functions[tokens] = stack_functions(stack, tokens)
+    return functions[tokens]
 
 
 def run_next_tokens(
@@ -236,8 +244,8 @@ def run_next_tokens(
     bias = biases.of_next_token(stack, keys, hidden_states.dtype)
     if bias is not None:
         context.add_bias(bias)
-    if position_embeddings is not None:
-        context.rotation = rotations_of(position_embeddings, batch, stack.config.head_dim)[0]
+    rotate = partial(rotations_of, sequences=batch, head_dim=stack.config.head_dim)
+    [context.rotation] = rotations_by_key(position_embeddings, rotate, 1)
     states = hidden_states.clone()  # a hook may hold the original, and layers add in place
     states = states.flatten() if batch == 1 else states[:, 0]
     for function in functions_of(stack, batch):
@@ -257,27 +265,19 @@ def run_whole_sequences(
     shape = hidden_states.shape[:2]
     if not guards.may_read_whole(stack, hidden_states, cache):
         return None
-    is_possible, real = guards.real_tokens(stack, attention_mask, shape)
+    if cache is not None and cache.get_seq_length() > 0:
+        is_possible, real = guards.shows_all(attention_mask), None
+    else:
+        is_possible, real = guards.real_tokens(stack, attention_mask, shape)
     # A sequence that ends in padding is continued from there, so the padding has to be computed.
     if not is_possible or (cache is not None and real is not None and not real[:, -1].all()):
         return None
     documents = None
     if attention_mask is None and packed_position_ids is not None:
         documents = find_packed_sequence_indices(packed_position_ids.expand(shape))
-    rotations = rotations_by_type(stack, position_embeddings)
     bias = biases.of_whole_sequences(stack, shape[1], hidden_states.dtype)
-    context = WholeSequences(shape, real, rotations, documents, cache, bias)
+    context = WholeSequences(shape, real, by_key(position_embeddings), documents, cache, bias)
     return apply_layers(stack, context, hidden_states)
-
-
-def rotations_by_type(stack: PreTrainedModel, position_embeddings: Any) -> dict[str, Any]:
-    """Return (cos, sin) or None for each layer type; the layers of a type rotate alike."""
-    return {
-        LAYER_TYPES[layer.self_attn.sliding_window is not None]: getattr(
-            layer, "own_rotation", unchanged
-        )(position_embeddings)
-        for layer in layers_of(stack)
-    }
 
 
 def apply_layers(
@@ -289,6 +289,6 @@ def apply_layers(
         return None
     if context.indices is None:  # taken without a copy; for the reason see run_next_tokens
         tokens = tokens.clone()
-    for function in stack_functions(stack, len(tokens)):
+    for function in functions_of(stack, len(tokens)):
         tokens = function(tokens, context)
     return context.put_back(tokens)

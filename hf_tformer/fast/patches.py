@@ -26,7 +26,13 @@ from .beams import search_beams
 from .decoding import decode
 from .generation_guards import may_decode, may_search_beams
 from .guards import has_attention_options, trust
-from .layers import ADDITIONS, add_post_norm, add_pre_norm
+from .layers import (
+    ARRANGEMENTS,
+    norms_after,
+    norms_before,
+    side_by_side,
+    side_by_side_with_one_norm,
+)
 from .passes import run_next_tokens, run_whole_sequences
 from .rotations import PositionEmbeddings
 
@@ -37,6 +43,8 @@ ORIGINALS: dict[tuple[type, str], Function | None] = {}  # None: the class only 
 
 def decoder_patches(modeling: ModuleType) -> list[Patch]:
     """Return the patches of the decoder-only family."""
+    ARRANGEMENTS[modeling.parallel] = side_by_side
+    ARRANGEMENTS[modeling.parallel_shared] = side_by_side_with_one_norm
     stack, head = modeling.TformerDecoderModel, modeling.TformerDecoderForCausalLM
     trust(modeling.TformerDecoderLayer, stack, head)
     return [(stack, "run_layers", with_fast_path(run_decoder, stack)), *head_patches(head)]
@@ -53,7 +61,8 @@ def seq2seq_patches(modeling: ModuleType) -> list[Patch]:
     """Return the patches of the encoder-decoder family."""
     from ..model import stacks_seq2seq as stacks
 
-    ADDITIONS.update({stacks.pre_norm_cross: add_pre_norm, stacks.post_norm_cross: add_post_norm})
+    ARRANGEMENTS[stacks.pre_norm_cross] = norms_before
+    ARRANGEMENTS[stacks.post_norm_cross] = norms_after
     encoder, decoder = modeling.TformerSeq2SeqEncoder, modeling.TformerSeq2SeqDecoder
     head = modeling.TformerSeq2SeqForConditionalGeneration
     trust(encoder.layer_class, decoder.layer_class, decoder, modeling.TformerSeq2SeqModel, head)

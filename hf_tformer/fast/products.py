@@ -1,31 +1,32 @@
-"""Products of a weight with one token or with many, by the function of torch that is fastest.
+"""Products of a weight with one token or with many, by the function of torch that is fastest here.
 
-torch's linear layers hand float32 to MKL, Intel's own library, which is slow on the processors of
-other makers: for a single token it reads a third of what oneDNN reads, for many it computes half as
-fast. torch.compile calls oneDNN for the same products. So do these functions, but not on Intel's
-processors, where MKL is faster at most sizes. Other products, and those of weights too small to pay
-for the call, are computed as follows:
+torch has several functions for the same product, and none is the fastest everywhere: on one
+processor oneDNN takes a third of the time of MKL, which torch's linear layers call, on another
+three times as long, and each depends on the shape, the number of tokens and of threads. So they
+are timed, once in a process for each shape, and the linear layer is only left for a function that
+is faster by more than chance (choices.py). The functions round differently, in the last bits.
 
-    float32, float64   one token: matrix times vector; 8 to 63: with the factors transposed
+    float32            torch's linear layer; matrix times vector; the factors exchanged; oneDNN
+    float64            the same without oneDNN
     bfloat16           as torch's linear layers do, which is oneDNN
     float16            one token: as torch's linear layers do; more: in float32, because torch has
                        no fast product of narrower factors: its own takes ten times as long
     torchao's int8     up to 16 tokens of a bfloat16 model: without widening (eight_bits.py)
+
+Half precision is not chosen by timing: there the last bits are seen in texts.
 """
 
 from collections.abc import Callable
-from functools import cache
 
 import torch
 from torch import Tensor, nn
 
+from .choices import fastest
 from .eight_bits import MOST_TOKENS, eight_bit_function, is_eight_bits
 
 TensorFunction = Callable[[Tensor], Tensor]
 AddingFunction = Callable[[Tensor, Tensor], Tensor]  # adds what it makes of the second to the first
 
-LARGE = 2**17  # numbers of a weight from which on oneDNN pays
-TRANSPOSED = range(8, 64)  # numbers of tokens for which MKL is faster with the factors transposed
 WIDENED = 2**21  # numbers of a weight that are held in float32 at a time
 
 
@@ -34,11 +35,12 @@ def linear_function(linear: nn.Linear, tokens: int) -> TensorFunction:
     weight, bias = linear.weight, linear.bias
     if weight.dtype in (torch.bfloat16, torch.float16):
         return half_precision_function(weight, bias, tokens)
-    if is_left_to_torch(weight, tokens):  # which is fast with a bias for many tokens
+    name, multiply = product(weight, tokens)
+    if bias is None:
+        return multiply
+    if name == "linear" and tokens > 1:  # which adds a bias while it writes
         return lambda states: nn.functional.linear(states, weight, bias)
-    # Otherwise a bias is added afterwards: before, it would be written to be read again.
-    multiply = product(weight, tokens)
-    return multiply if bias is None else lambda states: multiply(states).add_(bias)
+    return lambda states: multiply(states).add_(bias)
 
 
 def adding_product(linear: nn.Linear, tokens: int) -> AddingFunction:
@@ -60,52 +62,49 @@ def half_precision_function(weight: Tensor, bias: Tensor | None, tokens: int) ->
     return lambda states: nn.functional.linear(states, weight, bias)
 
 
-def product(weight: Tensor, tokens: int) -> TensorFunction:
-    """Return the product with a weight as a function of so many tokens."""
-    if is_for_onednn(weight):
-        return onednn_product(weight, tokens)
-    if tokens == 1:
-        return weight.mv
-    if tokens in TRANSPOSED:
-        return lambda states: torch.mm(weight, states.t()).t()
-    return lambda states: nn.functional.linear(states, weight)
+def product(weight: Tensor, tokens: int) -> tuple[str, TensorFunction]:
+    """Return the fastest product of a weight and so many tokens, with its name."""
+    name = fastest(functions, weight, tokens)
+    return name, functions(weight, tokens)[name]
 
 
 def product_to_add(weight: Tensor, tokens: int) -> AddingFunction:
     """Return a function that adds the product with a weight to a total."""
-    if tokens in TRANSPOSED or is_for_onednn(weight):
-        multiply = product(weight, tokens)
-        return lambda total, states: total.add_(multiply(states))
-    if tokens == 1:
+    name, multiply = product(weight, tokens)
+    if name == "vector":
         return lambda total, states: total.addmv_(weight, states)
-    transposed = weight.t()
-    return lambda total, states: total.addmm_(states, transposed)
+    if name == "linear" and tokens > 1:
+        transposed = weight.t()
+        return lambda total, states: total.addmm_(states, transposed)
+    return lambda total, states: total.add_(multiply(states))
 
 
-def is_left_to_torch(weight: Tensor, tokens: int) -> bool:
-    return tokens > 1 and tokens not in TRANSPOSED and not is_for_onednn(weight)
+def functions(weight: Tensor, tokens: int) -> dict[str, TensorFunction]:
+    """Return the functions that multiply so many tokens by a weight, torch's own way first."""
+    found: dict[str, TensorFunction] = {
+        "linear": lambda states: nn.functional.linear(states, weight)
+    }
+    if tokens == 1:
+        found["vector"] = weight.mv
+    else:
+        found["exchanged"] = lambda states: torch.mm(weight, states.t()).t()
+    if may_use_onednn(weight):
+        found["onednn"] = onednn_product(weight, tokens)
+    return found
 
 
-def is_for_onednn(weight: Tensor) -> bool:
-    """Whether oneDNN multiplies with a weight faster, at the precision that torch is set to.
+def may_use_onednn(weight: Tensor) -> bool:
+    """Whether oneDNN may multiply with a weight, at the precision that torch is set to.
 
     Only exact float32: a lower setting of torch's float32 precision is left to torch.
     """
     return (
         weight.dtype == torch.float32
         and weight.is_contiguous()
-        and weight.numel() >= LARGE
         and torch.backends.mkldnn.is_available()
         and bool(torch.backends.mkldnn.enabled)
         and torch.get_float32_matmul_precision() == "highest"
-        and not is_made_by_intel()
     )
-
-
-@cache
-def is_made_by_intel() -> bool:
-    """Whether Intel made the processor, for which MKL is tuned."""
-    return str(torch.cpu.get_capabilities().get("cpu_name", "")).startswith("Intel")
 
 
 def onednn_product(weight: Tensor, tokens: int) -> TensorFunction:
@@ -120,7 +119,8 @@ def multiply_in_float32(states: Tensor, weight: Tensor, bias: Tensor | None) -> 
     result, wide = states.new_empty(len(states), len(weight)), states.float()
     step = max(1, WIDENED // weight.shape[1])
     for start in range(0, len(weight), step):
-        part = product(weight[start : start + step].float(), len(states))(wide)
+        _, multiply = product(weight[start : start + step].float(), len(states))
+        part = multiply(wide)
         if bias is not None:
             part = part.add_(bias[start : start + step])
         result[:, start : start + step] = part

@@ -1,16 +1,56 @@
 """Rotations of the heads of next tokens, in as few operations as there can be."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..model.attention import rotate_heads
+from ..model.layer_types import no_rotation, rotation_of_type
+from ..model.layers import Layer
+from ..model.norms import unchanged
 
 # How the heads of one token are rotated: a matrix [head_dim, head_dim], the cosines and signed
 # sines of rotate_heads(), or () for no rotation.
 Rotation = Tensor | tuple[Tensor, ...]
 PositionEmbeddings = tuple[Tensor, Tensor]  # (cos, sin), each [sequences or 1, tokens, dims]
+# What rotates a layer's heads: the name of its type, ALIKE for all layers, or None for nothing.
+ALIKE = "all layers"
+
+
+def is_known_rotation(own_rotation: object) -> bool:
+    """Whether it is known which rotation a layer takes."""
+    is_of_type = type(own_rotation) is partial and own_rotation.func is rotation_of_type
+    return is_of_type or own_rotation in (unchanged, no_rotation)
+
+
+def rotation_key(layer: Layer) -> str | None:
+    """Return which of the rotations by_key() a layer takes."""
+    own_rotation: Any = getattr(layer, "own_rotation", unchanged)
+    if own_rotation is no_rotation:
+        return None
+    return ALIKE if own_rotation is unchanged else str(own_rotation.args[0])
+
+
+def by_key(position_embeddings: Any) -> dict[str | None, PositionEmbeddings | None]:
+    """Return the result of a rotary module by the key of the layers that take it."""
+    named = position_embeddings
+    if not isinstance(named, dict):
+        named = {ALIKE: position_embeddings}
+    return {**named, None: None}
+
+
+def rotations_by_key(
+    position_embeddings: Any,
+    rotate: Callable[[PositionEmbeddings], Sequence[Rotation]],
+    tokens: int,
+) -> list[dict[str | None, Rotation]]:
+    """Return the rotations of each token by key, () for none."""
+    pairs = by_key(position_embeddings).items()
+    made = {key: [()] * tokens if pair is None else rotate(pair) for key, pair in pairs}
+    return [{key: made[key][token] for key in made} for token in range(tokens)]
 
 
 def rotations_of(

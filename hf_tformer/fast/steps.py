@@ -1,6 +1,8 @@
 """Decoding steps without calling modules: what stays the same is prepared once."""
 
 from collections.abc import Sequence
+from functools import partial
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -8,6 +10,7 @@ from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
+from ..model.norms import unchanged
 from ..model.positions import count_positions
 from . import biases, settings
 from .caches import self_attention_part
@@ -17,7 +20,8 @@ from .guards import WeightSnapshot
 from .layers import Mask, layers_of, norm_function, source_keys_and_values, stack_functions
 from .passes import NextBeamTokens, NextTokens
 from .products import linear_function
-from .rotations import Rotation, rotations_of, tables_of
+from .rotations import rotations_by_key, rotations_of, tables_of
+from .threads import Pace, pace_of
 
 STEPS_AHEAD = 16  # steps whose positions are prepared at once
 NUMBERS_AHEAD = 2**22  # numbers at most in the rotations of these steps
@@ -62,6 +66,8 @@ class DecodingStep:
         self.index = 0  # of the next step among those whose positions are prepared
         self.offsets: Sequence[Tensor] = ()  # what each of these adds to its embeddings
         self.weights: WeightSnapshot | None = None
+        self.functions: dict[int, list[StepFunction]] = {}  # by number of threads
+        self.pace: Pace | None = None
 
     def additive_mask(self, padding_mask: Tensor | None) -> Mask:
         """Convert a padding mask to [batch, 1, 1, key]; None if nothing is hidden."""
@@ -70,23 +76,34 @@ class DecodingStep:
         hidden = padding_mask[:, None, None] == 0
         return self.embedding_weight.new_zeros(hidden.shape).masked_fill_(hidden, -torch.inf)
 
-    def prepare_functions(self) -> None:
-        """Make the functions of a step; the fastest ones depend on the number of sequences."""
-        functions = None
-        if settings.is_compiled and self.context.sequences == 1:
-            functions = compiled_functions(self.model, self.last + self.index + 1)
-        self.is_compiled = functions is not None
-        self.functions: list[StepFunction] = functions or self.eager_functions()
-        self.embed_norm = norm_function(self.stack.embed_norm)
+    def prepare(self) -> None:
+        """Make what depends on the weights and on the number of sequences."""
+        sequences = self.context.sequences
         self.weights = WeightSnapshot((self.stack, self.model.lm_head))
+        self.embed_norm = norm_function(self.stack.embed_norm)
         self.offsets = self.offsets[: self.index]  # those prepared are of earlier weights, too
+        self.functions, compiled = {}, None
+        if settings.is_compiled and sequences == 1:
+            compiled = compiled_functions(self.model, self.last + self.index + 1)
+        self.is_compiled = compiled is not None
+        self.pace = None if self.is_compiled else pace_of(self.stack, sequences)
+        if compiled is not None:
+            self.functions[torch.get_num_threads()] = compiled
+
+    def functions_now(self) -> list[StepFunction]:
+        """Return the functions of a step with the number of threads that torch has now."""
+        threads = torch.get_num_threads()
+        if threads not in self.functions:
+            self.functions[threads] = self.eager_functions()
+        return self.functions[threads]
 
     def eager_functions(self) -> list[StepFunction]:
         """Return the layers, the final norm and the head as functions."""
         sequences, scale = self.context.sequences, self.model.logit_scale
         head = linear_function(self.model.lm_head, sequences)
         functions = stack_functions(self.stack, sequences)
-        return [*functions, lambda hidden_states, context: head(hidden_states * scale)]
+        softcap = getattr(self.model, "softcap", unchanged)
+        return [*functions, lambda hidden_states, context: softcap(head(hidden_states * scale))]
 
     def prepare_positions(self) -> None:
         """Make what the next few steps add to embeddings and scores, and rotate their heads by."""
@@ -95,14 +112,10 @@ class DecodingStep:
         hidden_size = self.embedding_weight.shape[1]
         blank = self.embedding_weight.new_zeros(1, self.ahead, hidden_size)
         self.offsets = self.stack.positions(blank, position_ids).unbind(1)
+        sizes = {"sequences": self.context.sequences, "head_dim": self.stack.config.head_dim}
+        rotate = tables_of if self.is_compiled else partial(rotations_of, **sizes)
         position_embeddings = self.stack.rotary_emb(blank, position_ids)
-        self.rotations: Sequence[Rotation] = [()] * self.ahead
-        if position_embeddings is not None:
-            if self.is_compiled:
-                self.rotations = tables_of(position_embeddings)
-            else:
-                sizes = self.context.sequences, self.stack.config.head_dim
-                self.rotations = rotations_of(position_embeddings, *sizes)
+        self.rotations = rotations_by_key(position_embeddings, rotate, self.ahead)
         self.bias = biases.of_next_token(self.stack, self.length + self.ahead, blank.dtype)
         self.index = 0
 
@@ -120,9 +133,19 @@ class DecodingStep:
     def __call__(self, tokens: Tensor) -> Tensor:
         """Return the logits [sequences, vocab] that follow these tokens."""
         if self.weights is None or not self.weights.is_current():
-            self.prepare_functions()
+            self.prepare()
         if self.index == len(self.offsets):
             self.prepare_positions()
+        if self.pace is None:
+            return self.run(self.functions_now(), tokens)
+        with self.pace.step():
+            functions, start = self.functions_now(), perf_counter()
+            logits = self.run(functions, tokens)
+            self.pace.note(perf_counter() - start)
+        return logits
+
+    def run(self, functions: list[StepFunction], tokens: Tensor) -> Tensor:
+        """Take a step by functions that are prepared."""
         context, index = self.context, self.index
         context.begin_step(self.rotations[index], self.bias_of_step())
         embedded = nn.functional.embedding(tokens, self.stack.embed_tokens.weight)
@@ -130,7 +153,7 @@ class DecodingStep:
         hidden_states = self.embed_norm(hidden_states)
         if context.sequences == 1:
             hidden_states = hidden_states[0]
-        for function in self.functions:
+        for function in functions:
             hidden_states = function(hidden_states, context)
         self.index += 1
         return hidden_states.contiguous().view(context.sequences, -1)

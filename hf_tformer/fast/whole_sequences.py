@@ -4,12 +4,14 @@ Sequences of one length attend together. A long sequence under a narrow window a
 that time and memory grow with its length and not with the square of it.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
 
-from ..model.attention import Attention
-from ..model.layer_types import LAYER_TYPES
+from ..model.attention import Attention, eager_attention
+from .caches import append
 from .layers import AttentionContext, Mask
 from .rotations import PositionEmbeddings
 
@@ -21,7 +23,7 @@ class WholeSequences(AttentionContext):
     """All tokens of each sequence, [tokens, …] without padding.
 
     real                 which of [batch, length] are tokens, None if all are
-    position_embeddings  (cos, sin) or None, by layer type
+    position_embeddings  (cos, sin) or None, by the key of the layers that take it
     documents            [batch, length] the number of each token's packed sequence, or None
     biases               what distances add to scores (biases.py), or None
     """
@@ -30,13 +32,15 @@ class WholeSequences(AttentionContext):
         self,
         shape: torch.Size,
         real: Tensor | None,
-        position_embeddings: dict[str, PositionEmbeddings | None],
+        position_embeddings: dict[str | None, PositionEmbeddings | None],
         documents: Tensor | None = None,
         cache: DynamicCache | None = None,
         biases: Tensor | None = None,
     ):
         batch, length = shape
-        self.shape, self.cache, self.biases = (batch, length), cache, biases
+        self.cache: Any = cache
+        self.shape, self.biases = (batch, length), biases
+        self.past = 0 if cache is None else cache.get_seq_length()
         self.indices = None  # of the tokens, among all places of the padded batch
         self.groups = [self.shape]  # (sequences, length) of those that attend together, in order
         if real is not None or documents is not None:
@@ -64,18 +68,32 @@ class WholeSequences(AttentionContext):
             tokens = blank.index_copy_(0, self.indices, tokens)
         return tokens.unflatten(0, self.shape)
 
-    def attend(self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def attend(self, attention: Attention, rotation_key: str | None, *heads: Tensor) -> Tensor:
         """Rotate the heads, fill the cache, and let each sequence attend to itself."""
-        cos_sin = self.cos_sin[LAYER_TYPES[attention.sliding_window is not None]]
+        queries, keys, values = heads
+        cos_sin = self.cos_sin[rotation_key]
         if cos_sin is not None:
             queries, keys = (rotate_tokens(states, *cos_sin) for states in (queries, keys))
         if self.cache is not None:
-            padded = (self.put_back(states).transpose(1, 2) for states in (keys, values))
+            padded = [self.put_back(states).transpose(1, 2) for states in (keys, values)]
+            if self.past > 0:
+                return self.attend_behind(attention, queries, *padded)
             self.cache.update(*padded, attention.layer_idx)
         sizes = [sequences * length for sequences, length in self.groups]
         parts = zip(self.groups, *(x.split(sizes) for x in (queries, keys, values)), strict=True)
         outputs = [self.attend_group(attention, *part) for part in parts]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+    def attend_behind(
+        self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor
+    ) -> Tensor:
+        """Append the heads of sequences to a cache, and attend to what it holds before them."""
+        layer = self.cache.layers[attention.layer_idx]
+        keys, values = append(layer, keys, values)
+        queries = queries.unflatten(0, self.shape).transpose(1, 2)
+        length = queries.shape[2]
+        mask = torch.ones(length, self.past + length, dtype=torch.bool).tril(self.past)
+        return attend(attention, queries, keys, values, mask).transpose(1, 2).flatten(0, 1)
 
     def attend_group(self, attention: Attention, group: tuple[int, int], *states: Tensor) -> Tensor:
         """Let sequences of one length attend, each to itself; `states` are [tokens, heads, dim]."""
@@ -156,7 +174,12 @@ def attend(
     mask: Mask,
     is_causal: bool = False,
 ) -> Tensor:
-    """Call torch's attention with the scale and the key heads of a module."""
+    """Call torch's attention with the scale and the key heads of a module, or bound its scores."""
+    if attention.softcap_option:
+        if is_causal:
+            mask = window_mask(queries.shape[2], True, queries.shape[2])
+        inputs = attention, queries, keys, values, mask, attention.scaling
+        return eager_attention(*inputs, **attention.softcap_option)[0].transpose(1, 2)
     return nn.functional.scaled_dot_product_attention(
         queries,
         keys,
@@ -164,7 +187,7 @@ def attend(
         mask,
         is_causal=is_causal,
         scale=attention.scaling,
-        enable_gqa=attention.num_key_value_groups > 1,
+        enable_gqa=queries.shape[1] > keys.shape[1],
     )
 
 
