@@ -17,7 +17,7 @@ from support.training import tokenizer
 pytestmark = pytest.mark.usefixtures("warm_python")
 
 PROGRAMS = [block.text for block in blocks(README) if block.kind == "python"]
-WRITTEN = [ROOT / name for name in (*PAGES, "CONTRIBUTING.md", "SECURITY.md", "docs/FORMATS.md")]
+WRITTEN = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 TRANSLATED = [*chapters("en"), *chapters("zh")]
 
 
@@ -82,7 +82,6 @@ def test_every_path_that_a_page_names_exists(page):
     places = {ROOT / path for path in named}
     if page in WRITTEN:  # the links of the book are tried in test_book.py
         places |= {page.parent / path for path in re.findall(r"\]\(([\w./-]+)\)", text)}
-        assert places
     assert not [place for place in places if not place.exists()]
 
 
