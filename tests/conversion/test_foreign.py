@@ -36,7 +36,7 @@ def make(folder, *names):
 
 
 FILES = {
-    "model.gguf": ("is a GGUF file", "gguf_file='model.gguf').save_pretrained('NEW')"),
+    "model.gguf": ("is a GGUF file", "gguf_file='model.gguf'"),
     "tf_model.h5": ("TensorFlow", "AutoModel.from_pretrained", "from_tf=True"),
     "flax_model.msgpack": ("Flax", "from_flax=True", "transformers 4"),
     "model.onnx": ("ONNX graph", "convert the folder that it was exported from"),
