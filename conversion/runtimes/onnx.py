@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import PreTrainedConfig
@@ -62,9 +63,10 @@ class Onnx(Runtime):
         from transformers.exporters import OnnxConfig, OnnxExporter
 
         for name, part in parts(source).items():
-            config = OnnxConfig(dynamic_shapes=part.open_dimensions())
+            config = OnnxConfig(dynamic_shapes=part.open_dimensions(), optimize=False)
             with quietly(), torch.no_grad():
                 done = OnnxExporter().export(part.module, part.example, config)
+                simplify(done.program)
             graph = done.program.graph
             for value in graph.inputs:
                 value.name = usual_name(value.name)
@@ -80,6 +82,31 @@ class Onnx(Runtime):
 
     def program(self, source: Source, name: str) -> str:
         return program(source, name, GENERATING, ANSWERING)
+
+
+def simplify(model: Any) -> None:
+    """Fold constants, and drop what is unused or twice there, in a model of onnx_ir.
+
+    The exporter's own optimisation looks for more, with a time that grows with the square of the
+    number of nodes: most of the export of a large model. ONNX Runtime finds the same when it opens
+    a file.
+    """
+    from onnx_ir.passes import Sequential, common
+    from onnxscript.optimizer import fold_constants_ir
+
+    common.InlinePass()(model)
+    fold_constants_ir(model)
+    Sequential(
+        common.RemoveUnusedNodesPass(),
+        common.RemoveUnusedFunctionsPass(),
+        common.RemoveUnusedOpsetsPass(),
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        common.LiftSubgraphInitializersToMainGraphPass(),
+        common.DeduplicateInitializersPass(),
+        common.CommonSubexpressionEliminationPass(),
+        common.OutputFixPass(),
+        common.NameFixPass(),
+    )(model)
 
 
 def genai_config(source: Source, folder: Path) -> Fields | None:
