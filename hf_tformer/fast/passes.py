@@ -31,6 +31,7 @@ from .rotations import (
     rotations_by_key,
     rotations_of,
 )
+from .threads import pace_of, run_paced
 from .whole_sequences import WholeSequences, attend
 
 
@@ -198,11 +199,11 @@ class NextBeamTokens(NextTokens):
         return attend(attention, queries, keys, values, mask).transpose(1, 2).flatten(0, 1)
 
 
-# Stack → its parts, their weights when the functions were made, these by number of tokens.
-ByTokens = dict[int, list[LayerFunction]]
-Prepared = tuple[tuple[object, ...], guards.WeightSnapshot, ByTokens]
+# Stack → its parts, their weights when the functions were made, these by (tokens, threads).
+ByNumbers = dict[tuple[int, int], list[LayerFunction]]
+Prepared = tuple[tuple[object, ...], guards.WeightSnapshot, ByNumbers]
 PREPARED: weakref.WeakKeyDictionary[PreTrainedModel, Prepared] = weakref.WeakKeyDictionary()
-NUMBERS_OF_TOKENS = 16  # for which functions are kept
+MOST_PREPARED = 16  # of these numbers for which functions are kept
 
 
 def functions_of(stack: PreTrainedModel, tokens: int) -> list[LayerFunction]:
@@ -213,12 +214,12 @@ def functions_of(stack: PreTrainedModel, tokens: int) -> list[LayerFunction]:
     if prepared is None or prepared[0] != parts or not prepared[1].is_current():
         weights = guards.WeightSnapshot((*layers, stack.norm))
         PREPARED[stack] = prepared = parts, weights, {}
-    functions = prepared[2]
-    if tokens not in functions:
-        if len(functions) == NUMBERS_OF_TOKENS:
+    functions, key = prepared[2], (tokens, torch.get_num_threads())
+    if key not in functions:
+        if len(functions) == MOST_PREPARED:
             functions.clear()
-        functions[tokens] = stack_functions(stack, tokens)
-    return functions[tokens]
+        functions[key] = stack_functions(stack, tokens)
+    return functions[key]
 
 
 def run_next_tokens(
@@ -248,9 +249,15 @@ def run_next_tokens(
     [context.rotation] = rotations_by_key(position_embeddings, rotate, 1)
     states = hidden_states.clone()  # a hook may hold the original, and layers add in place
     states = states.flatten() if batch == 1 else states[:, 0]
-    for function in functions_of(stack, batch):
-        states = function(states, context)
+    run = partial(run_layers, states=states, context=context)
+    states = run_paced(pace_of(stack, batch), partial(functions_of, stack, batch), run)
     return states.view(hidden_states.shape)
+
+
+def run_layers(functions: list[LayerFunction], states: Tensor, context: AttentionContext) -> Tensor:
+    for function in functions:
+        states = function(states, context)
+    return states
 
 
 def run_whole_sequences(
@@ -289,6 +296,4 @@ def apply_layers(
         return None
     if context.indices is None:  # taken without a copy; for the reason see run_next_tokens
         tokens = tokens.clone()
-    for function in functions_of(stack, len(tokens)):
-        tokens = function(tokens, context)
-    return context.put_back(tokens)
+    return context.put_back(run_layers(functions_of(stack, len(tokens)), tokens, context))

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from .layers import Mask, layers_of, norm_function, source_keys_and_values, stac
 from .passes import NextBeamTokens, NextTokens
 from .products import linear_function
 from .rotations import rotations_by_key, rotations_of, tables_of
-from .threads import Pace, pace_of
+from .threads import Pace, pace_of, run_paced
 
 STEPS_AHEAD = 16  # steps whose positions are prepared at once
 NUMBERS_AHEAD = 2**22  # numbers at most in the rotations of these steps
@@ -136,15 +135,9 @@ class DecodingStep:
             self.prepare()
         if self.index == len(self.offsets):
             self.prepare_positions()
-        if self.pace is None:
-            return self.run(self.functions_now(), tokens)
-        with self.pace.step():
-            functions, start = self.functions_now(), perf_counter()
-            logits = self.run(functions, tokens)
-            self.pace.note(perf_counter() - start)
-        return logits
+        return run_paced(self.pace, self.functions_now, partial(self.take, tokens))
 
-    def run(self, functions: list[StepFunction], tokens: Tensor) -> Tensor:
+    def take(self, tokens: Tensor, functions: list[StepFunction]) -> Tensor:
         """Take a step by functions that are prepared."""
         context, index = self.context, self.index
         context.begin_step(self.rotations[index], self.bias_of_step())

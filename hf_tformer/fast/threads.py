@@ -6,14 +6,19 @@ other processes need the cores: threads that share a product wait for the last o
 """
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import perf_counter
+from typing import TypeVar
 
 import torch
 from torch import nn
 
+Prepared = TypeVar("Prepared")
+Result = TypeVar("Result")
+
 TRIAL = 2  # steps that are taken with another number of threads; the fastest one counts
-FIRST, LONGEST = 16, 1024  # steps between two trials; four times as many whenever nothing changes
+FIRST, LONGEST = 4, 1024  # steps between two trials; four times as many whenever nothing changes
 MARGIN = 0.95  # of the time so far, which another number has to stay below
 SLOWER = 1.5  # times as slow as at the last trial: another process needs the cores now
 
@@ -72,6 +77,19 @@ class Pace:
 PACES: weakref.WeakKeyDictionary[nn.Module, dict[tuple[int, int], Pace]] = (
     weakref.WeakKeyDictionary()
 )
+
+
+def run_paced(
+    pace: Pace | None, prepare: Callable[[], Prepared], run: Callable[[Prepared], Result]
+) -> Result:
+    """Return run(prepare()) with the threads of a pace; only `run` is timed."""
+    if pace is None:
+        return run(prepare())
+    with pace.step():
+        prepared, start = prepare(), perf_counter()
+        result = run(prepared)
+        pace.note(perf_counter() - start)
+    return result
 
 
 def pace_of(stack: nn.Module, sequences: int) -> Pace | None:

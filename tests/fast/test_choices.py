@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from hf_tformer.fast import choices, products, steps, threads
+from hf_tformer.fast import choices, products, threads
 from hf_tformer.fast.threads import FIRST, LONGEST, TRIAL, Pace
 from support.counting import left_padded, written
 
@@ -119,7 +119,7 @@ def test_one_thread_takes_the_steps_where_it_is_faster(two_threads):
 
 def test_trials_of_a_slower_number_of_threads_cost_little(two_threads):
     taken = paced({1: 2.0, 2: 1.0}, Pace(2), 3000)
-    assert 0 < taken.count(1) <= 5 * TRIAL
+    assert 0 < taken.count(1) <= 6 * TRIAL
     assert LONGEST > FIRST
 
 
@@ -168,7 +168,7 @@ def test_a_text_is_the_same_while_the_number_of_threads_changes(
         return clock.now
 
     clock.now = 0.0
-    monkeypatch.setattr(steps, "perf_counter", clock)
+    monkeypatch.setattr(threads, "perf_counter", clock)
     model = family.build()
     options = {**left_padded([9, 4]), "max_new_tokens": 50, "num_beams": beams}
     text, taken = written(model, **options)
