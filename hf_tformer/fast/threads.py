@@ -1,8 +1,10 @@
 """How many threads take the steps of a generation, found by timing the steps themselves.
 
-A step is right with any number of threads, so trying another one costs little. Fewer are faster
-where products are too small to share, where a container has fewer cores than it shows, and where
-other processes need the cores: threads that share a product wait for the last of them.
+A step is right with any number of threads, so trying another one is safe. Fewer are faster where
+products are too small to share, where a container has fewer cores than it shows, and where other
+processes need the cores: threads that share a product wait for the last of them, and then a step
+with two threads may take fifty times as long as one with a single thread. So what is lost by trying
+has a limit.
 """
 
 import weakref
@@ -17,33 +19,37 @@ from torch import nn
 Prepared = TypeVar("Prepared")
 Result = TypeVar("Result")
 
-TRIAL = 2  # steps that are taken with another number of threads; the fastest one counts
-FIRST, LONGEST = 4, 1024  # steps between two trials; four times as many whenever nothing changes
 MARGIN = 0.95  # of the time so far, which another number has to stay below
-SLOWER = 1.5  # times as slow as at the last trial: another process needs the cores now
+LOSS = 0.03  # of the recent time, which may be lost by trying other numbers
+FIRST, LONGEST = 8, 128  # steps from one trial to the next: twice as many while nothing changes
+MEMORY = 1 - 1 / 1024  # of the recent time, that of a step earlier
+USUAL, TRIED = 1 / 8, 1 / 2  # of a new time in an average: of many steps, of a few trials
+OUTLIER = 8.0  # times as long as an average: a longer step counts as so long
+CHANGED = 1.5  # times as long or as short as before: other processes came or went
 
 
 class Pace:
-    """The number of threads for the steps of a model, and how fast the last steps were with it."""
+    """The number of threads for the steps of a model, and the seconds of a step with each."""
 
     def __init__(self, most: int):
-        self.most = self.threads = most
+        self.most = self.threads = self.taking = most
+        self.averages: dict[int, float] = {}
+        self.prepared: set[int] = set()  # numbers with which a step was taken: the first is slow
+        self.at_trial = float("inf")  # the average with the usual number at the last trial
+        self.total = self.lost = 0.0  # recent seconds of all steps, and those lost by trials
+        self.since_trial, self.interval = 0, FIRST
         self.tries_fewer = True
-        self.interval = self.left = FIRST  # steps until the next trial
-        self.recent: list[float] = []  # seconds of the last steps
-        self.tried: list[float] = []  # seconds of the steps of the trial that goes on
-        self.usual = float("inf")  # seconds of a step at the last trial
 
     @contextmanager
     def step(self) -> Iterator[None]:
         """Let torch use the number of threads for the next step, or one that is tried."""
-        wanted = self.threads if self.left > 0 else self.other()
-        if wanted != self.most:
-            torch.set_num_threads(wanted)
+        self.taking = self.other() if self.may_try() else self.threads
+        if self.taking != self.most:
+            torch.set_num_threads(self.taking)
         try:
             yield
         finally:
-            if wanted != self.most:
+            if self.taking != self.most:
                 torch.set_num_threads(self.most)
 
     def other(self) -> int:
@@ -51,26 +57,46 @@ class Pace:
         fewer, more = max(1, self.threads // 2), min(self.most, self.threads * 2)
         return fewer if more == self.threads or (self.tries_fewer and self.threads > 1) else more
 
+    def may_try(self) -> bool:
+        """Whether what another number would lose, as far as is known, is within the limit."""
+        usual, tried = self.averages.get(self.threads), self.averages.get(self.other())
+        if usual is None or (tried is not None and self.since_trial < self.interval):
+            return False
+        loss = 0.0 if tried is None else max(0.0, tried - usual)
+        return self.lost + loss <= LOSS * self.total
+
     def note(self, seconds: float) -> None:
-        """Take note of how long a step took, and decide at the end of a trial."""
-        if self.left == 0:
-            self.tried.append(seconds)
-            if len(self.tried) == TRIAL:
-                self.decide()
+        """Take note of how long the step took, and go on with the fastest number."""
+        taking, is_trial = self.taking, self.taking != self.threads
+        self.total = MEMORY * self.total + seconds
+        self.lost *= MEMORY
+        self.since_trial = 0 if is_trial else self.since_trial + 1
+        if taking not in self.prepared:
+            self.prepared.add(taking)
             return
-        self.left -= 1
-        self.recent = [*self.recent, seconds][-TRIAL:]
-        if min(self.recent) > SLOWER * self.usual:
-            self.left, self.interval = 0, FIRST
+        before = self.averages.get(taking)
+        if before is None:
+            self.averages[taking] = seconds
+        else:
+            counted = min(seconds, OUTLIER * before)
+            self.averages[taking] += (TRIED if is_trial else USUAL) * (counted - before)
+        if is_trial:
+            self.lost += max(0.0, seconds - self.averages[self.threads])
+            self.at_trial = self.averages[self.threads]
+            self.tries_fewer = not self.tries_fewer
+            self.interval = min(2 * self.interval, LONGEST)
+        self.decide()
 
     def decide(self) -> None:
-        """Go on with the number that was tried if it is faster."""
-        if min(self.tried) < MARGIN * min(self.recent):
-            self.threads, self.recent, self.interval = self.other(), self.tried, FIRST
-        else:
-            self.tries_fewer = not self.tries_fewer
-            self.interval = min(4 * self.interval, LONGEST)
-        self.usual, self.tried, self.left = min(self.recent), [], self.interval
+        """Go on with the fastest number, and forget the others where times have changed."""
+        usual = self.averages.get(self.threads)
+        if usual is None:
+            return
+        best = min(self.averages, key=self.averages.__getitem__)
+        if self.averages[best] < MARGIN * usual:
+            self.threads, self.at_trial, self.interval = best, self.averages[best], FIRST
+        elif not self.at_trial / CHANGED < usual < self.at_trial * CHANGED:
+            self.averages, self.at_trial, self.interval = {self.threads: usual}, usual, FIRST
 
 
 # Stack → (threads of torch, number of sequences) → the pace of its steps, kept between generations.
@@ -93,8 +119,11 @@ def run_paced(
 
 
 def pace_of(stack: nn.Module, sequences: int) -> Pace | None:
-    """Return the pace of a model's steps, or None where there is nothing to choose."""
+    """Return the pace of a model's steps, or None where there is nothing to choose.
+
+    One serves up to twice as many sequences, since finished ones are dropped as it goes.
+    """
     most = torch.get_num_threads()
     if most == 1 or torch.are_deterministic_algorithms_enabled():
         return None
-    return PACES.setdefault(stack, {}).setdefault((most, sequences), Pace(most))
+    return PACES.setdefault(stack, {}).setdefault((most, sequences.bit_length()), Pace(most))
