@@ -12,6 +12,7 @@ from . import (
     runtimes,
     scale,
     seq2seq,
+    surroundings,
     training,
     travelling,
 )
@@ -30,6 +31,7 @@ BENCHMARKS = {
     for benchmark in (
         Benchmark("greedy", "Greedy decoding, batch 1", decoding.greedy),
         Benchmark("half", "Greedy decoding in half precision", decoding.greedy_half),
+        Benchmark("surroundings", "Idle, loaded, and with other cores", surroundings.surroundings),
         Benchmark("travelling", "Without the package", travelling.travelling),
         Benchmark("gpt2", "Greedy decoding, batch 1, GPT-2", decoding.greedy_gpt2),
         Benchmark("padded-batch", "Decoding a left-padded batch", decoding.padded_batch),

@@ -264,6 +264,7 @@ def test_a_contestant_of_its_own_process_runs_when_it_is_asked_and_is_still_betw
     [
         ("greedy", "3M"),
         ("prefill", "padding"),
+        ("surroundings", "3M parameters, batch 1, on one core"),
         ("encoder", "batch"),
         ("choice", "padding"),
         ("growth", "19M parameters, a token after"),
