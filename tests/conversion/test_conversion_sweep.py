@@ -40,8 +40,9 @@ def answers(folder, library):
     generator = torch.Generator().manual_seed(SEED + 1)
     ids = torch.randint(5, rows, (1, 9), generator=generator)  # the first are special
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if model.config.is_encoder_decoder:
-        inputs["decoder_input_ids"] = ids[:, :6]
+    if model.config.is_encoder_decoder:  # the target may have a vocabulary of its own, a smaller one
+        rows = model.get_decoder().get_input_embeddings().num_embeddings
+        inputs["decoder_input_ids"] = ids[:, :6] % rows
     with torch.no_grad():
         outputs = model(**inputs)
     names = ("start_logits", "logits", "last_hidden_state")
