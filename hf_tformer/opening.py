@@ -32,12 +32,11 @@ def open_model(
 
     base, its_revision = find_base(source, revision)
     config = open_pretrained(AutoConfig, base, revision=its_revision, trust_remote_code=trusts)
+    if writes and is_encoder(config):
+        raise OpeningError(
+            f"{source} is an encoder, which does not generate: give a decoder or an encoder-decoder"
+        )
     if config.model_type == "tformer_encoder":
-        if writes:
-            raise OpeningError(
-                f"{source} is an encoder, which does not generate: give a decoder or an "
-                "encoder-decoder"
-            )
         auto_class = AutoModelForMaskedLM
     elif is_encoder_alone(config):
         raise OpeningError(
@@ -49,6 +48,16 @@ def open_model(
     options = {"revision": revision, "trust_remote_code": trusts, **options}
     model = open_pretrained(auto_class, source, **options)
     return model, open_pretrained(AutoTokenizer, source, revision=revision)
+
+
+def is_encoder(config: "PreTrainedConfig") -> bool:
+    """Return whether tokens attend to later ones, even where transformers has a causal class."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+    flags = ("is_encoder_decoder", "is_decoder", "causal")  # the last is XLM's
+    is_masked = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    is_masked &= not any(getattr(config, flag, False) for flag in flags)
+    return config.model_type == "tformer_encoder" or (is_masked and not hasattr(config, "auto_map"))
 
 
 def is_encoder_alone(config: "PreTrainedConfig") -> bool:
