@@ -28,6 +28,7 @@ def open_model(
     If `writes`, the model has to generate, and an encoder is refused. If `trusts`, the code that
     the folder brings may run.
     """
+    refuse_missing_folder(source, revision)
     from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
     base, its_revision = find_base(source, revision)
@@ -45,8 +46,8 @@ def open_model(
         )
     else:
         auto_class = class_that_generates(config, is_needed=writes)
-    options = {"revision": revision, "trust_remote_code": trusts, **options}
-    model = open_pretrained(auto_class, source, **options)
+    options = {"trust_remote_code": trusts, **options}
+    model = open_pretrained(auto_class, source, revision, **options)
     return model, open_pretrained(AutoTokenizer, source, revision=revision)
 
 
@@ -83,14 +84,17 @@ def class_that_generates(config: "PreTrainedConfig", is_needed: bool) -> type:
     return AutoModelForCausalLM if is_needed or can_generate else AutoModel
 
 
-def open_pretrained(auto_class: type[Any], source: str, **options: object) -> Any:
+def open_pretrained(
+    auto_class: type[Any], source: str, revision: str | None = None, **options: object
+) -> Any:
     """Call `auto_class.from_pretrained`; code runs only where `options` allow it."""
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
-    refuse_missing_folder(source)
+    refuse_missing_folder(source, revision)
+    options = {"trust_remote_code": False, **options}
     try:
-        return auto_class.from_pretrained(source, **{"trust_remote_code": False, **options})
+        return auto_class.from_pretrained(source, revision=revision, **options)
     except (OSError, ValueError, KeyError, StrictDataclassError, SafetensorError) as error:
         what = auto_class.__name__.removeprefix("Auto").lower()
         raise OpeningError(f"{source} cannot be opened as a {what}: {first_line(error)}") from error
@@ -100,7 +104,6 @@ def find_base(source: str, revision: str | None) -> tuple[str, str | None]:
     """Return the model whose configuration counts: for adapters, the one they were trained on."""
     from transformers.utils import find_adapter_config_file
 
-    refuse_missing_folder(source)
     try:
         adapters = find_adapter_config_file(source, revision=revision)
         if adapters is None:
@@ -111,11 +114,31 @@ def find_base(source: str, revision: str | None) -> tuple[str, str | None]:
         raise OpeningError(f"{source} cannot be opened as a model: {first_line(error)}") from error
 
 
-def refuse_missing_folder(source: str) -> None:
-    """Refuse a path that does not exist: transformers would look it up on the Hub."""
+def refuse_missing_folder(source: str, revision: str | None = None) -> None:
+    """Refuse a path that does not exist, and a repository where the Hub does not answer.
+
+    transformers would look up both on the Hub, and try for a minute.
+    """
+    from huggingface_hub import snapshot_download, try_to_load_from_cache
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
     is_path = source.startswith((".", "/", "~")) or source.count("/") > 1
-    if is_path and not Path(source).expanduser().is_dir():
+    if Path(source).expanduser().is_dir():
+        return
+    if is_path:
         raise OpeningError(f"there is no folder {source}: give one that save_pretrained wrote")
+    names = ["config.json", "adapter_config.json", "tokenizer_config.json"]
+    try:
+        cached = [try_to_load_from_cache(source, name, revision=revision) for name in names]
+        if not any(isinstance(path, str) for path in cached):
+            snapshot_download(source, revision=revision, allow_patterns=names)
+    except LocalEntryNotFoundError as error:
+        raise OpeningError(
+            f"there is no folder {source}, and the Hub cannot be reached: check the name, or the "
+            "connection"
+        ) from error
+    except (OSError, ValueError):  # transformers says what is wrong with a repository
+        return
 
 
 def tied_as_list(error: BaseException) -> str | None:
