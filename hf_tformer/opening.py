@@ -46,8 +46,7 @@ def open_model(
         )
     else:
         auto_class = class_that_generates(config, is_needed=writes)
-    options = {"trust_remote_code": trusts, **options}
-    model = open_pretrained(auto_class, source, revision, **options)
+    model = open_pretrained(auto_class, source, revision, trust_remote_code=trusts, **options)
     return model, open_pretrained(AutoTokenizer, source, revision=revision)
 
 
@@ -55,10 +54,10 @@ def is_encoder(config: "PreTrainedConfig") -> bool:
     """Return whether tokens attend to later ones, even where transformers has a causal class."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-    flags = ("is_encoder_decoder", "is_decoder", "causal")  # the last is XLM's
+    flags = ("is_encoder_decoder", "is_decoder", "causal", "auto_map")  # causal is XLM's
     is_masked = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    is_masked &= not any(getattr(config, flag, False) for flag in flags)
-    return config.model_type == "tformer_encoder" or (is_masked and not hasattr(config, "auto_map"))
+    decodes = any(getattr(config, flag, False) for flag in flags)
+    return config.model_type == "tformer_encoder" or (is_masked and not decodes)
 
 
 def is_encoder_alone(config: "PreTrainedConfig") -> bool:
@@ -115,10 +114,7 @@ def find_base(source: str, revision: str | None) -> tuple[str, str | None]:
 
 
 def refuse_missing_folder(source: str, revision: str | None = None) -> None:
-    """Refuse a path that does not exist, and a repository where the Hub does not answer.
-
-    transformers would look up both on the Hub, and try for a minute.
-    """
+    """Refuse a missing path, and any name if no Hub answers: transformers tries for a minute."""
     from huggingface_hub import snapshot_download, try_to_load_from_cache
     from huggingface_hub.errors import LocalEntryNotFoundError
 

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 # Endings of the files that are written; matplotlib draws the pictures.
 PAGES = {".html", ".htm"}
-PICTURES = {".png", ".svg", ".svgz", ".pdf", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".gif"}
-PICTURES |= {".avif", ".eps", ".ps", ".pgf", ".raw", ".rgba"}
+PICTURES = {".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".gif", ".eps"}
 
 
 class ViewError(Exception):
