@@ -28,16 +28,16 @@ def open_model(
     If `writes`, the model has to generate, and an encoder is refused. If `trusts`, the code that
     the folder brings may run.
     """
+    refuse_missing_folder(source, revision)
     from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
     base, its_revision = find_base(source, revision)
     config = open_pretrained(AutoConfig, base, revision=its_revision, trust_remote_code=trusts)
+    if writes and is_encoder(config):
+        raise OpeningError(
+            f"{source} is an encoder, which does not generate: give a decoder or an encoder-decoder"
+        )
     if config.model_type == "tformer_encoder":
-        if writes:
-            raise OpeningError(
-                f"{source} is an encoder, which does not generate: give a decoder or an "
-                "encoder-decoder"
-            )
         auto_class = AutoModelForMaskedLM
     elif is_encoder_alone(config):
         raise OpeningError(
@@ -46,9 +46,18 @@ def open_model(
         )
     else:
         auto_class = class_that_generates(config, is_needed=writes)
-    options = {"revision": revision, "trust_remote_code": trusts, **options}
-    model = open_pretrained(auto_class, source, **options)
+    model = open_pretrained(auto_class, source, revision, trust_remote_code=trusts, **options)
     return model, open_pretrained(AutoTokenizer, source, revision=revision)
+
+
+def is_encoder(config: "PreTrainedConfig") -> bool:
+    """Return whether tokens attend to later ones, even where transformers has a causal class."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+    flags = ("is_encoder_decoder", "is_decoder", "causal", "auto_map")  # causal is XLM's
+    is_masked = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    decodes = any(getattr(config, flag, False) for flag in flags)
+    return config.model_type == "tformer_encoder" or (is_masked and not decodes)
 
 
 def is_encoder_alone(config: "PreTrainedConfig") -> bool:
@@ -74,14 +83,17 @@ def class_that_generates(config: "PreTrainedConfig", is_needed: bool) -> type:
     return AutoModelForCausalLM if is_needed or can_generate else AutoModel
 
 
-def open_pretrained(auto_class: type[Any], source: str, **options: object) -> Any:
+def open_pretrained(
+    auto_class: type[Any], source: str, revision: str | None = None, **options: object
+) -> Any:
     """Call `auto_class.from_pretrained`; code runs only where `options` allow it."""
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
-    refuse_missing_folder(source)
+    refuse_missing_folder(source, revision)
+    options = {"trust_remote_code": False, **options}
     try:
-        return auto_class.from_pretrained(source, **{"trust_remote_code": False, **options})
+        return auto_class.from_pretrained(source, revision=revision, **options)
     except (OSError, ValueError, KeyError, StrictDataclassError, SafetensorError) as error:
         what = auto_class.__name__.removeprefix("Auto").lower()
         raise OpeningError(f"{source} cannot be opened as a {what}: {first_line(error)}") from error
@@ -91,7 +103,6 @@ def find_base(source: str, revision: str | None) -> tuple[str, str | None]:
     """Return the model whose configuration counts: for adapters, the one they were trained on."""
     from transformers.utils import find_adapter_config_file
 
-    refuse_missing_folder(source)
     try:
         adapters = find_adapter_config_file(source, revision=revision)
         if adapters is None:
@@ -102,11 +113,28 @@ def find_base(source: str, revision: str | None) -> tuple[str, str | None]:
         raise OpeningError(f"{source} cannot be opened as a model: {first_line(error)}") from error
 
 
-def refuse_missing_folder(source: str) -> None:
-    """Refuse a path that does not exist: transformers would look it up on the Hub."""
+def refuse_missing_folder(source: str, revision: str | None = None) -> None:
+    """Refuse a missing path, and any name if no Hub answers: transformers tries for a minute."""
+    from huggingface_hub import snapshot_download, try_to_load_from_cache
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
     is_path = source.startswith((".", "/", "~")) or source.count("/") > 1
-    if is_path and not Path(source).expanduser().is_dir():
+    if Path(source).expanduser().is_dir():
+        return
+    if is_path:
         raise OpeningError(f"there is no folder {source}: give one that save_pretrained wrote")
+    names = ["config.json", "adapter_config.json", "tokenizer_config.json"]
+    try:
+        cached = [try_to_load_from_cache(source, name, revision=revision) for name in names]
+        if not any(isinstance(path, str) for path in cached):
+            snapshot_download(source, revision=revision, allow_patterns=names)
+    except LocalEntryNotFoundError as error:
+        raise OpeningError(
+            f"there is no folder {source}, and the Hub cannot be reached: check the name, or the "
+            "connection"
+        ) from error
+    except (OSError, ValueError):  # transformers says what is wrong with a repository
+        return
 
 
 def tied_as_list(error: BaseException) -> str | None:

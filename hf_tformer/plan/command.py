@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..command_line import Parser, print_error
-from ..opening import OpeningError, first_line, open_pretrained
+from ..opening import OpeningError, first_line, open_pretrained, refuse_missing_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -107,8 +107,6 @@ def refuse_numbers(args: argparse.Namespace) -> None:
 
 
 def read_config(source: str, revision: str | None) -> "PreTrainedConfig":
-    from transformers import AutoConfig
-
     path = Path(source)
     if path.suffix == ".json":
         if not path.is_file():
@@ -116,6 +114,9 @@ def read_config(source: str, revision: str | None) -> "PreTrainedConfig":
         source = str(path.parent) if path.name == "config.json" else source
     if source.endswith(".json"):
         raise PlanError(f"{source} is not called config.json: rename it, or give its folder")
+    refuse_missing_folder(source, revision)
+    from transformers import AutoConfig
+
     return open_pretrained(AutoConfig, source, revision=revision)
 
 

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
     Opened = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
+# Endings of the files that are written; matplotlib draws the pictures.
+PAGES = {".html", ".htm"}
+PICTURES = {".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".gif", ".eps"}
+
 
 class ViewError(Exception):
     """A sentence that says why there is nothing to show."""
@@ -59,7 +63,7 @@ def main(arguments: list[str] | None = None, prog: str = "tformer view") -> int:
 
 def show(args: argparse.Namespace) -> None:
     refuse_place(args.output)
-    is_page = args.output is not None and args.output.suffix.lower() in (".html", ".htm")
+    is_page = args.output is not None and args.output.suffix.lower() in PAGES
     refuse_flags(args, is_page)
     if is_page:
         return save_page(args)
@@ -114,9 +118,16 @@ def refuse_flags(args: argparse.Namespace, is_page: bool) -> None:
 
 def refuse_place(output: Path | None) -> None:
     """Refuse an output that cannot be written, before a model is loaded."""
-    if output is not None and output.is_dir():
+    if output is None:
+        return
+    if output.is_dir():
         raise ViewError(f"--output {output} is a folder: name a file, such as attention.html")
-    if output is not None and not output.absolute().parent.is_dir():
+    if output.suffix.lower() not in PAGES | PICTURES:
+        raise ViewError(
+            f"--output {output} is neither a page nor a picture: end its name with .html for a "
+            "page, or with .png, .svg or .pdf for a picture"
+        )
+    if not output.absolute().parent.is_dir():
         raise ViewError(f"there is no folder {output.parent} for {output.name}: make it first")
 
 

@@ -40,9 +40,11 @@ PARTS = {
         "图",
         "代码在哪里",
         "代价",
-        "课文里常见的错误",
+        "教程中常见的错误",
     ),
 }
+# Chinese that was written after the English sentence, and what a Chinese reader expects.
+TRANSLATED = {"课文": "教程", "小了四倍": "只有应有的四分之一", "之下我们的文件": "本包的代码"}
 
 
 def name_of(page):
@@ -101,6 +103,12 @@ def test_a_chapter_has_all_its_parts(page):
     programs = [step for step in steps(page) if step.printed is not None]
     assert len(programs) >= 2, "numbers that are printed are numbers that are tested"
     assert re.search(r"!\[.{20,}?\]\(\.\./pictures/", text), "a picture, and what it shows in words"
+
+
+@pytest.mark.parametrize("page", CHINESE, ids=name_of)
+def test_chinese_pages_are_written_in_chinese_and_not_after_the_english_ones(page):
+    text = page.read_text(encoding="utf-8")
+    assert not {said: better for said, better in TRANSLATED.items() if said in text}
 
 
 @pytest.mark.parametrize("page", BOTH, ids=name_of)

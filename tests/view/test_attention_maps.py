@@ -176,7 +176,9 @@ REFUSED = {
     "model 5 --kind cross": "--kind cross: this model has decoder",
     "./gone 5": "there is no folder ./gone",
     "model 5 --output no/where.png": "there is no folder no",
-    "model 5 --output a.nonsense": "cannot be written",
+    "model 5 --output a.nonsense": "is neither a page nor a picture: end its name with .html",
+    "gone 5": "there is no folder gone, and the Hub cannot be reached",
+    "gone 5 -o x.txt": "--output x.txt is neither a page nor a picture",  # before the model
     "model 5 --output .": "--output . is a folder",
 }
 

@@ -365,6 +365,18 @@ def test_the_command_reads_a_model_of_transformers(tmp_path, monkeypatch, capsys
     assert (shown - weights).abs().max() < 1e-5
 
 
+@pytest.mark.parametrize("output", [[], ["-o", "page.html"]], ids=["tables", "page"])
+def test_an_encoder_of_transformers_is_not_asked_to_generate(output, tmp_path, monkeypatch, capsys):
+    """transformers makes a causal model of BERT, whose tokens attend to later ones all the same."""
+    folder_of(DECODER, tmp_path, monkeypatch)
+    build("bert").save_pretrained("bert")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "bert" / name).write_bytes((tmp_path / "model" / name).read_bytes())
+    assert main(["view", "bert", "5 6 7", "--generate", *output]) == 1
+    assert "error: bert is an encoder, which does not generate" in capsys.readouterr().err
+    assert not Path("page.html").exists()
+
+
 REFUSED = {
     "model 5 --also 6": "--also has no meaning for tables and pictures: name a page",
     "model 5 --beside model": "--beside has no meaning",

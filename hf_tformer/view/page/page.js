@@ -1,4 +1,4 @@
-// Built by `make page` from page/src: 8af3cdb3fbca471a0d873ae6f960adf0567dd58f7e31e0cd692ed992bd9eb29e
+// Built by `make page` from page/src: 68eb50d02c2f1284db5a93c2cf2bd65b30bbf82d5da4ac38c0201a34ac4857ed
 "use strict";
 (() => {
   // src/data.ts
@@ -463,6 +463,14 @@
   // src/lines.ts
   var HEIGHT = 22;
   var FAINT = 0.02;
+  function strongest(heads, { side, index }) {
+    const count = !heads.length ? 0 : side === "row" ? heads[0].columns : heads[0].rows;
+    return [...Array(count).keys()].map((other) => {
+      const weights = heads.map((head) => side === "row" ? head.at(index, other) : head.at(other, index));
+      const weight = Math.max(...weights);
+      return { weight, head: weights.indexOf(weight) };
+    });
+  }
   async function drawLines(panel) {
     const { host, entry, map, words, state: state2, say, set: set2 } = panel;
     const shown = shownHeads(panel);
@@ -512,17 +520,16 @@
       if (place) say(spoken(place));
       paint();
     }
-    function spoken({ side, index }) {
-      const [own, others] = side === "row" ? [rows, columns] : [columns, rows];
-      const means = others.map((_, other) => {
-        const at = (head) => side === "row" ? head.at(index, other) : head.at(other, index);
-        return heads.reduce((sum, head) => sum + at(head), 0) / Math.max(heads.length, 1);
+    function spoken(place) {
+      const [own, others] = place.side === "row" ? [rows, columns] : [columns, rows];
+      const found = strongest(heads, place);
+      const best = [...found.keys()].sort((a, b) => found[b].weight - found[a].weight).slice(0, 3);
+      const named = best.map((i) => {
+        const { weight, head } = found[i];
+        const its = heads.length > 1 ? ` (${words.head.toLowerCase()} ${shown[head]})` : "";
+        return `${tokenLabel(others[i])} ${format(weight, panel.store.payload.rounding)}${its}`;
       });
-      const best = [...means.keys()].sort((a, b) => means[b] - means[a]).slice(0, 3);
-      const named = best.map(
-        (i) => `${tokenLabel(others[i])} ${format(means[i], panel.store.payload.rounding)}`
-      );
-      return `${tokenLabel(own[index])} ${side === "row" ? "\u2192" : "\u2190"} ${named.join(", ")}`;
+      return `${tokenLabel(own[place.index])} ${place.side === "row" ? "\u2192" : "\u2190"} ${named.join(", ")}`;
     }
     function paint() {
       const height = scroller.clientHeight;
@@ -532,14 +539,10 @@
       const first = Math.floor(scroller.scrollTop / HEIGHT);
       const last = first + Math.ceil(height / HEIGHT);
       const middle = (index) => (index + 0.5) * HEIGHT - scroller.scrollTop;
-      const opposite = /* @__PURE__ */ new Map();
+      const opposite = focus ? strongest(heads, focus) : [];
       heads.forEach((head, i) => {
         context.strokeStyle = headColor(shown[i], map.heads);
         eachPair(focus, head, [first, last], (row, column, weight) => {
-          if (focus) {
-            const other = focus.side === "row" ? column : row;
-            opposite.set(other, Math.max(opposite.get(other) ?? 0, weight));
-          }
           if (weight < FAINT) return;
           context.globalAlpha = Math.min(weight, 1);
           context.lineWidth = 2;
@@ -551,7 +554,7 @@
       });
       for (const side of ["row", "column"]) {
         sides[side].forEach((token, i) => {
-          const strength = !focus ? 0 : side === focus.side ? Number(i === focus.index) : opposite.get(i) ?? 0;
+          const strength = !focus ? 0 : side === focus.side ? Number(i === focus.index) : opposite[i]?.weight ?? 0;
           token.style.setProperty("--strength", strength.toFixed(3));
         });
       }

@@ -15,6 +15,17 @@ interface Place {
   index: number;
 }
 
+/** For each token opposite to a place: its largest weight in these heads, which is how dark the
+ *  token is drawn, and the number of that head among them. */
+export function strongest(heads: Head[], { side, index }: Place): { weight: number; head: number }[] {
+  const count = !heads.length ? 0 : side === "row" ? heads[0].columns : heads[0].rows;
+  return [...Array(count).keys()].map((other) => {
+    const weights = heads.map((head) => (side === "row" ? head.at(index, other) : head.at(other, index)));
+    const weight = Math.max(...weights);
+    return { weight, head: weights.indexOf(weight) };
+  });
+}
+
 export async function drawLines(panel: Panel): Promise<void> {
   const { host, entry, map, words, state, say, set } = panel;
   const shown = shownHeads(panel);
@@ -73,18 +84,17 @@ export async function drawLines(panel: Panel): Promise<void> {
     paint();
   }
 
-  /** The three largest weights of a token, in words. */
-  function spoken({ side, index }: Place): string {
-    const [own, others] = side === "row" ? [rows, columns] : [columns, rows];
-    const means = others.map((_, other) => {
-      const at = (head: Head) => (side === "row" ? head.at(index, other) : head.at(other, index));
-      return heads.reduce((sum, head) => sum + at(head), 0) / Math.max(heads.length, 1);
+  /** The three darkest tokens opposite to a token, in words: weights, and heads if several are shown. */
+  function spoken(place: Place): string {
+    const [own, others] = place.side === "row" ? [rows, columns] : [columns, rows];
+    const found = strongest(heads, place);
+    const best = [...found.keys()].sort((a, b) => found[b].weight - found[a].weight).slice(0, 3);
+    const named = best.map((i) => {
+      const { weight, head } = found[i];
+      const its = heads.length > 1 ? ` (${words.head.toLowerCase()} ${shown[head]})` : "";
+      return `${tokenLabel(others[i])} ${format(weight, panel.store.payload.rounding)}${its}`;
     });
-    const best = [...means.keys()].sort((a, b) => means[b] - means[a]).slice(0, 3);
-    const named = best.map(
-      (i) => `${tokenLabel(others[i])} ${format(means[i], panel.store.payload.rounding)}`,
-    );
-    return `${tokenLabel(own[index])} ${side === "row" ? "→" : "←"} ${named.join(", ")}`;
+    return `${tokenLabel(own[place.index])} ${place.side === "row" ? "→" : "←"} ${named.join(", ")}`;
   }
 
   function paint() {
@@ -95,14 +105,10 @@ export async function drawLines(panel: Panel): Promise<void> {
     const first = Math.floor(scroller.scrollTop / HEIGHT);
     const last = first + Math.ceil(height / HEIGHT);
     const middle = (index: number) => (index + 0.5) * HEIGHT - scroller.scrollTop;
-    const opposite = new Map<number, number>(); // what the focus is joined to, and how strongly
+    const opposite = focus ? strongest(heads, focus) : [];
     heads.forEach((head, i) => {
       context.strokeStyle = headColor(shown[i], map.heads);
       eachPair(focus, head, [first, last], (row, column, weight) => {
-        if (focus) {
-          const other = focus.side === "row" ? column : row;
-          opposite.set(other, Math.max(opposite.get(other) ?? 0, weight));
-        }
         if (weight < FAINT) return;
         context.globalAlpha = Math.min(weight, 1);
         context.lineWidth = 2;
@@ -115,7 +121,7 @@ export async function drawLines(panel: Panel): Promise<void> {
     for (const side of ["row", "column"] as const) {
       sides[side].forEach((token, i) => {
         const strength =
-          !focus ? 0 : side === focus.side ? Number(i === focus.index) : (opposite.get(i) ?? 0);
+          !focus ? 0 : side === focus.side ? Number(i === focus.index) : (opposite[i]?.weight ?? 0);
         token.style.setProperty("--strength", strength.toFixed(3));
       });
     }

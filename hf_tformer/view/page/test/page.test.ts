@@ -5,8 +5,9 @@ import { test } from "node:test";
 import { deflateSync } from "node:zlib";
 import { headColor, weightColor } from "../src/color.ts";
 import type { MapAbout, Payload, Rounding, Scores } from "../src/data.ts";
-import { Store, decode, format, split, unpack } from "../src/data.ts";
+import { Head, Store, decode, format, split, unpack } from "../src/data.ts";
 import { order } from "../src/grid.ts";
+import { strongest } from "../src/lines.ts";
 import { explain, unturned } from "../src/scores.ts";
 import { initial, pressed, steps, within } from "../src/state.ts";
 import { LANGUAGES, MEASURES } from "../src/words.ts";
@@ -54,6 +55,15 @@ test("a head is read from its line, and a mean is taken over heads", async () =>
   const mean = await store.mean(entry, map, 1, [0, 2]);
   assert.equal(mean.at(0, 1), 0.5);
   await assert.rejects(store.head(entry, map, 0, 0), /holds no weights-0-decoder-0/);
+});
+
+test("a token is as dark as the largest of its weights, and that weight is said of its head", () => {
+  const heads = [[0.1, 0.9, 0.2, 0.8], [0.5, 0.5, 1, 0]].map((w) => new Head(2, 2, Float32Array.from(w)));
+  const rounded = (place: Parameters<typeof strongest>[1]) =>
+    strongest(heads, place).map(({ weight, head }) => [format(weight, ROOT), head]);
+  assert.deepEqual(rounded({ side: "row", index: 0 }), [["0.500", 1], ["0.900", 0]]);
+  assert.deepEqual(rounded({ side: "column", index: 0 }), [["0.500", 1], ["1.000", 1]]);
+  assert.deepEqual(strongest([], { side: "row", index: 0 }), []);
 });
 
 test("the formula gives a softmax over what is not hidden", () => {
