@@ -29,7 +29,6 @@ ANNOTATED = (
 # Folders in which no modules import each other in a circle.
 WITHOUT_CIRCLES = ("hf_tformer", "conversion", "benchmarks", "examples")
 # The product has fewer lines of Python than this, in all these folders together. It was 38,721, of
-# The product has fewer lines of Python than this, in all these folders together. It was 38,721, of
 # which 37,999 were needed; conversion then learnt the heads of decoders and the files of other
 # programs, fast/ the layers of other architectures, benchmarks/ to load the machine, and the
 # commands to refuse encoders that cannot generate and folders that are missing.
