@@ -1,6 +1,8 @@
 """The command `tformer`, also `python -m hf_tformer`.
 
 It knows the commands by name alone: a command's module is imported when the command is called.
+`python -m` puts the current folder first on sys.path; __init__.py, which it imports before this
+file, removes it.
 """
 
 import importlib
