@@ -10,6 +10,7 @@ permission.py     decide whether the code may run, and which walls must stand ar
 fresh_process.py  run probe.py, which loads the folder: probe_weights.py, probe_answers.py
 behind_walls.py   start a program by walls.py, which restricts it by what the kernel offers:
                   namespaces, limits, Landlock (walls_kernel.py), fewer calls (walls_filter.py)
+probe_loading.py  load what `publish` sent
 package_code.py   find the code that a checkpoint of ours carries today
 same_answers.py   compare a folder's answers with those of the package's code (probe_heads.py)
 command.py        `tformer check`

@@ -69,7 +69,8 @@ def run_behind_walls(
     for folder in ("home", "tmp"):
         (work / folder).mkdir(exist_ok=True)
     key = secrets.token_bytes(32)
-    with tempfile.NamedTemporaryFile() as outside:
+    beside = work.parent if os.access(work.parent, os.W_OK) else None  # removed with it, if killed
+    with tempfile.NamedTemporaryFile(dir=beside) as outside:
         job = {
             "program": [str(path) for path in programs],
             "arguments": [str(argument) for argument in arguments],

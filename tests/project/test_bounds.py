@@ -31,7 +31,7 @@ WITHOUT_CIRCLES = ("hf_tformer", "conversion", "benchmarks", "examples")
 # The product has fewer lines of Python than this, in all these folders together. It was 38,721, of
 # which 38,050 were needed; conversion then learnt the heads of decoders and the files of other
 # programs, fast/ the layers of other architectures, and checking/ to run nothing without walls.
-PRODUCT_LINES = 39_500
+PRODUCT_LINES = 39_600
 PRODUCT = ("hf_tformer", "conversion", "benchmarks", "examples", "tools")
 
 
