@@ -5,7 +5,17 @@ Importing the package is cheap: torch and transformers are loaded when a class i
 `AutoConfig`, `AutoModel` and the other Auto classes know all families as soon as it is imported.
 """
 
+# ruff: noqa: E402, PTH109, PTH120 (nothing is imported before the current folder is left)
+
 import importlib
+import os
+import sys
+
+# `python -m hf_tformer` finds modules in the current folder first, and that may be a model folder
+# of a stranger. Python imports this file before __main__.py.
+ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+if sys.argv[0] == "-m" and os.getcwd() != ROOT:
+    sys.path[:] = [place for place in sys.path if os.path.realpath(place) != os.getcwd()]
 
 from .families import FAMILIES
 from .registration import register_when_needed

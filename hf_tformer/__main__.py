@@ -1,6 +1,8 @@
 """The command `tformer`, also `python -m hf_tformer`.
 
 It knows the commands by name alone: a command's module is imported when the command is called.
+`python -m` puts the current folder first on sys.path; __init__.py, which it imports before this
+file, removes it.
 """
 
 import importlib
@@ -8,7 +10,7 @@ import sys
 from typing import NamedTuple
 
 from . import __version__
-from .command_line import Parser
+from .command_line import Parser, printable_logs
 
 
 class Command(NamedTuple):
@@ -34,7 +36,8 @@ def main(arguments: list[str] | None = None, prog: str = "tformer") -> int:
     words = sys.argv[1:] if arguments is None else arguments
     chosen = build_parser(prog).parse_args(words[:1]).command
     command = importlib.import_module(COMMANDS[chosen].module)
-    return command.main(words[1:], prog=f"{prog} {chosen}")
+    with printable_logs():
+        return command.main(words[1:], prog=f"{prog} {chosen}")
 
 
 def build_parser(prog: str) -> Parser:

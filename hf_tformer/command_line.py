@@ -1,9 +1,11 @@
 """What all commands share: the parser, the arguments that several have, the way they fail."""
 
 import argparse
+import contextlib
+import logging
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -52,3 +54,21 @@ def print_error(error: Exception, status: int = 1) -> int:
     """Print on stderr why a command failed; return its exit status."""
     print(f"error: {printable(error)}", file=sys.stderr)
     return status
+
+
+class PrintableRecord(logging.LogRecord):
+    """A line of any library's log, which may quote what a stranger wrote, fit for a terminal."""
+
+    def getMessage(self) -> str:  # noqa: N802 (the name that `logging` calls)
+        return "\n".join(map(printable, super().getMessage().split("\n")))
+
+
+@contextlib.contextmanager
+def printable_logs() -> Iterator[None]:
+    """Let nothing that libraries log move the cursor of the terminal or clear it."""
+    before = logging.getLogRecordFactory()
+    logging.setLogRecordFactory(PrintableRecord)
+    try:
+        yield
+    finally:
+        logging.setLogRecordFactory(before)

@@ -6,9 +6,11 @@ files.py          its files, opened safely; source_code.py: its files of code
 reading.py        checks that run no code; reading_data.py: those of files that are no code
 references.py     find what the code refers to, by scopes.py and meanings.py
 names.py          decide which names are dangerous, by known_names.py
+permission.py     decide whether the code may run, and which walls must stand around it
 fresh_process.py  run probe.py, which loads the folder: probe_weights.py, probe_answers.py
 behind_walls.py   start a program by walls.py, which restricts it by what the kernel offers:
                   namespaces, limits, Landlock (walls_kernel.py), fewer calls (walls_filter.py)
+probe_loading.py  load what `publish` sent
 package_code.py   find the code that a checkpoint of ours carries today
 same_answers.py   compare a folder's answers with those of the package's code (probe_heads.py)
 command.py        `tformer check`

@@ -46,7 +46,7 @@ class Outcome:
 
 
 def run_behind_walls(
-    program: Path,
+    program: Path | None,
     arguments: Iterable[object] = (),
     *,
     work: Path,
@@ -59,18 +59,22 @@ def run_behind_walls(
 ) -> Outcome:
     """Run `main(say, *arguments)` of a file; `lines` are the values that it passed to `say`.
 
+    Without a program nothing runs, and `walls` says which of them stand here.
+
     It may read `readable`, Python and the system's libraries, and write in `work`, a folder that
     exists. `memory` and `disk` are bytes; `needed` are walls without which it is not started.
     """
-    program, work = Path(program).resolve(), Path(work).resolve()
+    work = Path(work).resolve()
+    programs = [] if program is None else [Path(program).resolve()]
     for folder in ("home", "tmp"):
         (work / folder).mkdir(exist_ok=True)
     key = secrets.token_bytes(32)
-    with tempfile.NamedTemporaryFile() as outside:
+    beside = work.parent if os.access(work.parent, os.W_OK) else None  # removed with it, if killed
+    with tempfile.NamedTemporaryFile(dir=beside) as outside:
         job = {
-            "program": str(program),
+            "program": [str(path) for path in programs],
             "arguments": [str(argument) for argument in arguments],
-            "readable": [os.path.realpath(path) for path in (program, *readable)],
+            "readable": [os.path.realpath(path) for path in (*programs, *readable)],
             "work": str(work),
             "outside": outside.name,
             "home": os.path.realpath(Path.home()),

@@ -25,6 +25,7 @@ from .behind_walls import (
     temporary_folder,
 )
 from .files import roots_of
+from .permission import needed_walls, refuse_missing
 
 PROBE = Path(__file__).with_name("probe.py")
 TIMEOUT = 1800  # seconds; a model of ten billion parameters takes minutes to load in float32
@@ -36,11 +37,12 @@ KEEP_FILES = ("files", "system calls")
 
 
 def run_probe(
-    path: Path, timeout: float = TIMEOUT, memory: int | None = None
+    path: Path, timeout: float = TIMEOUT, memory: int | None = None, without_walls: bool = False
 ) -> list[tuple[str, str, str]]:
     """Return (name, verdict, detail) of each check; `memory` is in bytes.
 
-    If the process dies or hangs, the check that was running fails.
+    If the process dies or hangs, the check that was running fails. A NoWallsError says that it was
+    not started.
     """
     before = state_of(path)
     sizes = sum(size for name, (size, *_) in before.items() if name.endswith(WEIGHTS))
@@ -49,6 +51,7 @@ def run_probe(
             copy, work = temporary / "copy" / path.name, temporary / "work"
             work.mkdir()
             linked, left_out = copy_folder(path, copy, link_large)
+            needed = needed_walls(copy, without_walls)
             outcome = run_behind_walls(
                 PROBE,
                 [copy, work],
@@ -57,8 +60,9 @@ def run_probe(
                 readable=[PROBE.parent, copy, *linked],
                 memory=memory or default_memory(sizes),
                 disk=2 * GIB + 16 * sizes,
-                needed=KEEP_FILES if linked else (),
+                needed={*needed, *(KEEP_FILES if linked else ())},
             )
+            refuse_missing(outcome, needed)
         if not linked or not any(outcome.walls.get(name, "gone") for name in KEEP_FILES):
             break  # otherwise it was not started, and a copy of everything needs no wall
     findings = list(about_walls(outcome, left_out))

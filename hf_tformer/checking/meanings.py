@@ -82,7 +82,8 @@ class Meanings:
     def below(self, owners: frozenset[str] | list[str], attribute: str) -> Iterator[str]:
         for owner in owners:
             for part in [attribute] if attribute.isidentifier() else attribute.split("."):
-                owner = f"{owner}.{part}"
+                if part != "__call__":  # f.__call__(x) is f(x)
+                    owner = f"{owner}.{part}"
             yield from self.expand(owner)
 
     def expand(self, dotted: str, seen: set[str] | None = None) -> list[str]:

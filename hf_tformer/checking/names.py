@@ -165,8 +165,11 @@ def kind_of(name: str) -> str:
     kind, spelled = listed_kind(name)
     kinds = [kind, *(attribute_kind(part) for part in parts[1:])]
     for i in range(1, len(parts)):
+        prefix = ".".join(parts[:i])
+        if len(spelled) <= i and not is_module(prefix):
+            kinds.append(listed_kind(prefix)[0])  # what is read of a function may call it
         is_spelled = spelled[i : i + 1] == [parts[i]]
-        if is_dunder(parts[i]) and parts[i] not in OF_MODULES and is_module(".".join(parts[:i])):
+        if is_dunder(parts[i]) and parts[i] not in OF_MODULES and is_module(prefix):
             kinds.append("insides")
         if parts[i].lstrip("_") in MODULES_ANYWHERE:
             kinds.append("insides")

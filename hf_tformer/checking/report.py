@@ -4,7 +4,8 @@
         → compare with this package's own code, if it is one of its families
         → run in a fresh process (fresh_process.py, probe.py) → findings
 
-With `run=False` the code is only read. Nor is it run if reading found something dangerous.
+With `run=False` the code is only read. Nor is it run if reading found something dangerous, or if
+walls are missing (permission.py).
 """
 
 import os
@@ -18,6 +19,7 @@ from .files import few
 from .folder import CheckError, Folder, digest, located, opened
 from .fresh_process import TIMEOUT, run_probe
 from .package_code import code_under, is_of_package
+from .permission import NoWallsError
 from .reading import dangers, static_findings
 from .same_answers import compare_with_package
 
@@ -40,12 +42,15 @@ def check(
     timeout: float = TIMEOUT,
     memory: int | None = None,
     run_anyway: bool = False,
+    without_walls: bool = False,
 ) -> list[Finding]:
     """Check a folder or a repository on the Hub; return the findings.
 
     A repository is downloaded into `cache`, or into a temporary folder that is removed again.
     Without `run` its code is read but not executed; code that looks dangerous is only executed with
-    `run_anyway`. `timeout` (seconds) and `memory` (bytes) limit the fresh process.
+    `run_anyway`, and where walls are missing, unknown code is only executed `without_walls`: a
+    finding "walls" fails, as the folder was not judged. `timeout` (seconds) and `memory` (bytes)
+    limit the fresh process.
     """
     with located(source, revision, cache) as path:
         folder = opened(path)
@@ -53,7 +58,7 @@ def check(
         dangerous = dangers(findings)
         if is_of_package(folder):
             may_run = run and (run_anyway or not dangerous)
-            findings.append(compare_code(folder, may_run, timeout))
+            findings.append(compare_code(folder, may_run, timeout, without_walls))
         elif code_under(folder):
             findings.append(compare_foundation(folder))
         if run and dangerous and not run_anyway:
@@ -64,11 +69,15 @@ def check(
             print(
                 f"running the code of {printable(source)} in a fresh process ...", file=sys.stderr
             )
-            findings += [Finding(*line) for line in run_probe(path, timeout, memory)]
+            try:
+                lines = run_probe(path, timeout, memory, without_walls)
+            except NoWallsError as error:
+                lines = [("walls", "fail", f"not judged: {error}")]
+            findings += [Finding(*line) for line in lines]
     return findings
 
 
-def compare_code(folder: Folder, run: bool, timeout: float) -> Finding:
+def compare_code(folder: Folder, run: bool, timeout: float, without_walls: bool = False) -> Finding:
     """Compare the folder's files of code with those of the installed package, byte by byte.
 
     If they differ and may `run`, compare their answers, too.
@@ -89,7 +98,7 @@ def compare_code(folder: Folder, run: bool, timeout: float) -> Finding:
         return Finding("code", "ok", f"equal to {installed}, {len(ours)} files")
     verdict, matters = "warn", ""
     if run and theirs and (faults["differs"] or faults["missing"]):
-        verdict, matters = compare_answers(folder, timeout)
+        verdict, matters = compare_answers(folder, timeout, without_walls)
     return Finding("code", verdict, f"not equal to {installed}: {listed}{matters}")
 
 
@@ -119,12 +128,12 @@ def digests_of(folder: Folder) -> tuple[dict[str, str], dict[str, str]]:
     return ours, theirs
 
 
-def compare_answers(folder: Folder, timeout: float) -> tuple[str, str]:
+def compare_answers(folder: Folder, timeout: float, without_walls: bool) -> tuple[str, str]:
     """Return a verdict on other code than the package's, and a clause that gives the reason."""
     if not isinstance(folder.config.get("auto_map"), dict):
         return "warn", ""
     try:
-        difference = compare_with_package(folder, timeout).difference
+        difference = compare_with_package(folder, timeout, without_walls).difference
     except CheckError as error:
         return "warn", f"; their answers were not compared: {error}"
     if difference:

@@ -20,6 +20,7 @@ from .behind_walls import HANGS, INTERFERED, default_memory, run_behind_walls
 from .folder import CheckError, Folder
 from .fresh_process import KEEP_FILES, WEIGHTS, copy_folder
 from .package_code import obsolete_code, stage_with_package_code
+from .permission import needed_walls, refuse_missing
 
 PROBE = Path(__file__).with_name("probe_heads.py")
 TOLERANCE = 1e-5  # of the scale of an answer
@@ -46,37 +47,41 @@ class UnprotectedError(Exception):
     """Raised where no wall keeps the code from writing through links."""
 
 
-def compare_with_package(folder: Folder, timeout: float) -> Comparison:
+def compare_with_package(folder: Folder, timeout: float, without_walls: bool = False) -> Comparison:
     """Run the folder's code and the package's, each for at most `timeout` seconds, and compare.
 
     A CheckError says why there is nothing to compare. Large files are linked instead of copied if
     walls protect them.
     """
     try:
-        return compare_copies(folder, timeout, link_large=True)
+        return compare_copies(folder, timeout, without_walls, link_large=True)
     except UnprotectedError:
-        return compare_copies(folder, timeout, link_large=False)
+        return compare_copies(folder, timeout, without_walls, link_large=False)
 
 
-def compare_copies(folder: Folder, timeout: float, link_large: bool) -> Comparison:
+def compare_copies(
+    folder: Folder, timeout: float, without_walls: bool, link_large: bool
+) -> Comparison:
     with tempfile.TemporaryDirectory() as temporary:
         old, new = Path(temporary, "old", folder.path.name), Path(temporary, "new")
         linked, _ = copy_folder(folder.path, old, link_large)
         copied = Folder(old)
         new.mkdir()
         stage_with_package_code(copied, new, obsolete_code(copied))
-        before = ask(old, [], linked, timeout)
+        before = ask(old, [], linked, timeout, without_walls)
         if failed := next((name for name in before.errors if name.endswith("/loading")), None):
             raise CheckError(
                 f"{failed.partition('/')[0]} does not open with the folder's own code "
                 f"({before.errors[failed]}), so nothing shows that other code answers the same: "
                 "try it with the transformers and torch that the folder was saved with"
             )
-        after = ask(new, [old], linked, timeout)
+        after = ask(new, [old], linked, timeout, without_walls)
     return Comparison(before.heads, next(differences(before, after), None))
 
 
-def ask(folder: Path, others: list[Path], linked: list[Path], timeout: float) -> Answers:
+def ask(
+    folder: Path, others: list[Path], linked: list[Path], timeout: float, without_walls: bool
+) -> Answers:
     """Run the heads of a folder in a fresh process, which may also read `others`.
 
     It reads files of the user that are `linked` only behind walls.
@@ -84,7 +89,8 @@ def ask(folder: Path, others: list[Path], linked: list[Path], timeout: float) ->
     with tempfile.TemporaryDirectory() as work:
         file = Path(work, "answers.safetensors")
         weights = [path for path in folder.iterdir() if path.suffix in WEIGHTS]
-        needed = KEEP_FILES if linked else ()
+        must_stand = needed_walls(folder, without_walls)
+        needed = {*must_stand, *(KEEP_FILES if linked else ())}
         outcome = run_behind_walls(
             PROBE,
             [str(folder), str(file)],
@@ -94,6 +100,7 @@ def ask(folder: Path, others: list[Path], linked: list[Path], timeout: float) ->
             memory=default_memory(sum(path.stat().st_size for path in weights)),
             needed=needed,
         )
+        refuse_missing(outcome, must_stand)
         if any(outcome.walls.get(name, "gone") for name in needed):
             raise UnprotectedError
         answers = Answers()

@@ -149,7 +149,8 @@ def run_program(job: dict, refused: dict[str, str]) -> None:
         say("walls", stood)
         if missing := [name for name in job["needed"] if stood.get(name, "left out")]:
             raise SystemExit(f"what the program may read needs walls that fell: {missing}")
-        run(job, lambda value: say("program", value))
+        for program in job["program"]:
+            run(Path(program), job["arguments"], lambda value: say("program", value))
         say("end", None)
     except BaseException:
         traceback.print_exc()
@@ -179,15 +180,14 @@ def open_report(key: bytes) -> Callable[[str, object], None]:
     return say
 
 
-def run(job: dict, say: Callable[[object], None]) -> None:
-    path = Path(job["program"])
+def run(path: Path, arguments: list[str], say: Callable[[object], None]) -> None:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None  # as the program is a file of Python
     assert spec.loader is not None
     program = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = program
     spec.loader.exec_module(program)
-    program.main(say, *job["arguments"])
+    program.main(say, *arguments)
 
 
 def raise_walls(job: dict, refused: dict[str, str]) -> dict[str, str]:
@@ -198,6 +198,7 @@ def raise_walls(job: dict, refused: dict[str, str]) -> dict[str, str]:
     writable = [job["work"], os.devnull]
     if "mounts" not in refused:
         writable.append(walls_kernel.SHARED_MEMORY)
+    stood: dict[str, str] = {}
     walls = {
         "namespaces": (lambda: names_of(refused), lambda: reach_out(job["caller"])),
         "limits": (
@@ -206,12 +207,11 @@ def raise_walls(job: dict, refused: dict[str, str]) -> dict[str, str]:
         ),
         "privileges": (walls_kernel.drop_privileges, lambda: os.chroot("/")),
         "files": (
-            lambda: walls_kernel.close_files(readable, writable),
+            lambda: walls_kernel.close_files(readable, writable, stood["namespaces"] == ""),
             lambda: Path(job["outside"]).read_bytes(),
         ),
         "system calls": (walls_filter.refuse_calls, lambda: socket.socket(socket.AF_UNIX)),
     }
-    stood = {}
     for name, (build, climb) in walls.items():
         if name not in job["walls"]:
             stood[name] = "left out"

@@ -136,10 +136,10 @@ def landlock_version() -> int:
     return max(libc.syscall(CREATE_RULESET, None, ctypes.c_long(0), ctypes.c_long(1)), 0)
 
 
-def close_files(readable: Iterable[str], writable: Iterable[str]) -> str:
+def close_files(readable: Iterable[str], writable: Iterable[str], own_namespaces: bool) -> str:
     """Restrict this thread, and all that it starts, to these files and folders.
 
-    Return what this kernel cannot close yet.
+    Return what this kernel cannot close yet, and no namespace closes either.
     """
     version = landlock_version()
     if not version:
@@ -154,7 +154,10 @@ def close_files(readable: Iterable[str], writable: Iterable[str]) -> str:
             allow_beneath(rules, path, rights & every)
     call("syscall", RESTRICT_SELF, rules, 0)
     os.close(rules)
-    return "" if scopes else f"Landlock {version} closes neither signals nor abstract sockets"
+    if version < 3:
+        return f"Landlock {version} does not keep files from being emptied"
+    is_closed = scopes or own_namespaces
+    return "" if is_closed else f"Landlock {version} closes neither signals nor abstract sockets"
 
 
 def allow_beneath(rules: int, path: str, rights: int) -> None:

@@ -16,7 +16,10 @@ def build_parser(prog: str) -> Parser:
     add("--license", default="apache-2.0", help="license in the card (default: apache-2.0)")
     add("--description", help="sentence in the card that says what the model is for")
     add("--dry-run", action="store_true", help="list the files and send nothing")
-    add("--no-verify", action="store_true", help="skip loading the repository back")
+    help = "skip reading the code and loading the repository back"
+    add("--no-verify", action="store_true", help=help)
+    help = "load unknown code back even where walls are missing, with all your rights"
+    add("--without-walls", action="store_true", help=help)
     return parser
 
 
@@ -32,12 +35,14 @@ def main(arguments: list[str] | None = None, prog: str = "tformer publish") -> i
             message=args.message,
             dry_run=args.dry_run,
             verify=not args.no_verify,
+            without_walls=args.without_walls,
             license=args.license,
             description=args.description,
         )
     except PublishError as error:
         return print_error(error)
-    print("\n".join(map(printable, published.files)))
+    left_out = (f"left out: {name}" for name in published.left_out)
+    print("\n".join(map(printable, [*published.files, *left_out])))
     if args.dry_run:
         print(f"{len(published.files)} files would go to {args.repo_id}; nothing was sent")
     else:

@@ -3,6 +3,9 @@
 Everything arrives in one commit, or nothing does. The commit is downloaded again, compared file by
 file and loaded by a process that cannot import this package. Only then a second commit pins the
 first one in the card: a commit cannot contain its own name.
+
+This process downloads, with the token. The one that loads what arrived is behind walls
+(checking/permission.py): it has neither a token nor the network.
 """
 
 import filecmp
@@ -10,11 +13,9 @@ import math
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,13 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, sn
 from huggingface_hub.utils import filter_repo_objects
 from safetensors import safe_open
 
-from ..atomic_folders import undone_by_signals, unfinished_folder
-from ..path_safety import fault_of_file
+from ..atomic_folders import unfinished_folder
+from ..checking.behind_walls import default_memory, run_behind_walls
+from ..checking.folder import CheckError, Folder
+from ..checking.fresh_process import TIMEOUT
+from ..checking.permission import needed_walls, refuse_dangerous, refuse_missing
+from ..path_safety import fault_of_file, printable
+from .belonging import belonging
 from .card import auto_class_of, read_config, write_card
 from .errors import HubErrors, PublishError
 from .refusals import refuse_incomplete
@@ -31,34 +37,26 @@ from .refusals import refuse_incomplete
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-# The files of a repository. Optimizer states and pickles beside a checkpoint are not published.
-PUBLISHED = ("*.json", "*.safetensors", "*.py", "*.model", "*.txt", "*.jinja", "README.md")
 # Files of an earlier publication that are removed unless they are sent again.
 STALE = ["*.safetensors", "*.safetensors.index.json", "*.py", "*.bin"]
 
 STAGING = re.compile(r"tformer-publish-[0-9a-f]{8}")
 
-# A reader without this package: it cannot be imported, even where it is installed.
-READ_BACK = """
-import sys
-sys.modules["hf_tformer"] = None
-import transformers
-repo_id, revision, auto_class = sys.argv[1:]
-load = getattr(transformers, auto_class).from_pretrained
-model, report = load(repo_id, revision=revision, trust_remote_code=True, output_loading_info=True)
-faults = {name: sorted(keys)[:5] for name, keys in report.items() if keys}
-sys.exit(f"its weights do not fit its code: {faults}" if faults else 0)
-"""
+PROBE = Path(__file__).parent.parent / "checking" / "probe_loading.py"
 
 
 @dataclass
 class Published:
-    """A publication: `commit` holds all of `files`, and is the one that was verified."""
+    """A publication: `commit` holds all of `files`, and is the one that was verified.
+
+    `left_out` are the entries of the folder that belong to no model, and were not sent.
+    """
 
     repo_id: str
     commit: str
     url: str
     files: list[str]
+    left_out: list[str] = field(default_factory=list)
 
 
 def publish(
@@ -72,32 +70,37 @@ def publish(
     message: str | None = None,
     dry_run: bool = False,
     verify: bool = True,
+    without_walls: bool = False,
     **about: Any,
 ) -> Published:
     """Publish a model, or a folder that a model was saved to, with its code, tokenizer and card.
 
     `about` goes into the card: description, training, metrics (a dict), license, language, tags. If
     the folder has a README.md, it is published as it is. With `dry_run` nothing is sent, and the
-    files that would be are listed.
+    files that would be are listed. To `verify`, what arrived is loaded behind walls; where they are
+    missing, code that is not this package's is refused, unless it may run `without_walls`.
     """
     with HubErrors(repo_id) as progress, temporary_folder() as folder:
-        stage(model, tokenizer, folder)
+        left_out = stage(model, tokenizer, folder)
         refuse_incomplete(folder)
+        if verify:
+            refuse_what_would_not_run(folder, without_walls)
         own_card = (folder / "README.md").exists()
         if not own_card:
             write_card(folder, repo_id, parameters=count_parameters(folder), **about)
         files = sorted(path.name for path in folder.iterdir())
         if dry_run:
-            return Published(repo_id, "", "", files)
+            return Published(repo_id, "", "", files, left_out)
         api = HfApi(token=token)
         commit = upload(api, folder, repo_id, private, revision, message)
         progress.state = f"commit {commit[:10]} is there and complete, but was not verified"
         if verify:
-            verify_arrival(folder, repo_id, commit, token)
+            verify_arrival(folder, repo_id, commit, token, without_walls)
         progress.state = f"commit {commit[:10]} is there, but its card does not pin it yet"
         if not own_card:
             pin(api, folder, repo_id, revision, commit, about)
-        return Published(repo_id, commit, f"{api.endpoint}/{repo_id}/tree/{commit}", files)
+        url = f"{api.endpoint}/{repo_id}/tree/{commit}"
+        return Published(repo_id, commit, url, files, left_out)
 
 
 def temporary_folder() -> AbstractContextManager[Path]:
@@ -109,19 +112,22 @@ def stage(
     model: "PreTrainedModel | str | os.PathLike",
     tokenizer: "PreTrainedTokenizerBase | None",
     folder: Path,
-) -> None:
-    """Put the files to publish into an empty folder."""
+) -> list[str]:
+    """Put the files to publish into an empty folder; return the names that are left out."""
+    left_out = []
     if isinstance(model, (str, os.PathLike)):
         source = Path(model)
         if not source.is_dir():
             raise PublishError(f"{source} is not a folder: give one that save_pretrained wrote")
-        for pattern in PUBLISHED:
-            for path in sorted(source.glob(pattern)):
-                if fault := fault_of_file(path, source):
-                    raise PublishError(fault)
-                # Weights may be larger than the disk has room for twice.
-                put = os.symlink if path.suffix == ".safetensors" else shutil.copyfile
-                put(path.resolve(), folder / path.name)
+        names = belonging(source)
+        left_out = sorted(f"{p.name}/" if p.is_dir() else p.name for p in source.iterdir())
+        left_out = [name for name in left_out if name not in names]
+        for path in (source / name for name in sorted(names)):
+            if fault := fault_of_file(path, source):
+                raise PublishError(fault)
+            # Weights may be larger than the disk has room for twice.
+            put = os.symlink if path.suffix == ".safetensors" else shutil.copyfile
+            put(path.resolve(), folder / path.name)
     elif getattr(model, "is_quantized", False):
         raise PublishError(
             "the model is quantised, and some quantisers save another once it has answered: save "
@@ -131,6 +137,20 @@ def stage(
         model.save_pretrained(folder)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
+    return left_out
+
+
+def refuse_what_would_not_run(folder: Path, without_walls: bool) -> None:
+    """Refuse, before anything is sent, code that could not be verified once it has arrived."""
+    remedy = "mend it, or publish with --no-verify, which neither reads nor runs it"
+    with tempfile.TemporaryDirectory() as work:
+        try:
+            refuse_dangerous(Folder(folder), remedy, besides=("files",))  # weights are links here
+            if needed := needed_walls(folder, without_walls):
+                stood = run_behind_walls(None, work=Path(work), timeout=60)
+                refuse_missing(stood, needed)
+        except CheckError as error:
+            raise PublishError(f"nothing was sent: {error}") from error
 
 
 def count_parameters(folder: Path) -> int:
@@ -178,9 +198,12 @@ def pin(
     )
 
 
-def verify_arrival(folder: Path, repo_id: str, commit: str, token: str | bool | None) -> None:
+def verify_arrival(
+    folder: Path, repo_id: str, commit: str, token: str | bool | None, without_walls: bool = False
+) -> None:
     """Download the commit into an empty cache, compare it, and load it in a fresh process."""
-    with temporary_folder() as cache:
+    with temporary_folder() as place:
+        cache = place / "cache"
         arrived = Path(snapshot_download(repo_id, revision=commit, cache_dir=cache, token=token))
         names = [path.name for path in folder.iterdir()]
         _, different, absent = filecmp.cmpfiles(folder, arrived, names, shallow=False)
@@ -190,25 +213,33 @@ def verify_arrival(folder: Path, repo_id: str, commit: str, token: str | bool | 
                 f"{damaged} arrived damaged in {repo_id} at {commit[:10]}: publish again, and tell "
                 "nobody to use that commit"
             )
-        auto_class = auto_class_of(read_config(folder))
-        environment = {
-            **os.environ,
-            "HF_HUB_CACHE": str(cache),
-            "HF_MODULES_CACHE": f"{cache}/modules",
-        }
-        if isinstance(token, str) and token:
-            environment["HF_TOKEN"] = token
-        command = [sys.executable, "-c", READ_BACK, repo_id, commit, auto_class]
-        errors, status = run_to_end(command, env=environment, cwd=cache)
-        if status:
-            last = (errors.strip().splitlines() or [f"its process ended with {status}"])[-1]
-            raise PublishError(f"{repo_id} at {commit[:10]} arrived, but does not load: {last}")
+        try:
+            fault = fault_of_loading(arrived.resolve(), place, without_walls)
+        except CheckError as error:
+            raise PublishError(f"{repo_id} at {commit[:10]} arrived unverified: {error}") from error
+        if fault:
+            raise PublishError(f"{repo_id} at {commit[:10]} arrived, but does not load: {fault}")
 
 
-def run_to_end(command: list[str], **options: Any) -> tuple[str, int]:
-    """Return a process's stderr and exit status; a signal that ends this process kills it, too."""
-    pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipes, **options) as process:
-        with undone_by_signals(process.kill):
-            _, errors = process.communicate()
-        return errors, process.returncode
+def fault_of_loading(arrived: Path, place: Path, without_walls: bool) -> str | None:
+    """Load a snapshot behind walls; return why it does not open, or None."""
+    remedy = "look at what else that repository holds, which was there before"
+    refuse_dangerous(Folder(arrived), remedy)
+    needed = needed_walls(arrived, without_walls)
+    work = place / "work"
+    work.mkdir()
+    outcome = run_behind_walls(
+        PROBE,
+        [arrived, auto_class_of(read_config(arrived))],
+        work=work,
+        timeout=TIMEOUT,
+        readable=[place / "cache"],
+        memory=default_memory(sum(path.stat().st_size for path in arrived.glob("*.safetensors"))),
+        needed=needed,
+    )
+    refuse_missing(outcome, needed)
+    if outcome.reason or outcome.lines != [{}]:
+        if outcome.lines:
+            return printable(f"its weights do not fit its code: {outcome.lines[0]}")
+        return printable(outcome.stderr_last_line or f"its process ended: {outcome.reason}")
+    return None

@@ -14,25 +14,34 @@ def build_parser(prog: str) -> Parser:
     parser = Parser(
         prog=prog,
         description="Replace the code in one of our checkpoints by that of the installed package. "
-        "Old and new code run first, in processes of their own: unless every head answers as "
+        "It is read first; old and new code then run behind walls: unless every head answers as "
         "before, nothing is written. Weights stay as they are.",
     )
     parser.add_source(revision="branch of the repository (default: main)")
     parser.set_defaults(revision="main")
     parser.add_argument("--dry-run", action="store_true", help="compare, and write nothing")
+    help = "execute the code even if it looks dangerous"
+    parser.add_argument("--run-anyway", action="store_true", help=help)
+    help = "execute unknown code even where walls are missing, with all your rights"
+    parser.add_argument("--without-walls", action="store_true", help=help)
     help = f"seconds for each of the old and the new code (default: {TIMEOUT})"
     parser.add_argument("--timeout", type=float, default=TIMEOUT, help=help)
     return parser
 
 
 def main(arguments: list[str] | None = None, prog: str = "tformer refresh") -> int:
-    """Return the exit status: 1 where the answers differ or writing failed, 2 where there was no
-    code of ours to renew."""
+    """Return the exit status: 1 where the answers differ, the code looks dangerous or writing
+    failed, 2 where there was no code of ours to renew, or a wall is missing."""
     args = build_parser(prog).parse_args(arguments)
     print(f"comparing the code of {printable(args.source)} with today's ...", file=sys.stderr)
     try:
         refreshed = refresh(
-            args.source, dry_run=args.dry_run, revision=args.revision, timeout=args.timeout
+            args.source,
+            dry_run=args.dry_run,
+            revision=args.revision,
+            timeout=args.timeout,
+            without_walls=args.without_walls,
+            run_anyway=args.run_anyway,
         )
     except RefreshError as error:
         return print_error(error, status=2 if error.unsuitable else 1)

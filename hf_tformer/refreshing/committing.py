@@ -13,11 +13,11 @@ from ..checking.folder import NOT_LOADED
 from ..publishing.errors import HubErrors, PublishError
 from ..publishing.upload import verify_arrival
 from . import card as card_parts
-from .renewal import Change, Refreshed, RefreshError, renewed
+from .renewal import Change, Limits, Refreshed, RefreshError, renewed
 
 
 def refresh_repository(
-    repo_id: str, branch: str, token: str | bool | None, dry_run: bool, timeout: float
+    repo_id: str, branch: str, token: str | bool | None, dry_run: bool, limits: Limits
 ) -> Refreshed:
     api = HfApi(token=token)
     try:
@@ -26,7 +26,7 @@ def refresh_repository(
             snapshot = snapshot_download(
                 repo_id, revision=parent, token=token, ignore_patterns=list(NOT_LOADED)
             )
-            with renewed(Path(snapshot), repo_id, timeout, branch) as (staged, result):
+            with renewed(Path(snapshot), repo_id, limits, branch) as (staged, result):
                 if dry_run:
                     return result
                 commit = parent
@@ -34,7 +34,7 @@ def refresh_repository(
                     commit = send(api, repo_id, branch, staged, result.changes, parent)
                     result.written, result.commit = True, commit
                     progress.state = f"commit {commit[:10]} is there, but was not verified"
-                    verify_arrival(staged, repo_id, commit, token)
+                    verify_arrival(staged, repo_id, commit, token, limits.without_walls)
                     progress.state = f"commit {commit[:10]} is there, but its card does not pin it"
                 if pin(api, repo_id, branch, staged, commit):
                     result.written = True

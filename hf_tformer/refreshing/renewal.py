@@ -1,6 +1,7 @@
 """Stage a checkpoint with the code of the installed package, and prove that it answers as before.
 
-    folder or snapshot of a repository → staged: the same with today's code
+    folder or snapshot of a repository → read, and refused if its code is dangerous
+        → staged: the same with today's code
         → both run, each in a process behind walls that cannot import this package
         → equal answers? → replacing.py (a folder) or committing.py (a repository)
 
@@ -22,6 +23,7 @@ from ..checking.package_code import (
     obsolete_code,
     stage_with_package_code,
 )
+from ..checking.permission import DangerousError, refuse_dangerous
 from ..checking.same_answers import compare_with_package
 from ..families import FAMILIES
 from ..publishing.card import code_hashes
@@ -62,9 +64,18 @@ class Refreshed:
     commit: str | None = None
 
 
+@dataclass(frozen=True)
+class Limits:
+    """How the code of a folder may run: for how many seconds, and what may be missing."""
+
+    timeout: float
+    without_walls: bool = False
+    run_anyway: bool = False
+
+
 @contextmanager
 def renewed(
-    path: Path, source: str, timeout: float, branch: str = "main", known: Collection[str] = ()
+    path: Path, source: str, limits: Limits, branch: str = "main", known: Collection[str] = ()
 ) -> Iterator[tuple[Path, Refreshed]]:
     """Yield a staged folder with today's code, proven to answer as before, and its changes.
 
@@ -72,6 +83,11 @@ def renewed(
     interrupted run was about to replace or remove.
     """
     folder = suitable(path)
+    remedy = "mend it, or say --run-anyway to run it behind the walls"
+    try:
+        refuse_dangerous(folder, remedy, run_anyway=limits.run_anyway)
+    except DangerousError as error:
+        raise RefreshError(f"nothing was written: {error}") from error
     ours = code_under(folder).keys()
     obsolete = obsolete_code(folder) | {n for n in known if n not in ours and is_ours(path / n)}
     refuse_clashing_names(folder, ours - known)
@@ -83,7 +99,7 @@ def renewed(
         result.changes = changes(path, staged, obsolete)
         result.left = sorted({file.name for file in path.glob("*.py")} - obsolete - ours)
         if any(change.file != "README.md" for change in result.changes):
-            comparison = compare_with_package(folder, timeout)
+            comparison = compare_with_package(folder, limits.timeout, limits.without_walls)
             if comparison.difference:
                 raise RefreshError(
                     f"nothing was written, because the code of hf_tformer {__version__} does not "

@@ -24,16 +24,16 @@ from pathlib import Path
 from ..atomic_folders import locked
 from ..checking.folder import Folder, digest, opened
 from ..checking.package_code import INSIDE, code_under, loaded_code, with_auto_map
-from .renewal import Change, Refreshed, RefreshError, renewed
+from .renewal import Change, Limits, Refreshed, RefreshError, renewed
 
 NAMES = "files.txt"  # in the inner folder: the files to replace or remove
 
 
-def refresh_folder(path: Path, dry_run: bool, timeout: float) -> Refreshed:
+def refresh_folder(path: Path, dry_run: bool, limits: Limits) -> Refreshed:
     with alone_in(path):
         left_behind = sorted(path.glob(INSIDE + "[0-9a-f]" * 8))
         known = {name for place in left_behind for name in names_in(place)}
-        with renewed(path, str(path), timeout, known=known) as (staged, result):
+        with renewed(path, str(path), limits, known=known) as (staged, result):
             if dry_run:
                 return result
             if result.changes:

@@ -60,12 +60,14 @@ def attention_maps(
         for side, row in ids.items()
         if row is not None
     }
+    masks = {"source": inputs.get("attention_mask"), "target": inputs.get("decoder_attention_mask")}
     maps = AttentionMaps()
     for name, (given, rows, columns) in kinds_of(model, inputs, output).items():
         layers = [layer for layer in output[given] if layer is not None]  # None: no attention there
         refuse_other_weights(model, layers, (len(labels[rows]), len(labels[columns])))
         known = [scores.get(id(layer), lambda: None)() for layer in layers]
-        maps[name] = AttentionMap(name, stack(layers), labels[rows], labels[columns], known)
+        weights = stack(layers, masks[rows])
+        maps[name] = AttentionMap(name, weights, labels[rows], labels[columns], known)
     if not maps:
         raise ValueError(f"{type(model).__name__} returns no attention weights: it cannot be shown")
     maps.title = model.config.name_or_path or type(model).__name__
@@ -156,14 +158,18 @@ def set_to_eager(model: "PreTrainedModel") -> Iterator[None]:
             part.training = True
 
 
-def stack(attentions: "Iterable[torch.Tensor]") -> "torch.Tensor":
+def stack(attentions: "Iterable[torch.Tensor]", mask: "torch.Tensor | None") -> "torch.Tensor":
     """Join tensors [1, heads, rows, columns], one per layer, as [layers, heads, rows, columns].
 
-    Rows that attend to nothing are 0, where some models give NaN.
+    Rows of padding, which may attend to nothing, are 0 where some models give NaN.
     """
     import torch
 
-    return torch.cat([layer.float().cpu() for layer in attentions]).nan_to_num()
+    weights = torch.cat([layer.float().cpu() for layer in attentions])
+    if mask is not None and mask.dim() == 2:
+        is_padding = mask[0].cpu() == 0
+        weights[:, :, is_padding] = weights[:, :, is_padding].nan_to_num()
+    return weights
 
 
 def read_tokens(ids: list[int], tokenizer: "PreTrainedTokenizerBase | None") -> list[str]:

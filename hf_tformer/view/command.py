@@ -94,7 +94,7 @@ def save_page(args: argparse.Namespace) -> None:
             entries[-1].title = Path(source).name or source
     try:
         entries[0].save_html(args.output, *entries[1:])
-    except OSError as error:
+    except (OSError, ValueError) as error:  # no permission; weights that are NaN
         raise ViewError(f"the page {args.output} cannot be written: {error}") from error
     print(args.output)
 

@@ -68,8 +68,8 @@ class AttentionMap:
         )
         lines = [f"{self.name} attention, layer {layer}, head {head}", f"{'':{margin}} {heading}"]
         for label, row in zip(self.rows, weights, strict=True):
-            numbers = (f"{weight:{width}.2f}" for weight, width in zip(row, widths, strict=True))
-            lines.append(f"{label:>{margin}} {' '.join(numbers)}")
+            numbers = (f"{w:{width}.2f}" for w, width in zip(row, widths, strict=True))
+            lines.append(f"{label:>{margin}} {' '.join(numbers).replace('nan', 'NaN')}")
         return "\n".join(lines)
 
     def draw(

@@ -55,6 +55,8 @@ def page_parts(entries: list[TitledMaps]) -> Iterator[str]:
     """Yield the page in parts, so that it need not be in memory as a whole."""
     style, script = ((ROOM / name).read_text("utf-8") for name in ("style.css", "page.js"))
     maps = [(number, one) for number, entry in enumerate(entries) for one in entry.values()]
+    if any(one.weights.isnan().any() for _, one in maps):
+        raise ValueError("some weights are NaN, which a page cannot show: tables show where")
     count = sum(one.weights.numel() for _, one in maps)
     rounding = choose_rounding(count)
     with_scores = sum(map(numbers_of_scores, (one for _, one in maps))) <= SCORES_LIMIT

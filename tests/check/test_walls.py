@@ -18,7 +18,7 @@ import pytest
 
 from hf_tformer.checking import behind_walls
 from hf_tformer.checking.behind_walls import ALL, environment, run_behind_walls
-from support import wall_attempts
+from support import fallen_walls, wall_attempts
 from support.wall_attempts import ATTEMPTS, MAY_BE_REFUSED, STOPPED_BY
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there are walls on Linux alone")
@@ -162,21 +162,9 @@ def test_without_walls_the_attempts_succeed(attacks):
     assert outside.signals
 
 
-OLDER_KERNEL = """
-import runpy, sys
-sys.path.insert(0, {folder!r})
-import walls_kernel
-walls_kernel.landlock_version = lambda: {version}
-runpy.run_path({launcher!r}, run_name="__main__")
-"""
-
-
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4, 5])
 def test_an_older_landlock_closes_what_it_can(version, tmp_path, monkeypatch):
-    launcher = behind_walls.LAUNCHER
-    text = OLDER_KERNEL.format(folder=str(launcher.parent), version=version, launcher=str(launcher))
-    (tmp_path / "launcher.py").write_text(text)
-    monkeypatch.setattr(behind_walls, "LAUNCHER", tmp_path / "launcher.py")
+    fallen_walls.use_launcher(fallen_walls.LANDLOCK.format(version), monkeypatch, tmp_path)
     (tmp_path / "target").mkdir()
     outside = Outside(tmp_path / "target", f"{os.getpid()}-{version}")
     stood, results = outside.attack(("files",))
@@ -187,6 +175,20 @@ def test_an_older_landlock_closes_what_it_can(version, tmp_path, monkeypatch):
         assert "read a file" in done
     else:
         assert not set(of_files) & set(done)
+
+
+@pytest.mark.parametrize(("version", "stands"), [(2, False), (3, True), (5, True)])
+def test_namespaces_close_what_an_older_landlock_leaves_open(
+    version, stands, tmp_path, monkeypatch
+):
+    fallen_walls.use_launcher(fallen_walls.LANDLOCK.format(version), monkeypatch, tmp_path)
+    (tmp_path / "target").mkdir()
+    outside = Outside(tmp_path / "target", f"{os.getpid()}-all-{version}")
+    stood, results = outside.attack(ALL)
+    if stood["namespaces"]:
+        pytest.skip(f"this kernel does not raise it: {stood['namespaces']}")
+    assert (stood["files"] == "") is stands
+    assert not [name for name, result in results.items() if result == "done"]
 
 
 def test_nothing_of_the_caller_s_environment_arrives(tmp_path, monkeypatch):

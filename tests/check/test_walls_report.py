@@ -194,13 +194,15 @@ def test_a_folder_that_changes_while_it_is_checked_is_told_so(foreign, tmp_path,
 
     def change(*args, **kwargs):
         (copied / "config.json").write_text(json.dumps({"changed": True}))
-        return Outcome()
+        return Outcome(walls=dict.fromkeys(behind_walls.ALL, ""))
 
     monkeypatch.setattr(fresh_process, "run_behind_walls", change)
     assert ("folder", "fail") in [finding[:2] for finding in run_probe(copied)]
 
 
-def test_where_there_are_no_walls_the_report_says_so(foreign, tmp_path, monkeypatch):
+def test_code_that_runs_without_walls_gets_no_link_and_the_report_says_so(
+    foreign, tmp_path, monkeypatch
+):
     """As on macOS: the launcher is told that it is there."""
     launcher = tmp_path / "walls.py"
     launcher.write_text(
@@ -219,7 +221,7 @@ def test_where_there_are_no_walls_the_report_says_so(foreign, tmp_path, monkeypa
         "    say(['weights', 'ok', 'a link' if link else 'a copy'])\n"
     )
     monkeypatch.setattr(fresh_process, "PROBE", program)
-    walls, weights = run_probe(foreign)
+    walls, weights = run_probe(foreign, without_walls=True)
     assert walls[:2] == ("walls", "warn")
     assert "there are none on darwin" in walls[2]
     assert "only code that you trust" in walls[2]

@@ -113,3 +113,33 @@ def test_a_conversion_that_fails_names_the_command_that_was_typed(tmp_path, caps
     assert typed.startswith("tformer convert: ")
     assert conversion.command.main(words) == 1
     assert capsys.readouterr().err == typed.replace("tformer convert", "tformer-convert")
+
+
+PLANTED = (
+    *("safetensors", "hashlib", "typing", "dataclasses", "json", "tempfile", "argparse", "ast"),
+    *("torch", "transformers", "huggingface_hub", "numpy", "packaging", "yaml", "regex", "pathlib"),
+)
+FROM_WITHIN = {
+    "hf_tformer": (["-m", "hf_tformer", "check", ".", "--no-run"], 1),
+    "hf_tformer, by its file": (["-m", "hf_tformer.__main__", "refresh", "."], 2),
+    "conversion": (["-m", "conversion", "formats", "llama"], 0),
+}
+
+
+@pytest.mark.parametrize("how", FROM_WITHIN)
+def test_no_module_of_the_current_folder_is_imported(how, tmp_path):
+    """Python finds modules there first, and it may be the folder that is to be judged."""
+    words, status = FROM_WITHIN[how]
+    (tmp_path / "config.json").write_text('{"model_type": "x"}')
+    for number, name in enumerate(PLANTED):
+        place = tmp_path / (f"{name}.py" if number % 2 else f"{name}/__init__.py")
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(f"open({str(tmp_path / 'imported')!r}, 'a').write('{name} ')\n")
+    run = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=tmp_path)
+    assert not (tmp_path / "imported").exists(), (tmp_path / "imported").read_text()
+    assert run.returncode == status, run.stderr
+
+
+def test_a_checkout_that_is_not_installed_runs_from_its_own_folder():
+    code = "import sys\nsys.argv[0] = '-m'\nimport conversion\nprint(conversion.__file__)"
+    assert run("-c", code)[1].strip() == str(ROOT / "conversion" / "__init__.py")

@@ -1,5 +1,6 @@
 """Work that is killed at any moment leaves the whole result or none, and its rests are removed."""
 
+import contextlib
 import json
 import os
 import re
@@ -140,14 +141,19 @@ def test_a_program_that_handles_a_signal_itself_keeps_its_own_way():
 
 READ_FOR_LONG = """
 import sys, tempfile
+from pathlib import Path
 from hf_tformer.publishing import upload
 tempfile.tempdir = sys.argv[2]
-upload.READ_BACK = '''
-import os, time
-open("number", "w").write(f"{os.getpid()} ")
-time.sleep(99)
-'''
+upload.PROBE = Path(sys.argv[3])
 upload.publish(sys.argv[1], "user/tiny")
+"""
+
+
+READER = """
+import time
+def main(say, *_):
+    open("reads", "w").close()
+    time.sleep(99)
 """
 
 
@@ -155,17 +161,26 @@ def test_the_process_that_reads_back_ends_with_the_one_that_published(tmp_path):
     model, staging = tmp_path / "model", tmp_path / "tmp"
     DECODER.build().save_pretrained(model)
     staging.mkdir()
+    (tmp_path / "reader.py").write_text(READER)
     with HubServer() as hub:
         variables = environment(hub, tmp_path / "home")
-        process = start("-c", READ_FOR_LONG, model, staging, environment=variables)
-        wait_for(lambda: any(path.read_text() for path in staging.glob("*/number")))
-        (number,) = staging.glob("*/number")
-        reader = int(number.read_text())
+        places = (model, staging, tmp_path / "reader.py")
+        process = start("-c", READ_FOR_LONG, *places, environment=variables)
+        wait_for(lambda: list(staging.glob("*/work/reads")))
+        assert processes_in(staging)
         process.terminate()
         assert process.wait() == -signal.SIGTERM
         assert set(hub.files("user/tiny")) >= {"config.json", "model.safetensors"}
-    wait_for(lambda: not Path(f"/proc/{reader}").exists())
+    wait_for(lambda: not processes_in(staging))
     assert not list(staging.iterdir())
+
+
+def processes_in(folder):
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            found += [process] if str((process / "cwd").readlink()).startswith(str(folder)) else []
+    return found
 
 
 def wait_for(condition):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from contextlib import redirect_stdout
 
 import pytest
 import torch
+from huggingface_hub import HfApi
 
 import hf_tformer
 from hf_tformer import publish
@@ -17,6 +19,7 @@ from hf_tformer.__main__ import main
 from hf_tformer.publishing import PublishError, upload
 from hf_tformer.publishing.card import write_card
 from support.cards import each_prints, one_after_another, programs_of
+from support.fallen_walls import move_to
 from support.families import DECODER, ENCODER, SEQ2SEQ, WRITERS
 from support.hub_server import TOKEN, HubServer, environment, online
 
@@ -212,6 +215,155 @@ def test_a_dry_run_sends_nothing_and_leaves_the_folder_alone(hub, tmp_path, caps
     assert "nothing was sent" in capsys.readouterr().out
     assert not hub.log
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+NOT_OF_A_MODEL = {
+    ".credentials.json": "{}",
+    ".env": "TOKEN=1",
+    "my_token.txt": "hf_secret",
+    "token.json": "{}",
+    "notes.txt": "mine",
+    "train_secret.py": "KEY = 1",
+    "trainer_state.json": "{}",
+    "model_before.safetensors": "",
+    "optimizer.pt": "",
+    "tokenizer.model.bak": "",
+    "helper.pyc": "",
+    "checkpoint-5/config.json": "{}",
+    ".cache/token": "hf_secret",
+}
+
+
+def test_only_what_belongs_to_a_model_is_sent_and_the_rest_is_named(hub, tmp_path, capsys):
+    model = tmp_path / "saved"
+    DECODER.build().save_pretrained(model)
+    for name, text in NOT_OF_A_MODEL.items():
+        (model / name).parent.mkdir(exist_ok=True)
+        (model / name).write_text(text)
+    belongs = ("vocab.txt", "merges.txt", "source.spm", "chat_template.jinja", "LICENSE")
+    for name in belongs:
+        (model / name).write_text("belongs")
+    assert main(["publish", str(model), ME, "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    published = publish(model, ME, token=TOKEN, verify=False)
+    left_out = {name.partition("/")[0] for name in NOT_OF_A_MODEL}
+    assert {name.rstrip("/") for name in published.left_out} == left_out
+    assert all(f"left out: {name}\n" in printed for name in published.left_out)
+    assert not left_out & {name.partition("/")[0] for name in hub.files(ME)}
+    assert set(belongs) <= set(hub.files(ME))
+    assert {"attention.py", "model.safetensors", "config.json"} <= set(hub.files(ME))
+
+
+def test_code_that_is_imported_belongs_to_the_model_however_far_away(hub, tmp_path):
+    DECODER.build().save_pretrained(tmp_path)
+    with (tmp_path / "layers.py").open("a") as code:
+        code.write("\n\ndef late():\n    from .first import x\n    return x\n")
+    (tmp_path / "first.py").write_text("from .second import x\n")
+    (tmp_path / "second.py").write_text("x = 1\n")
+    (tmp_path / "third.py").write_text("from .second import x\n")
+    published = publish(tmp_path, ME, token=TOKEN, verify=False)
+    assert {"first.py", "second.py"} <= set(published.files)
+    assert published.left_out == ["third.py"]
+
+
+def test_code_that_a_link_brings_in_is_refused_and_not_left_out(hub, tmp_path):
+    folder = tmp_path / "saved"
+    DECODER.build().save_pretrained(folder)
+    (folder / "norms.py").rename(tmp_path / "norms.py")
+    (folder / "norms.py").symlink_to(tmp_path / "norms.py")
+    with pytest.raises(PublishError, match="leads out of its folder"):
+        publish(folder, ME, token=TOKEN, dry_run=True)
+
+
+# What arrived is loaded behind walls
+
+
+SPY = """
+import json, os, socket
+found = {{}}
+found["environment"] = [name for name, value in os.environ.items() if value == {token!r}]
+for name, path in {paths!r}.items():
+    try:
+        found[name] = open(path).read()
+    except OSError:
+        pass
+try:
+    socket.create_connection(("127.0.0.1", {port}))
+    found["network"] = "reached"
+except OSError:
+    pass
+if found != {{"environment": []}}:
+    raise RuntimeError(json.dumps(found))
+"""
+
+
+def test_what_arrived_is_loaded_without_the_token_and_without_a_network(hub, tmp_path, monkeypatch):
+    """Reading would refuse this code, and is taken away here: the walls alone remain."""
+    monkeypatch.setattr(upload, "refuse_dangerous", lambda *_, **__: None)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    secret = tmp_path / "home" / "token"
+    secret.parent.mkdir(exist_ok=True)
+    secret.write_text(TOKEN)
+    model = tmp_path / "saved"
+    DECODER.build().save_pretrained(model)
+    paths = {"file": str(secret), "caller": f"/proc/{os.getpid()}/environ"}
+    port = int(hub.endpoint.rpartition(":")[2])
+    spy = SPY.format(token=TOKEN, paths=paths, port=port)
+    (model / "layers.py").write_text((model / "layers.py").read_text() + spy)
+    assert publish(model, ME, token=TOKEN).commit
+
+
+def test_dangerous_code_is_refused_before_anything_is_sent(hub, tmp_path):
+    DECODER.build().save_pretrained(tmp_path)
+    with (tmp_path / "layers.py").open("a") as code:
+        code.write("\nimport subprocess\n")
+    with pytest.raises(
+        PublishError, match=r"nothing was sent: no code was run.*safety.*layers\.py"
+    ):
+        publish(tmp_path, ME, token=TOKEN)
+    assert not hub.log
+
+
+def test_what_the_repository_had_before_is_read_before_anything_is_run(hub, tmp_path):
+    """Code that was there is removed; an adapter would load another model, with its code."""
+    DECODER.build().save_pretrained(tmp_path)
+    publish(tmp_path, ME, token=TOKEN, verify=False)
+    HfApi(token=TOKEN).upload_file(
+        path_or_fileobj=b'{"base_model_name_or_path": "nobody/nothing"}',
+        path_in_repo="adapter_config.json",
+        repo_id=ME,
+    )
+    words = r"arrived unverified: no code was run.*foreign code: adapter_config"
+    with pytest.raises(PublishError, match=words):
+        publish(tmp_path, ME, token=TOKEN)
+
+
+def test_where_walls_are_missing_unknown_code_is_refused_and_ours_is_published(
+    hub, tmp_path, monkeypatch, capsys
+):
+    words = move_to("a container", monkeypatch, tmp_path)
+    model = tmp_path / "saved"
+    DECODER.build().save_pretrained(model)
+    assert publish(model, ME, token=TOKEN).commit
+    with (model / "layers.py").open("a") as code:
+        code.write("\n# another release\n")
+    hub.log.clear()
+    assert main(["publish", str(model), ME]) == 1
+    error = capsys.readouterr().err
+    assert "nothing was sent: no code was run, because walls are missing" in error
+    assert words in error
+    assert not hub.log
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    assert main(["publish", str(model), ME, "--without-walls"]) == 0
+    assert "loaded back" in capsys.readouterr().out
+
+
+def test_code_that_does_not_load_is_told_with_its_error(hub, tmp_path):
+    DECODER.build().save_pretrained(tmp_path)
+    with (tmp_path / "layers.py").open("a") as code:
+        code.write("\nfrom torch import gone_since\n")
+    with pytest.raises(PublishError, match="does not load: ImportError: cannot import name 'gone"):
+        publish(tmp_path, ME, token=TOKEN)
 
 
 def spoil(folder, how):

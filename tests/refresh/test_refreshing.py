@@ -13,13 +13,14 @@ from safetensors.numpy import save_file
 import hf_tformer
 from hf_tformer.__main__ import main
 from hf_tformer.checking import fresh_process, report, same_answers
-from hf_tformer.checking.behind_walls import Outcome
+from hf_tformer.checking.behind_walls import ALL, Outcome
 from hf_tformer.checking.folder import CheckError, Folder
 from hf_tformer.checking.package_code import package_code, with_auto_map
 from hf_tformer.checking.same_answers import Answers, Comparison, differences
 from hf_tformer.model.configuration_base import FORMAT_VERSION
 from hf_tformer.publishing import card as publish_card
 from hf_tformer.refreshing import RefreshError, renewal, replacing
+from support.fallen_walls import MACHINES, move_to
 from support.refreshing import content, expect_same_answers, old_folder
 
 pytestmark = pytest.mark.usefixtures("warm_python")
@@ -111,6 +112,59 @@ def test_code_that_does_not_run_any_more_is_left_and_its_fault_is_told(folder, c
     assert content(folder) == before
 
 
+@pytest.fixture
+def marked(folder, tmp_path, monkeypatch):
+    """Exists once anything of the folder could have run: the probe that loads it is replaced."""
+    path = tmp_path / "mark"
+    (tmp_path / "probe.py").write_text(f"def main(*_):\n    open({str(path)!r}, 'a').close()\n")
+    monkeypatch.setattr(same_answers, "PROBE", tmp_path / "probe.py")
+    return path
+
+
+DANGEROUS = (
+    "import subprocess",
+    "import os\nos.system('/nonexistent')",
+    "exec.__call__('1')",
+    "def f(path):\n    open(path, 'w')",
+)
+
+
+@pytest.mark.parametrize("line", DANGEROUS)
+@pytest.mark.parametrize("file", ["layers.py", "custom_generate/generate.py"])
+def test_dangerous_code_is_read_and_not_run(line, file, folder, monkeypatch, capsys):
+    (folder / file).parent.mkdir(exist_ok=True)
+    with (folder / file).open("a") as code:
+        code.write(f"\n{line}\n")
+    before = content(folder)
+    monkeypatch.setattr(renewal, "compare_with_package", None)
+    for flags in ([], ["--dry-run"], ["--without-walls"]):
+        assert main(["refresh", str(folder), *flags]) == 1
+        error = capsys.readouterr().err
+        assert "nothing was written: no code was run, because reading it found safety" in error
+        assert file in error
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_where_a_wall_is_missing_nothing_is_run(
+    machine, folder, marked, tmp_path, monkeypatch, capsys
+):
+    words = move_to(machine, monkeypatch, tmp_path)
+    before = content(folder)
+    assert main(["refresh", str(folder)]) == 2
+    assert words in (error := capsys.readouterr().err)
+    assert "--without-walls" in error
+    assert not marked.exists()
+    assert content(folder) == before
+
+
+def test_without_walls_is_a_word_of_the_user(folder, marked, tmp_path, monkeypatch, capsys):
+    move_to("macOS", monkeypatch, tmp_path)
+    assert main(["refresh", str(folder), "--without-walls"]) == 2
+    assert marked.exists()
+    assert "left no answers" in capsys.readouterr().err  # as the probe is none here
+
+
 def answers(**changed):
     tensors = {
         "A/one text: logits": np.array([[1.0, -2.0]], dtype=np.float32),
@@ -150,7 +204,7 @@ def test_where_no_wall_keeps_large_weights_they_are_copied_and_not_linked(folder
     size = (folder / "model.safetensors").stat().st_size
     monkeypatch.setattr(fresh_process, "LARGE", size)
     monkeypatch.setattr(same_answers, "run_behind_walls", run)
-    comparison = same_answers.compare_with_package(Folder(folder), 9)
+    comparison = same_answers.compare_with_package(Folder(folder), 9, without_walls=True)
     assert asked == [(True, True), (False, False), (False, False)]
     assert comparison == Comparison(["AutoModel"], None)
 
@@ -287,13 +341,17 @@ def test_a_card_of_the_users_own_is_left_and_this_is_said(card, folder, equal):
 
 
 def test_a_report_that_nobody_meant_is_told(folder, monkeypatch):
-    monkeypatch.setattr(same_answers, "run_behind_walls", lambda *_, **__: Outcome([["head", 3]]))
+    outcome = Outcome([["head", 3]], walls=dict.fromkeys(ALL, ""))
+    monkeypatch.setattr(same_answers, "run_behind_walls", lambda *_, **__: outcome)
     with pytest.raises(RefreshError, match="the code under test interfered with the report"):
         hf_tformer.refresh(folder)
 
 
 def test_a_folder_in_the_cache_of_the_hub_is_not_written_to(folder, equal, tmp_path):
-    blob = (folder / "layers.py").rename(tmp_path / "blob")
+    (tmp_path / "snapshots").mkdir()
+    (tmp_path / "blobs").mkdir()
+    folder = folder.rename(tmp_path / "snapshots" / "abc")
+    blob = (folder / "layers.py").rename(tmp_path / "blobs" / "1234")
     (folder / "layers.py").symlink_to(blob)
     before = content(folder)
     with pytest.raises(RefreshError, match=r"layers\.py is a link, as in the cache of the Hub"):

@@ -319,6 +319,42 @@ TAMPERING = [
     "import sys\nsys.stdout = None",
     "import unittest.mock",
 ]
+# A function that is called by its own attributes.
+BY_ATTRIBUTES = [
+    "exec.__call__('1')",
+    "eval.__call__('1')",
+    "compile.__call__('1', '', 'exec')",
+    "breakpoint.__call__()",
+    "__import__.__call__('os')",
+    "exec.__call__.__call__('1')",
+    "getattr(exec, '__call__')('1')",
+    "getattr(exec, '__ca' + 'll__')('1')",
+    "e = exec.__call__",
+    "e = exec\ne.__call__('1')",
+    "(e := exec).__call__('1')",
+    "(None or exec).__call__('1')",
+    "map(exec.__call__, ['1'])",
+    "class A:\n    __call__ = exec.__call__",
+    "exec.__init__",
+    "import builtins\nbuiltins.exec.__call__('1')",
+    "from builtins import eval as e  # <-\ne.__call__('1')",
+    "open.__call__('x', 'w')",
+    "open.__call__('x', mode='a')",
+    "open.__call__(*['x', 'w'])",
+    "o = open.__call__\no('x', 'w')",
+    "map(open.__call__, ['x'])",
+    "import io\nio.open.__call__('x', 'w')",
+    "import functools\nfunctools.partial(open.__call__, 'x', 'w')()",
+    "import os\nos.system.__call__('/nonexistent')",
+    "import os\nos.popen.__get__('/nonexistent')()",
+    "import os\nos.removedirs.__get__('/nonexistent')()",
+    "import os\ngetattr.__call__(os, 'system')('/nonexistent')",
+    "import torch\ntorch.load.__call__('/nonexistent')",
+    "import torch\ntorch.load.__get__('/nonexistent')()",
+    "import torch\nsetattr.__call__(torch, 'no_grad', None)",
+    "import types\ntypes.FunctionType.__call__(None, {})",
+]
+
 HOSTILE = {
     "starts processes": PROCESSES,
     "runs text as code": TEXT_AS_CODE,
@@ -328,6 +364,7 @@ HOSTILE = {
     "reads secrets": SECRETS,
     "writes files": WRITES,
     "changes torch or transformers": TAMPERING,
+    "calls by attributes": BY_ATTRIBUTES,
 }
 
 # Bytes that Python reads in another way than a person does.

@@ -1,6 +1,9 @@
 """Seeing attention: the weights are those that the model works with, under their tokens."""
 
 import builtins
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -191,6 +194,29 @@ def test_what_the_command_cannot_show_is_one_sentence(line, tmp_path, monkeypatc
     assert sentence.startswith("error: ")
     assert REFUSED[line] in sentence
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+CLEARS = "\x1b[2J\x1b[31m\x9b1A\u202e"
+SPELLINGS = {
+    "the name of a quantiser": {"quantization_config": {"quant_method": CLEARS}},
+    "no map": {"model_type": CLEARS, "auto_map": None},
+    "code beside it": {"model_type": CLEARS, "trusted": True},
+}
+
+
+@pytest.mark.parametrize("how", SPELLINGS)
+def test_nothing_that_a_folder_says_moves_the_cursor(how, tmp_path, monkeypatch):
+    """In a process of its own: libraries print where they first found the screen."""
+    folder_of(DECODER, tmp_path, monkeypatch)
+    changed = dict(SPELLINGS[how])
+    flags = ["--trust-remote-code"] if changed.pop("trusted", False) else []
+    path = tmp_path / "model" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+    command = [sys.executable, "-m", "hf_tformer", "view", "model", "5 6", *flags]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    printed = (run.stdout + run.stderr).replace("\n", "").replace("\r", "")
+    assert not {"\x1b", "\x9b", "\u202e"} & set(printed)
+    assert run.returncode == 0 or run.stderr.splitlines()[-1].startswith("error: "), run.stderr
 
 
 def test_an_empty_text_is_refused(tmp_path, monkeypatch, capsys):

@@ -204,7 +204,9 @@ def test_what_weights_of_few_digits_come_from_is_known(name, dtype):
         assert all(one.scores)
 
 
-def test_a_row_without_any_weight_is_zero(tmp_path, monkeypatch):
+@pytest.fixture
+def llama_of_nan(monkeypatch):
+    """It answers NaN for all that the third token attends to."""
     model = build("llama")
     answer = model.forward
 
@@ -214,10 +216,29 @@ def test_a_row_without_any_weight_is_zero(tmp_path, monkeypatch):
         return output
 
     monkeypatch.setattr(model, "forward", forward)
-    maps = maps_of(model)
+    return model
+
+
+def test_a_row_of_padding_is_zero(llama_of_nan, tmp_path):
+    """It attends to nothing, so that some models divide by zero."""
+    mask = torch.ones_like(IDS)
+    mask[0, 2] = 0
+    maps = attention_maps(llama_of_nan, {"input_ids": IDS, "attention_mask": mask})
     assert not maps["decoder"].weights[0, :, 2].any()
     maps.save_html(tmp_path / "page.html")
     assert "NaN" not in elements((tmp_path / "page.html").read_text())["payload"]
+
+
+@pytest.mark.parametrize("mask", [None, torch.ones_like(IDS)], ids=["no mask", "no padding"])
+def test_weights_that_are_no_numbers_are_shown_as_such(mask, llama_of_nan, tmp_path):
+    maps = attention_maps(llama_of_nan, {"input_ids": IDS, "attention_mask": mask})
+    table = maps["decoder"].as_text([0], [0]).splitlines()
+    assert table[4].split()[1:] == ["NaN"] * IDS.shape[1]
+    assert "NaN" not in maps["decoder"].as_text([1])
+    assert len({len(line) for line in table[2:]}) == 1  # the columns stay below each other
+    with pytest.raises(ValueError, match="some weights are NaN, which a page cannot show"):
+        maps.save_html(tmp_path / "page.html")
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_no_table_of_tokens_is_refused():
