@@ -40,7 +40,7 @@ def answers(folder, library):
     generator = torch.Generator().manual_seed(SEED + 1)
     ids = torch.randint(5, rows, (1, 9), generator=generator)  # the first are special
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if model.config.is_encoder_decoder:  # the target may have a vocabulary of its own, a smaller one
+    if model.config.is_encoder_decoder:  # the target may have fewer tokens
         rows = model.get_decoder().get_input_embeddings().num_embeddings
         inputs["decoder_input_ids"] = ids[:, :6] % rows
     with torch.no_grad():
