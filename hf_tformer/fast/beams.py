@@ -16,6 +16,7 @@ from .passes import NextBeamTokens
 from .steps import pays_to_drop, prefill
 
 NEVER = -1e9  # the score of what must not be chosen, as in transformers
+STUCK = -1e6  # what is added to the score of a sequence that ends because no token may follow
 BLOCK = 64  # scores that are first compared by their largest
 
 
@@ -88,6 +89,9 @@ class Beams:
     ) -> Tensor:
         """Append a token to every beam; return the index of the beam that each continues."""
         scores, origins, tokens = self.continuations(logits, processors)
+        stuck = (scores[:, :1] == -torch.inf).expand_as(self.scores)
+        if stuck.any():
+            self.collect(self.sequences, self.scores + STUCK, stuck)
         sequences = torch.cat((pick(self.sequences, origins), tokens.unsqueeze(-1)), dim=-1)
         stops = criteria(sequences.flatten(0, 1), None).view(scores.shape)
         running = scores + stops * NEVER
@@ -120,10 +124,10 @@ class Beams:
         if not stops.any():
             return
         length, examples = sequences.shape[-1], self.examples
-        generated = length - self.prompt
+        generated = max(length - self.prompt, 1)
         scores = (scores / generated**self.length_penalty).masked_fill(~stops, NEVER)
         scores = torch.cat((self.finished_scores[examples], scores), dim=1)
-        lengths = torch.cat((self.lengths[examples], stops * generated), dim=1)
+        lengths = torch.cat((self.lengths[examples], stops * (length - self.prompt)), dim=1)
         longer = self.finished[:1, :1, length:].expand(*stops.shape, -1)  # filler
         sequences = torch.cat((sequences, longer), dim=-1)
         sequences = torch.cat((self.finished[examples], sequences), dim=1)

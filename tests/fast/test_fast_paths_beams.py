@@ -54,6 +54,19 @@ def test_beams_side_by_side_find_what_transformers_finds(family, search, lengths
     assert ours == theirs
 
 
+@pytest.mark.parametrize("ends", [None, 2])
+def test_a_text_that_nothing_may_follow_is_kept(ends):
+    """Each token may come once, and then there is none left."""
+    model = DECODER.build(vocab_size=11, eos_token_id=ends)
+    prompt = torch.tensor([[3, 4, 5, 6]])
+    options = {"num_beams": 2, "no_repeat_ngram_size": 1, "max_new_tokens": 20}
+    found = model.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
+    if ends is None:
+        assert sorted(found[0].tolist()) == list(range(11))
+    else:
+        assert found.shape[1] > prompt.shape[1]
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_kind_of_model_finds_the_same(family, variant):
     model, inputs = family.build(**VARIANTS[variant]), prompts(family, [7, 3])
