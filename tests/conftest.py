@@ -1,6 +1,7 @@
 """Fixtures that every test file may use."""
 
 import os
+import signal
 import sys
 from contextlib import nullcontext
 
@@ -17,6 +18,10 @@ from hf_tformer.testing import simulated_flash
 from support.families import BACKENDS, FAMILIES
 from support.older_transformers import expect_differences
 from support.warm_python import WarmPython
+
+# A shell lets what it starts in the background ignore SIGINT, and so would the tests' programs.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The models are tiny: handing their work to a second thread costs more than doing it.
 torch.set_num_threads(1)

@@ -314,7 +314,7 @@ def test_interrupted_adapters_are_resumed(program, tmp_path, language_model):
 
 BAD_ADAPTERS = {
     "no model": ("./nowhere", "--text words.txt", "there is no folder ./nowhere"),
-    "unknown repository": ("nobody/nothing", "--text words.txt", "nobody/nothing cannot be opened"),
+    "unknown repository": ("nobody/nothing", "--text words.txt", "no folder nobody/nothing, and"),
     "no file": ("MODEL", "--text nowhere.txt", "there is no file nowhere.txt"),
     "too little": ("MODEL", "--text short.txt", "fewer than one block of 128"),
     "three columns": ("MODEL", "--pairs three.tsv", "row 2 of three.tsv has 3 columns"),
@@ -404,7 +404,7 @@ def test_the_text_may_come_from_standard_input(program, language_model, monkeypa
     ("model", "arguments", "sentence"),
     [
         ("./nowhere", ["hi"], "there is no folder ./nowhere"),
-        ("nobody/nothing", ["hi"], "nobody/nothing cannot be opened"),
+        ("nobody/nothing", ["hi"], "there is no folder nobody/nothing, and the Hub"),
         ("MODEL", [" "], "there is no text"),
         ("MODEL", ["hi", "--file also.txt"], "leave one of them out"),
         ("MODEL", ["--file nowhere.txt"], "there is no file nowhere.txt"),
