@@ -97,6 +97,19 @@ def test_every_function_computes_the_same_product(tokens, dtype):
         )
 
 
+@pytest.mark.parametrize(("tokens", "size"), [(1, 256), (1, 128), (16, 256)])
+def test_large_weights_of_single_tokens_are_timed_outside_of_caches(tokens, size, two_threads):
+    """With a weight that stays in a cache, other functions win than those that win in a step."""
+    read = []
+
+    def functions(weight, tokens):
+        return {"linear": lambda states: read.append(weight.data_ptr()) or states @ weight.t()}
+
+    choices.fastest(functions, torch.ones(size, size), tokens)
+    is_large = (tokens, size) == (1, 256)
+    assert len(set(read)) * 4 * size**2 >= choices.MEMORY if is_large else len(set(read)) == 1
+
+
 # Threads
 
 

@@ -32,7 +32,7 @@ WITHOUT_CIRCLES = ("hf_tformer", "conversion", "benchmarks", "examples")
 # which 37,999 were needed; conversion then learnt the heads of decoders and the files of other
 # programs, fast/ the layers of other architectures, benchmarks/ to load the machine, checking/ to
 # run nothing without walls, and the commands to refuse what cannot generate or is missing.
-PRODUCT_LINES = 39_750
+PRODUCT_LINES = 39_760
 PRODUCT = ("hf_tformer", "conversion", "benchmarks", "examples", "tools")
 
 
