@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 MARGIN = 0.95  # of the time so far, which another number has to stay below
 LOSS = 0.03  # of the recent time, which may be lost by trying other numbers
 FIRST, LONGEST = 8, 128  # steps from one trial to the next: twice as many while nothing changes
-MEMORY = 1 - 1 / 1024  # of the recent time, that of a step earlier
+FADING = 1 - 1 / 1024  # of the recent time, that of a step earlier
 USUAL, TRIED = 1 / 8, 1 / 2  # of a new time in an average: of many steps, of a few trials
 OUTLIER = 8.0  # times as long as an average: a longer step counts as so long
 CHANGED = 1.5  # times as long or as short as before: other processes came or went
@@ -68,8 +68,8 @@ class Pace:
     def note(self, seconds: float) -> None:
         """Take note of how long the step took, and go on with the fastest number."""
         taking, is_trial = self.taking, self.taking != self.threads
-        self.total = MEMORY * self.total + seconds
-        self.lost *= MEMORY
+        self.total = FADING * self.total + seconds
+        self.lost *= FADING
         self.since_trial = 0 if is_trial else self.since_trial + 1
         if taking not in self.prepared:
             self.prepared.add(taking)
@@ -126,4 +126,7 @@ def pace_of(stack: nn.Module, sequences: int) -> Pace | None:
     most = torch.get_num_threads()
     if most == 1 or torch.are_deterministic_algorithms_enabled():
         return None
-    return PACES.setdefault(stack, {}).setdefault((most, sequences.bit_length()), Pace(most))
+    paces, key = PACES.setdefault(stack, {}), (most, sequences.bit_length())
+    if key not in paces:
+        paces[key] = Pace(most)
+    return paces[key]
