@@ -9,6 +9,7 @@ from . import (
     encoders,
     files,
     growth,
+    released,
     runtimes,
     scale,
     seq2seq,
@@ -31,6 +32,9 @@ BENCHMARKS = {
     for benchmark in (
         Benchmark("greedy", "Greedy decoding, batch 1", decoding.greedy),
         Benchmark("half", "Greedy decoding in half precision", decoding.greedy_half),
+        Benchmark(
+            "released", "Greedy decoding in the shapes of released models", released.released
+        ),
         Benchmark("surroundings", "Idle, loaded, and with other cores", surroundings.surroundings),
         Benchmark("travelling", "Without the package", travelling.travelling),
         Benchmark("gpt2", "Greedy decoding, batch 1, GPT-2", decoding.greedy_gpt2),

@@ -1,72 +1,82 @@
-"""Choose among functions that compute the same product, by timing them.
+"""Choose among functions that compute the same product, by timing them at work.
 
-A choice is made when a shape is first needed, and kept for the process. It costs about a
-millisecond, and for the larger weights of single tokens, which are read from memory, about thirty:
-of a large weight some rows are multiplied, and many tokens stand for more.
+The first calls with a shape take the functions in turns, a few calls each, and what they return is
+used. So a choice costs only what slower functions take longer, and it is made where it counts: in a
+step, in which weights come from memory, with the threads and beside the processes of this machine.
+It is kept for the process.
 """
 
 from collections.abc import Callable, Mapping
-from statistics import median
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 import torch
 from torch import Tensor
 
-TensorFunction = Callable[[Tensor], Tensor]
-# Returns functions by name, of which the first is torch's own, for a weight and a number of tokens.
-Functions = Callable[[Tensor, int], Mapping[str, TensorFunction]]
-
 SMALL = 2**14  # numbers of a weight with which a product costs no more than its call
-UNCACHED = 2**16  # numbers of a weight from which on it is timed as it is read from memory,
-MEMORY = 48 * 2**20  # as one of many copies with so many bytes, more than caches hold
-PART = 2**20  # numbers of the part of a weight that is multiplied
 MANY = 64  # tokens that stand for more of them
-ROUNDS = 4  # calls with a weight that stays in a cache
-MARGIN = 0.9  # of the time of torch's own function, which another has to stay below
+TURN = 4  # calls of a function in a row, of which the first is not counted: it follows another
+TURNS = 6  # of each function at most
+SECONDS = 0.02  # of calls after which a round of turns is the last
+MARGIN = 0.95  # of the time of torch's own function, which another has to stay below
 
-# What was chosen in this process, by shape, type, number of tokens and threads.
-CHOICES: dict[tuple[Any, ...], str] = {}
+Function = Callable[..., Tensor]
+Key = tuple[Any, ...]  # shape, type, number of tokens and threads, names of the functions
+
+CHOICES: dict[Key, str] = {}  # what was chosen in this process
+TRIALS: "dict[Key, Trial]" = {}  # what is being timed
 
 
-def fastest(functions: Functions, weight: Tensor, tokens: int) -> str:
-    """Return the name of the fastest function for a weight and so many tokens.
+class Trial:
+    """The times of some functions, until one of them is chosen."""
+
+    def __init__(self, key: Key, names: tuple[str, ...]) -> None:
+        self.key, self.names, self.calls = key, names, 0
+        self.times: dict[str, list[float]] = {name: [] for name in names}
+        self.seconds = 0.0
+
+    def run(self, functions: Mapping[str, Function], *tensors: Tensor) -> Tensor:
+        """Call the function that was chosen, or until then the one whose turn it is."""
+        chosen = CHOICES.get(self.key)
+        if chosen is not None:
+            return functions[chosen](*tensors)
+        name = self.names[self.calls // TURN % len(self.names)]
+        start = perf_counter()
+        result = functions[name](*tensors).contiguous()  # the next operation would have to do it
+        self.note(name, perf_counter() - start)
+        return result
+
+    def note(self, name: str, seconds: float) -> None:
+        if self.calls % TURN:
+            self.times[name].append(seconds)
+        self.calls, self.seconds = self.calls + 1, self.seconds + seconds
+        rounds, rest = divmod(self.calls, TURN * len(self.names))
+        if rest == 0 and (rounds == TURNS or self.seconds > SECONDS):
+            CHOICES[self.key] = self.best()
+            TRIALS.pop(self.key, None)
+
+    def best(self) -> str:
+        """Return the fastest function, or the first if none is faster by more than chance.
+
+        Of all times the lower quartile counts: other processes only slow a call down.
+        """
+        usual = {name: sorted(times)[len(times) // 4] for name, times in self.times.items()}
+        best = min(usual, key=usual.__getitem__)
+        return best if usual[best] < MARGIN * usual[self.names[0]] else self.names[0]
+
+
+def fastest(functions: Mapping[str, Function], weight: Tensor, tokens: int) -> Function:
+    """Return the fastest function for a weight and so many tokens; the first one is torch's own.
 
     Where torch is to be deterministic, nothing is timed: what is chosen could differ next time.
     """
-    tokens = min(1 << (tokens.bit_length() - 1), MANY)  # as many stand for up to twice as many
-    names = tuple(functions(weight, tokens))
+    names = tuple(functions)
     if weight.numel() < SMALL or torch.are_deterministic_algorithms_enabled():
-        return "vector" if "vector" in names else names[0]
+        return functions[names[1] if tokens == 1 else names[0]]  # matrix times vector, or torch's
+    tokens = min(1 << (tokens.bit_length() - 1), MANY)  # as many stand for up to twice as many
     key = (*weight.shape, weight.dtype, tokens, torch.get_num_threads(), names)
-    if key not in CHOICES:
-        rows = max(1, PART // weight.shape[1])
-        CHOICES[key] = time_and_choose(functions, weight[:rows], tokens)
-    return CHOICES[key]
-
-
-def time_and_choose(functions: Functions, weight: Tensor, tokens: int) -> str:
-    """Return the name of the fastest function, or of the first if none is faster by a margin.
-
-    Weights of a single token are read from memory in each step. In a cache, where a weight that is
-    multiplied again and again stays, other functions are the fastest.
-    """
-    weights = [weight]
-    if tokens == 1 and weight.numel() >= UNCACHED and torch.get_num_threads() > 1:
-        weights = list(weight.new_ones(max(1, MEMORY // weight.nbytes), *weight.shape))
-    states = weight.new_ones(*([tokens] if tokens > 1 else []), weight.shape[1])
-    seconds = {}
-    for name, prepared in functions(weights[0], tokens).items():
-        prepared(states)  # the first call prepares
-        calls = [functions(copy, tokens)[name] for copy in weights]
-        times = [clock(call, states) for call in calls * (ROUNDS if len(calls) == 1 else 1)]
-        # Other processes only slow a call down; what is read from memory takes a varying time.
-        seconds[name] = min(times) if len(weights) == 1 else median(times)
-    first, best = next(iter(seconds)), min(seconds, key=seconds.__getitem__)
-    return best if seconds[best] < MARGIN * seconds[first] else first
-
-
-def clock(function: TensorFunction, states: Tensor) -> float:
-    start = perf_counter()
-    function(states).contiguous()  # the next operation would have to do it
-    return perf_counter() - start
+    if key in CHOICES:
+        return functions[CHOICES[key]]
+    trial = TRIALS.get(key) or TRIALS.setdefault(key, Trial(key, names))
+    return partial(trial.run, functions)

@@ -3,8 +3,8 @@
 torch has several functions for the same product, and none is the fastest everywhere: on one
 processor oneDNN takes a third of the time of MKL, which torch's linear layers call, on another
 three times as long, and each depends on the shape, the number of tokens and of threads. So they
-are timed, once in a process for each shape, and the linear layer is only left for a function that
-is faster by more than chance (choices.py). The functions round differently, in the last bits.
+are timed while they work, and the linear layer is only left for a function that is faster by more
+than chance (choices.py). The functions round differently, in the last bits.
 
     float32            torch's linear layer; matrix times vector; the factors exchanged; oneDNN
     float64            the same without oneDNN
@@ -35,12 +35,7 @@ def linear_function(linear: nn.Linear, tokens: int) -> TensorFunction:
     weight, bias = linear.weight, linear.bias
     if weight.dtype in (torch.bfloat16, torch.float16):
         return half_precision_function(weight, bias, tokens)
-    name, multiply = product(weight, tokens)
-    if bias is None:
-        return multiply
-    if name == "linear" and tokens > 1:  # which adds a bias while it writes
-        return lambda states: nn.functional.linear(states, weight, bias)
-    return lambda states: multiply(states).add_(bias)
+    return fastest(functions(weight, tokens, bias), weight, tokens)
 
 
 def adding_product(linear: nn.Linear, tokens: int) -> AddingFunction:
@@ -49,7 +44,7 @@ def adding_product(linear: nn.Linear, tokens: int) -> AddingFunction:
     if weight.dtype in (torch.bfloat16, torch.float16):
         multiply = half_precision_function(weight, bias, tokens)
         return lambda total, states: total.add_(multiply(states))
-    add = product_to_add(weight, tokens)
+    add = fastest(adding_functions(weight, tokens), weight, tokens)
     return add if bias is None else lambda total, states: add(total, states).add_(bias)
 
 
@@ -62,35 +57,40 @@ def half_precision_function(weight: Tensor, bias: Tensor | None, tokens: int) ->
     return lambda states: nn.functional.linear(states, weight, bias)
 
 
-def product(weight: Tensor, tokens: int) -> tuple[str, TensorFunction]:
-    """Return the fastest product of a weight and so many tokens, with its name."""
-    name = fastest(functions, weight, tokens)
-    return name, functions(weight, tokens)[name]
-
-
-def product_to_add(weight: Tensor, tokens: int) -> AddingFunction:
-    """Return a function that adds the product with a weight to a total."""
-    name, multiply = product(weight, tokens)
-    if name == "vector":
-        return lambda total, states: total.addmv_(weight, states)
-    if name == "linear" and tokens > 1:
-        transposed = weight.t()
-        return lambda total, states: total.addmm_(states, transposed)
-    return lambda total, states: total.add_(multiply(states))
-
-
-def functions(weight: Tensor, tokens: int) -> dict[str, TensorFunction]:
+def functions(weight: Tensor, tokens: int, bias: Tensor | None = None) -> dict[str, TensorFunction]:
     """Return the functions that multiply so many tokens by a weight, torch's own way first."""
-    found: dict[str, TensorFunction] = {
-        "linear": lambda states: nn.functional.linear(states, weight)
-    }
+    found: dict[str, TensorFunction] = {}
     if tokens == 1:
         found["vector"] = weight.mv
     else:
         found["exchanged"] = lambda states: torch.mm(weight, states.t()).t()
     if may_use_onednn(weight):
         found["onednn"] = onednn_product(weight, tokens)
+    if bias is not None:
+        found = {name: then_add(multiply, bias) for name, multiply in found.items()}
+    return {"linear": lambda states: nn.functional.linear(states, weight, bias), **found}
+
+
+def then_add(multiply: TensorFunction, bias: Tensor) -> TensorFunction:
+    return lambda states: multiply(states).add_(bias)
+
+
+def adding_functions(weight: Tensor, tokens: int) -> dict[str, AddingFunction]:
+    """Return the functions that add the product with a weight to a total, torch's own way first."""
+    found = {
+        f"{name}, added": add_result_of(multiply)
+        for name, multiply in functions(weight, tokens).items()
+    }
+    if tokens == 1:
+        found["vector, added"] = lambda total, states: total.addmv_(weight, states)
+    else:
+        transposed = weight.t()
+        found["linear, added"] = lambda total, states: total.addmm_(states, transposed)
     return found
+
+
+def add_result_of(multiply: TensorFunction) -> AddingFunction:
+    return lambda total, states: total.add_(multiply(states))
 
 
 def may_use_onednn(weight: Tensor) -> bool:
@@ -119,8 +119,8 @@ def multiply_in_float32(states: Tensor, weight: Tensor, bias: Tensor | None) -> 
     result, wide = states.new_empty(len(states), len(weight)), states.float()
     step = max(1, WIDENED // weight.shape[1])
     for start in range(0, len(weight), step):
-        _, multiply = product(weight[start : start + step].float(), len(states))
-        part = multiply(wide)
+        rows = weight[start : start + step].float()
+        part = fastest(functions(rows, len(states)), rows, len(states))(wide)
         if bias is not None:
             part = part.add_(bias[start : start + step])
         result[:, start : start + step] = part

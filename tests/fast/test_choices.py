@@ -1,7 +1,5 @@
 """What is chosen by timing: the function of a product, and the number of threads of a step."""
 
-import time
-
 import pytest
 import torch
 
@@ -10,11 +8,14 @@ from hf_tformer.fast.threads import LONGEST, LOSS, Pace
 from support.counting import left_padded, written
 
 WEIGHT = torch.ones(128, 128)
+# Calls of each function, until one is chosen: of quick functions, and of slow ones.
+ALL, FEW = choices.TURN * choices.TURNS, choices.TURN
 
 
 @pytest.fixture(autouse=True)
 def nothing_chosen_yet(monkeypatch):
     monkeypatch.setattr(choices, "CHOICES", {})
+    monkeypatch.setattr(choices, "TRIALS", {})
 
 
 @pytest.fixture
@@ -25,62 +26,98 @@ def two_threads():
     torch.set_num_threads(before)
 
 
-def functions_that_take(**milliseconds):
-    """Functions that return their input after so long, and the calls of them."""
-    calls = []
+@pytest.fixture
+def functions_that_take(monkeypatch):
+    """Make functions that return their input after so many microseconds, and list their calls.
 
-    def function(name):
+    Each takes the times in turn, and the last one ever after.
+    """
+    now, calls = [0.0], []
+    monkeypatch.setattr(choices, "perf_counter", lambda: now[0])
+
+    def function(name, times):
         def run(states):
+            now[0] += times[min(calls.count(name), len(times) - 1)] / 1e6
             calls.append(name)
-            time.sleep(milliseconds[name] / 1000)
             return states
 
         return run
 
-    return (lambda weight, tokens: {name: function(name) for name in milliseconds}), calls
+    def make(**times):
+        return {name: function(name, times[name]) for name in times}, calls
+
+    return make
 
 
-def test_the_fastest_function_is_chosen_once_for_each_shape_and_number_of_threads(two_threads):
-    functions, calls = functions_that_take(linear=9, exchanged=9, onednn=1)
-    assert choices.fastest(functions, WEIGHT, 4) == "onednn"
-    timed = len(calls)
+def call_often(functions, weight=WEIGHT, tokens=4, count=3 * ALL):
+    """Call a function as layers of one shape do; return the one that is chosen."""
+    calls = choices.fastest(functions, weight, tokens)
+    for _ in range(count):
+        calls(torch.ones(1))
+    return choices.fastest(functions, weight, tokens)
+
+
+@pytest.mark.parametrize(("unit", "turns"), [(1, choices.TURNS), (1000, 1)])
+def test_functions_take_turns_until_the_fastest_is_chosen(unit, turns, functions_that_take):
+    times = {"linear": 9, "exchanged": 8, "onednn": 1}
+    functions, calls = functions_that_take(**{name: [unit * t] for name, t in times.items()})
+    assert call_often(functions) is functions["onednn"]
+    one_round = [name for name in times for _ in range(choices.TURN)]
+    assert calls[: len(one_round) * turns] == one_round * turns
+    assert set(calls[len(one_round) * turns :]) <= {"onednn"}
+
+
+def test_a_choice_holds_for_a_shape_a_type_a_few_tokens_and_a_number_of_threads(
+    functions_that_take, two_threads
+):
+    functions, _ = functions_that_take(linear=[9], onednn=[1])
+    call_often(functions)
     for tokens in (4, 5, 7):
-        assert choices.fastest(functions, WEIGHT, tokens) == "onednn"
-    assert len(calls) == timed
-    for other in (WEIGHT.repeat(1, 2), WEIGHT.double()):
-        choices.fastest(functions, other, 4)
+        assert choices.fastest(functions, WEIGHT, tokens) is functions["onednn"]
+    others = [(WEIGHT, 8), (WEIGHT, 3), (WEIGHT.repeat(1, 2), 4), (WEIGHT.double(), 4)]
+    for weight, tokens in others:
+        assert choices.fastest(functions, weight, tokens) not in functions.values()
     torch.set_num_threads(1)
-    choices.fastest(functions, WEIGHT, 4)
-    assert len(calls) == 4 * timed
+    assert choices.fastest(functions, WEIGHT, 4) not in functions.values()
 
 
-def test_torchs_own_function_stays_where_no_other_is_clearly_faster():
-    functions, _ = functions_that_take(linear=10, onednn=9.8)
-    assert choices.fastest(functions, WEIGHT, 4) == "linear"
+def test_layers_of_one_shape_share_a_trial_and_its_end(functions_that_take):
+    functions, calls = functions_that_take(linear=[9], onednn=[1])
+    layers = [choices.fastest(functions, WEIGHT, 4) for _ in range(2 * ALL)]
+    for layer in layers:
+        layer(torch.ones(1))
+    assert calls.count("linear") == calls.count("onednn") == ALL
+    for layer in layers:
+        layer(torch.ones(1))
+    assert calls[2 * ALL :] == ["onednn"] * 2 * ALL
 
 
-def test_nothing_is_timed_where_torch_is_to_be_deterministic_or_the_weight_is_tiny():
-    functions, calls = functions_that_take(linear=3, onednn=1)
-    assert choices.fastest(functions, WEIGHT[:9], 4) == "linear"
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"linear": [10], "onednn": [9.8]},
+        {"linear": [90, 10], "onednn": [9.8]},  # the first call prepares
+        {"linear": [10, 10, 10, 90] * ALL, "onednn": [9.8]},  # another process takes the cores
+        {"linear": [10], "onednn": [20, 2, 20]},  # a lucky call
+    ],
+)
+def test_torchs_own_function_stays_where_no_other_is_clearly_faster(times, functions_that_take):
+    functions, _ = functions_that_take(**times)
+    assert call_often(functions) is functions["linear"]
+
+
+def test_nothing_is_timed_where_torch_is_to_be_deterministic_or_the_weight_is_tiny(
+    functions_that_take,
+):
+    functions, _ = functions_that_take(linear=[3], vector=[1])
+    assert choices.fastest(functions, WEIGHT[:9], 4) is functions["linear"]
+    assert choices.fastest(functions, WEIGHT[:9], 1) is functions["vector"]
     torch.use_deterministic_algorithms(True)
     try:
-        assert choices.fastest(functions, WEIGHT, 4) == "linear"
+        assert choices.fastest(functions, WEIGHT, 4) is functions["linear"]
         assert threads.pace_of(torch.nn.Identity(), 1) is None
     finally:
         torch.use_deterministic_algorithms(False)
-    assert calls == []
-
-
-def test_a_part_of_a_large_weight_is_timed_with_some_of_many_tokens(monkeypatch):
-    seen = []
-
-    def functions(weight, tokens):
-        seen.append((weight.numel(), tokens))
-        return {"linear": lambda states: states, "onednn": lambda states: states}
-
-    choices.fastest(functions, torch.empty(2**20, 1).expand(-1, 64), 5000)
-    assert max(numbers for numbers, _ in seen[1:]) <= choices.PART
-    assert {tokens for _, tokens in seen} == {choices.MANY}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -97,17 +134,23 @@ def test_every_function_computes_the_same_product(tokens, dtype):
         )
 
 
-@pytest.mark.parametrize(("tokens", "size"), [(1, 256), (1, 128), (16, 256)])
-def test_large_weights_of_single_tokens_are_timed_outside_of_caches(tokens, size, two_threads):
-    """With a weight that stays in a cache, other functions win than those that win in a step."""
-    read = []
-
-    def functions(weight, tokens):
-        return {"linear": lambda states: read.append(weight.data_ptr()) or states @ weight.t()}
-
-    choices.fastest(functions, torch.ones(size, size), tokens)
-    is_large = (tokens, size) == (1, 256)
-    assert len(set(read)) * 4 * size**2 >= choices.MEMORY if is_large else len(set(read)) == 1
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("tokens", [1, 2, 9, 65])
+def test_every_function_computes_the_same_layer_while_it_is_tried(tokens, bias):
+    linear = torch.nn.Linear(129, 131, bias)
+    states, total = torch.randn(tokens, 129), torch.randn(tokens, 131)
+    if tokens == 1:
+        states, total = states[0], total[0]
+    multiply = products.linear_function(linear, tokens)
+    add = products.adding_product(linear, tokens)
+    with torch.no_grad():
+        expected = linear(states)
+        for _ in range(3 * ALL + 1):
+            torch.testing.assert_close(multiply(states), expected, rtol=1e-4, atol=1e-5)
+            added = add(total.clone(), states)
+            torch.testing.assert_close(added, total + expected, rtol=1e-4, atol=1e-5)
+    assert len(choices.CHOICES) == 2
+    assert choices.TRIALS == {}
 
 
 # Threads
