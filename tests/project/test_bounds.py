@@ -32,8 +32,8 @@ WITHOUT_CIRCLES = ("hf_tformer", "conversion", "benchmarks", "examples")
 # which 37,999 were needed; conversion then learnt the heads of decoders and the files of other
 # programs, fast/ the layers of other architectures, benchmarks/ to load the machine, checking/ to
 # run nothing without walls, and the commands to refuse what cannot generate or is missing, and to
-# describe the environment in a report.
-PRODUCT_LINES = 40_031
+# describe the environment in a report. tools/ builds releases.
+PRODUCT_LINES = 40_103
 PRODUCT = ("hf_tformer", "conversion", "benchmarks", "examples", "tools")
 
 
