@@ -85,8 +85,8 @@ class DecodingStep:
         if settings.is_compiled and sequences == 1:
             compiled = compiled_functions(self.model, self.last + self.index + 1)
         self.is_compiled = compiled is not None
-        self.pace = None if self.is_compiled else pace_of(self.stack, sequences)
-        if compiled is not None:
+        self.pace = pace_of(self.stack, sequences, self.is_compiled)
+        if compiled is not None:  # for this number of threads; steps with fewer are not compiled
             self.functions[torch.get_num_threads()] = compiled
 
     def functions_now(self) -> list[StepFunction]:
