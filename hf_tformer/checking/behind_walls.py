@@ -4,7 +4,7 @@
         until it ends, or breaks a limit: then everything that it started is killed
 
 The report is not what the program prints. Its lines are accepted as long as each carries the next
-number and the signature; the first that does not ends the run.
+number and the signature; the first that does not, or that follows the end, ends the run.
 """
 
 import contextlib
@@ -174,13 +174,15 @@ class Report(PipeReader):
 
     def take(self, part: bytes) -> None:
         self.size += len(part)
-        if self.fault or self.complete:
+        if self.complete:  # whoever wrote the end did not send it as its last line
+            self.fault = INTERFERED
+        if self.fault:
             return
         *lines, self.kept = (self.kept + part).split(b"\n")
         for line in lines:
             if not self.accept(line):
                 self.fault = INTERFERED
-            if self.fault or self.complete:
+            if self.fault:
                 break
         if self.size > REPORT_LIMIT:
             self.fault = f"it said more than {REPORT_LIMIT >> 20} MiB"
@@ -188,6 +190,8 @@ class Report(PipeReader):
             self.ended.set()
 
     def accept(self, line: bytes) -> bool:
+        if self.complete:
+            return False
         signature, _, text = line.partition(b" ")
         expected = hmac.digest(self.key, text, "sha256").hex().encode()
         if not hmac.compare_digest(signature, expected):
@@ -235,7 +239,9 @@ def watch(
             break
         if used(work) > disk:
             return f"it wrote more than the {disk / GIB:.3g} GiB allowed"
-    if report.fault or report.complete:
+    if report.complete:
+        report.join(2)  # nothing may follow the end
+    if report.fault or (report.complete and not report.kept):
         return report.fault
     if report.kept:
         return INTERFERED

@@ -1,15 +1,15 @@
 """`tformer check`: print what `hf_tformer.check` finds."""
 
 import json
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 
 from ..command_line import Parser, print_error
 from ..path_safety import printable
+from .findings import Finding, summary
 from .folder import CheckError
 from .fresh_process import GIB, TIMEOUT
-from .report import Finding, check
+from .report import check
 
 
 def build_parser(prog: str) -> Parser:
@@ -58,10 +58,8 @@ def main(arguments: list[str] | None = None, prog: str = "tformer check") -> int
 
 def report_lines(findings: list[Finding]) -> Iterator[str]:
     """Yield one aligned line per finding, then the summary."""
-    lines = [[printable(word) for word in astuple(finding)] for finding in findings]
-    width = max((len(name) for name, _, _ in lines), default=0)
-    for name, verdict, detail in lines:
-        yield f"{verdict:<4}  {name:<{width}}  {detail}"
-    count = Counter(finding.verdict for finding in findings)
-    warnings = "1 warning" if count["warn"] == 1 else f"{count['warn']} warnings"
-    yield f"{count['ok']} ok, {warnings}, {count['fail']} failed, {count['skip']} skipped"
+    width = max((len(printable(finding.name)) for finding in findings), default=0)
+    for finding in findings:
+        name, detail = printable(finding.name), printable(finding.detail)
+        yield f"{finding.verdict:<4}  {name:<{width}}  {finding.rests_on:<16}  {detail}"
+    yield summary(findings)

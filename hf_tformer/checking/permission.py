@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .behind_walls import Outcome
 from .folder import MODEL_CODE, CheckError, Folder
-from .reading import DANGERS, static_findings
+from .reading import dangers, static_findings
 from .reading_data import NATIVE, PICKLES
 
 MUST_STAND = ("files", "namespaces", "system calls")
@@ -42,23 +42,14 @@ def refuse_dangerous(
 
     Findings of the checks in `besides` do not count.
     """
-    found = [] if run_anyway else dangerous_findings(folder)
-    if found := [line for line in found if line[0] not in besides]:
-        (name, detail), others = found[0], len(found) - 1
+    found = [] if run_anyway else dangers(static_findings(folder))
+    if found := [finding for finding in found if finding.name not in besides]:
+        first, others = found[0], len(found) - 1
         more = f" (and {others} more findings)" if others else ""
         raise DangerousError(
-            f"no code was run, because reading it found {name}: {detail}{more}: {remedy}"
+            f"no code was run, because reading it found {first.name}: {first.detail}{more}: "
+            f"{remedy}"
         )
-
-
-def dangerous_findings(folder: Folder) -> list[tuple[str, str]]:
-    """Return (name, detail) of the findings because of which code is not run."""
-    found = static_findings(folder)
-    return [
-        (name, detail)
-        for name, verdict, detail in found
-        if (verdict, name in DANGERS) == ("fail", True)
-    ]
 
 
 def needed_walls(path: Path, without_walls: bool) -> tuple[str, ...]:
@@ -77,8 +68,8 @@ def is_known(path: Path) -> bool:
             return False
     strange = {name for name in folder.files.names if Path(name).suffix in (*PICKLES, *NATIVE)}
     strange |= {n for n in folder.files.faults if not n.endswith(".safetensors")}
-    dangers = {name for name, _ in dangerous_findings(folder)}  # reads the JSON files, too
-    return not strange and not folder.unread and dangers <= {"files"}
+    names = {finding.name for finding in dangers(static_findings(folder))}  # reads JSON files, too
+    return not strange and not folder.unread and names <= {"files"}
 
 
 def refuse_missing(outcome: Outcome, needed: Collection[str]) -> None:

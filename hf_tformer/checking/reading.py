@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from .files import few
+from .findings import NOT_UNDERSTOOD, READ, Finding
 from .folder import MODEL_CODE, Folder, code_file
 from .names import KINDS
 from .reading_data import (
@@ -24,6 +25,8 @@ from .source_code import COME_ALONG, import_fault, is_foreign
 # The checks after whose failure the code is not run, except with --run-anyway.
 REQUIREMENTS = "custom_generate/requirements.txt"
 DANGERS = ("files", "foreign code", "syntax", "safety", "attention kernel")
+# Kinds of findings on safety that only say that a reader is needed.
+UNCLEAR = ("unknown", "computed names", "not understood")
 
 
 def check_auto_map(folder: Folder) -> Iterator[tuple[str, str]]:
@@ -169,17 +172,25 @@ CHECKS = {
 }
 
 
-def static_findings(folder: Folder) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, verdict, detail) of every check: its faults, or else its closing "ok"."""
+def static_findings(folder: Folder) -> Iterator[Finding]:
+    """Yield the findings of every check: its faults, or else its closing "ok"."""
     for name, check in CHECKS.items():
         try:
             lines = list(check(folder))
         except Exception as error:  # an unforeseen value must not pass
-            lines = [("fail", f"cannot be judged ({type(error).__name__}: {error}): look for it")]
+            detail = f"cannot be judged ({type(error).__name__}: {error}): look for it"
+            lines = [("fail", detail)]
         faults = [line for line in lines if line[0] != "ok"]
-        yield from ((name, *line) for line in faults or lines)
+        for verdict, detail in faults or lines:
+            yield Finding(name, verdict, detail, rests_on(name, detail))
 
 
-def dangers(findings: Iterable) -> list:
+def rests_on(name: str, detail: str) -> str:
+    """Return whether a finding was read, or says that something was not understood."""
+    is_clear = name != "safety" or detail.partition(":")[0] not in UNCLEAR
+    return READ if is_clear else NOT_UNDERSTOOD
+
+
+def dangers(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings because of which the code of a folder should not be run."""
     return [f for f in findings if f.verdict == "fail" and f.name in DANGERS]

@@ -10,27 +10,18 @@ walls are missing (permission.py).
 
 import os
 import sys
-from dataclasses import dataclass
 from hashlib import sha256
 
 from .. import __version__
 from ..path_safety import printable
 from .files import few
+from .findings import Finding
 from .folder import CheckError, Folder, digest, located, opened
 from .fresh_process import TIMEOUT, run_probe
 from .package_code import code_under, is_of_package
 from .permission import NoWallsError
 from .reading import dangers, static_findings
 from .same_answers import compare_with_package
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of one check; the verdict is "ok", "fail", "warn" or "skip"."""
-
-    name: str
-    verdict: str
-    detail: str
 
 
 def check(
@@ -54,7 +45,7 @@ def check(
     """
     with located(source, revision, cache) as path:
         folder = opened(path)
-        findings = [Finding(*line) for line in static_findings(folder)]
+        findings = list(static_findings(folder))
         dangerous = dangers(findings)
         if is_of_package(folder):
             may_run = run and (run_anyway or not dangerous)
@@ -70,10 +61,9 @@ def check(
                 f"running the code of {printable(source)} in a fresh process ...", file=sys.stderr
             )
             try:
-                lines = run_probe(path, timeout, memory, without_walls)
+                findings += run_probe(path, timeout, memory, without_walls)
             except NoWallsError as error:
-                lines = [("walls", "fail", f"not judged: {error}")]
-            findings += [Finding(*line) for line in lines]
+                findings.append(Finding("walls", "fail", f"not judged: {error}"))
     return findings
 
 
