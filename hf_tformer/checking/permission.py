@@ -66,7 +66,7 @@ def is_known(path: Path) -> bool:
     for name, source in folder.all_sources.items():
         if name not in ours or source.fault or source.content != ours[name].content:
             return False
-    strange = {name for name in folder.files.names if Path(name).suffix in (*PICKLES, *NATIVE)}
+    strange = {n for n in folder.files.names if PICKLES.search(n) or NATIVE.search(n)}
     strange |= {n for n in folder.files.faults if not n.endswith(".safetensors")}
     names = {finding.name for finding in dangers(static_findings(folder))}  # reads JSON files, too
     return not strange and not folder.unread and names <= {"files"}

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from .files import few
 from .findings import NOT_UNDERSTOOD, READ, Finding
-from .folder import MODEL_CODE, Folder, code_file
+from .folder import MODEL_CODE, Folder, code_files
 from .names import KINDS
 from .reading_data import (
     check_attention_kernel,
@@ -47,17 +47,18 @@ def check_auto_map(folder: Folder) -> Iterator[tuple[str, str]]:
         if not isinstance(auto_map, (dict, type(None))):
             yield "fail", f"auto_map of {file} is no object of class names: save it again"
     for file, purpose, reference in folder.references:
-        if fault := reference_fault(folder, reference):
+        if fault := reference_fault(folder, file, reference):
             yield "fail", f"{file} names {reference!r} for {purpose}, but {fault}"
     yield "ok", ", ".join(sorted(named))
 
 
-def reference_fault(folder: Folder, reference: object) -> str | None:
+def reference_fault(folder: Folder, named_in: str, reference: object) -> str | None:
     if not isinstance(reference, str) or "." not in reference.rpartition("--")[2]:
         return "a reference has the form module.Class"
     if "--" in reference:
         return None  # check_foreign_code reports it
-    file, name = code_file(("", "", reference)), reference.rpartition(".")[2]
+    files, name = code_files((named_in, "", reference)), reference.rpartition(".")[2]
+    file = next((file for file in files if file in folder.all_sources), files[0])
     source = folder.all_sources.get(file)
     if source is None:
         return f"{file} is missing: save the model again from where its code is"
