@@ -56,13 +56,17 @@ def run_behind_walls(
     disk: int = 4 * GIB,
     walls: Iterable[str] = ALL,
     needed: Iterable[str] = (),
+    results: Iterable[Path] = (),
+    on_disk: bool = False,
 ) -> Outcome:
     """Run `main(say, *arguments)` of a file; `lines` are the values that it passed to `say`.
 
     Without a program nothing runs, and `walls` says which of them stand here.
 
-    It may read `readable`, Python and the system's libraries, and write in `work`, a folder that
-    exists. `memory` and `disk` are bytes; `needed` are walls without which it is not started.
+    It may read `readable`, Python and the system's libraries. It may write to `results`, which are
+    files that exist, and in `work`, a folder that exists. Where the kernel allows it, there is
+    another folder in its place, in memory, unless it shall be `on_disk`. `memory` and `disk` are
+    bytes; `needed` are walls without which it is not started.
     """
     work = Path(work).resolve()
     programs = [] if program is None else [Path(program).resolve()]
@@ -83,6 +87,8 @@ def run_behind_walls(
             "disk": disk,
             "walls": list(walls),
             "needed": list(needed),
+            "results": [os.path.realpath(path) for path in results],
+            "on_disk": on_disk,
             "key": key.hex(),
         }
         return run_job(job, key, work, timeout, disk)

@@ -26,7 +26,7 @@ from .behind_walls import (
     run_behind_walls,
     temporary_folder,
 )
-from .files import roots_of
+from .files import has_holes, roots_of
 from .findings import RAN, RAN_FREELY, READ, Finding
 from .folder import Folder
 from .permission import needed_walls, refuse_missing
@@ -49,7 +49,8 @@ def run_probe(
     not started.
     """
     before = state_of(path)
-    sizes = sum(size for name, (size, *_) in before.items() if name.endswith(WEIGHTS))
+    weights = [path / name for name in before if name.endswith(WEIGHTS)]
+    sizes = sum(file.stat().st_size for file in weights if not has_holes(file))
     for link_large in (True, False):
         with temporary_folder() as temporary:
             copy, work = temporary / "copy" / path.name, temporary / "work"
@@ -63,7 +64,7 @@ def run_probe(
                 timeout=timeout,
                 readable=[PROBE.parent, copy, *linked],
                 memory=memory or default_memory(sizes),
-                disk=2 * GIB + 16 * sizes,
+                disk=2 * GIB + 8 * sizes,  # two copies in float32
                 needed={*needed, *(KEEP_FILES if linked else ())},
             )
             refuse_missing(outcome, needed)
@@ -81,7 +82,7 @@ def copy_folder(source: Path, target: Path, link_large: bool) -> tuple[list[Path
 
     Copying large files may take minutes and gigabytes. A link is followed within the folder, into
     the Hub's cache and from weights to weights. Any other would hand a file of the user's to the
-    code.
+    code. A file that is mostly a hole would fill the disk.
     """
     source = source.resolve()
     allowed = roots_of(source)
@@ -95,7 +96,8 @@ def copy_folder(source: Path, target: Path, link_large: bool) -> tuple[list[Path
             file = Path(parent, name)
             real, copied = file.resolve(), target / relative / name
             weights = file.suffix in WEIGHTS and real.suffix == file.suffix
-            if not weights and not any(real.is_relative_to(folder) for folder in allowed):
+            leads_out = not weights and not any(real.is_relative_to(root) for root in allowed)
+            if leads_out or (real.is_file() and has_holes(real)):
                 left_out.append(str(relative / name))
             elif real.is_file() and link_large and real.stat().st_size >= LARGE:
                 copied.symlink_to(real)
@@ -129,7 +131,10 @@ def about_walls(outcome: Outcome, left_out: list[str]) -> Iterator[Finding]:
     else:
         yield Finding("walls", "ok", ", ".join(stand))
     if left_out:
-        detail = f"{', '.join(left_out)}: links that lead out of the folder were not followed"
+        detail = (
+            f"{', '.join(left_out)}: links that lead out of the folder, and files that are mostly "
+        )
+        detail += "holes, were not copied"
         yield Finding("links", "warn", printable(detail))
 
 

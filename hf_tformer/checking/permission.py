@@ -13,8 +13,9 @@ from pathlib import Path
 
 from .behind_walls import Outcome
 from .folder import MODEL_CODE, CheckError, Folder
-from .reading import dangers, static_findings
+from .reading import dangers
 from .reading_data import NATIVE, PICKLES
+from .reading_process import read
 
 MUST_STAND = ("files", "namespaces", "system calls")
 REMEDIES = {
@@ -42,7 +43,7 @@ def refuse_dangerous(
 
     Findings of the checks in `besides` do not count.
     """
-    found = [] if run_anyway else dangers(static_findings(folder))
+    found = [] if run_anyway else dangers(read(folder))
     if found := [finding for finding in found if finding.name not in besides]:
         first, others = found[0], len(found) - 1
         more = f" (and {others} more findings)" if others else ""
@@ -68,7 +69,7 @@ def is_known(path: Path) -> bool:
             return False
     strange = {n for n in folder.files.names if PICKLES.search(n) or NATIVE.search(n)}
     strange |= {n for n in folder.files.faults if not n.endswith(".safetensors")}
-    names = {finding.name for finding in dangers(static_findings(folder))}  # reads JSON files, too
+    names = {finding.name for finding in dangers(read(folder))}  # reads the JSON files, too
     return not strange and not folder.unread and names <= {"files"}
 
 

@@ -187,10 +187,12 @@ def remark(error: Exception) -> str:
         return " (it may not reach files outside, the network or other programs)"
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return " (it takes more memory than it is allowed: --memory allows more)"
+    if "No space left" in str(error):
+        return " (it writes more than it is allowed)"
     return ""
 
 
-CHECKS: dict[str, Callable[[Subject], str]] = {
+CHECKS: dict[str, Callable[..., str]] = {
     TOKENIZER: check_tokenizer,
     **WEIGHT_CHECKS,
     **{name: lambda s, check=check: check(s.loaded(), s.autos) for name, check in ANSWER_CHECKS},

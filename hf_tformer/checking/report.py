@@ -1,6 +1,6 @@
 """`hf_tformer.check`: find what is wrong with a model folder that brings its own code.
 
-    folder or repository (folder.py) → read without running anything (reading.py)
+    folder or repository (folder.py) → read in a process of its own (reading_process.py)
         → compare with this package's own code, if it is one of its families
         → run in a fresh process (fresh_process.py, probe.py) → findings
 
@@ -16,11 +16,12 @@ from .. import __version__
 from ..path_safety import printable
 from .files import few
 from .findings import Finding
-from .folder import CheckError, Folder, digest, located, opened
+from .folder import CheckError, Folder, digest, located
 from .fresh_process import TIMEOUT, run_probe
 from .package_code import code_under, is_of_package
 from .permission import NoWallsError
-from .reading import dangers, static_findings
+from .reading import dangers
+from .reading_process import read
 from .same_answers import compare_with_package
 
 
@@ -40,12 +41,12 @@ def check(
     A repository is downloaded into `cache`, or into a temporary folder that is removed again.
     Without `run` its code is read but not executed; code that looks dangerous is only executed with
     `run_anyway`, and where walls are missing, unknown code is only executed `without_walls`: a
-    finding "walls" fails, as the folder was not judged. `timeout` (seconds) and `memory` (bytes)
-    limit the fresh process.
+    finding "walls" fails, as the folder was not judged. `timeout` (seconds) limits reading and
+    running, each; `memory` (bytes) limits the fresh process.
     """
     with located(source, revision, cache) as path:
-        folder = opened(path)
-        findings = list(static_findings(folder))
+        folder = Folder(path)
+        findings = read(folder, timeout)
         dangerous = dangers(findings)
         if is_of_package(folder):
             may_run = run and (run_anyway or not dangerous)
