@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
@@ -18,6 +19,8 @@ CUSTOM_GENERATE = "custom_generate/generate.py"  # runs as soon as the model is 
 # Formats of weights that transformers does not load such a model from.
 NOT_LOADED = ("*.gguf", "*.h5", "*.msgpack", "*.onnx", "*.onnx_data", "*.ot", "*.tflite")
 
+# Formats of weights, which are not needed where a repository is only read.
+WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.ckpt", "*.npz", "*.nemo", "*.tar")
 
 # Classes that come with sentence-transformers; what has no capital may be any object of its files.
 NEIGHBOURS = re.compile(r"sentence_transformers(\.[a-z_0-9]+)*\.[A-Z]\w*")
@@ -183,7 +186,10 @@ def values_below(content: object) -> Iterator[tuple[str, object]]:
 
 @contextmanager
 def located(
-    source: str | os.PathLike, revision: str | None = None, cache: str | os.PathLike | None = None
+    source: str | os.PathLike,
+    revision: str | None = None,
+    cache: str | os.PathLike | None = None,
+    with_weights: bool = True,
 ) -> Iterator[Path]:
     """Yield the folder to check: the one given, or a snapshot of a repository."""
     try:
@@ -200,13 +206,27 @@ def located(
     elif str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
         raise CheckError(f"there is no folder {source}: check the path")
     elif cache:
-        yield download(str(source), revision, cache)
+        yield download(str(source), revision, cache, with_weights)
     else:
         with tempfile.TemporaryDirectory() as temporary:
-            yield download(str(source), revision, temporary)
+            yield download(str(source), revision, temporary, with_weights)
 
 
-def download(repo_id: str, revision: str | None, cache: str | os.PathLike) -> Path:
+def left_out(repo_id: str, snapshot: Path) -> list[str]:
+    """Return the weights of a repository that were not downloaded with a snapshot."""
+    from huggingface_hub import list_repo_files
+
+    try:
+        names = list_repo_files(repo_id, revision=snapshot.name)
+    except (OSError, ValueError):  # an HfHubHTTPError is an OSError; it was in the cache, offline
+        return []
+    ignored = (name for name in names if any(fnmatch(name, pattern) for pattern in WEIGHTS))
+    return sorted(name for name in ignored if not (snapshot / name).exists())
+
+
+def download(
+    repo_id: str, revision: str | None, cache: str | os.PathLike, with_weights: bool
+) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -223,7 +243,8 @@ def download(repo_id: str, revision: str | None, cache: str | os.PathLike) -> Pa
         RevisionNotFoundError: f"has no revision {revision}: choose one of its page",
         HFValidationError: "is neither a folder here nor a repository's name (user/name): check it",
     }
-    options = {"revision": revision, "cache_dir": cache, "ignore_patterns": list(NOT_LOADED)}
+    ignored = [*NOT_LOADED, *(() if with_weights else WEIGHTS)]
+    options = {"revision": revision, "cache_dir": cache, "ignore_patterns": ignored}
     try:
         return Path(snapshot_download(repo_id, **options))
     # A ValueError: it is not in the cache, and the client is set to be offline.

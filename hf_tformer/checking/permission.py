@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from .behind_walls import Outcome
+from .findings import dangers
 from .folder import MODEL_CODE, CheckError, Folder
-from .reading import dangers
 from .reading_data import NATIVE, PICKLES
 from .reading_process import read
 

@@ -6,10 +6,9 @@ says what it looked at, which counts only if there was no fault.
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from .files import few
-from .findings import NOT_UNDERSTOOD, READ, Finding
+from .findings import LISTED, NOT_UNDERSTOOD, READ, Finding, few
 from .folder import MODEL_CODE, Folder, code_files
 from .names import KINDS
 from .reading_data import (
@@ -22,9 +21,7 @@ from .reading_data import (
 from .references import references
 from .source_code import COME_ALONG, import_fault, is_foreign
 
-# The checks after whose failure the code is not run, except with --run-anyway.
 REQUIREMENTS = "custom_generate/requirements.txt"
-DANGERS = ("files", "foreign code", "syntax", "safety", "attention kernel")
 # Kinds of findings on safety that only say that a reader is needed.
 UNCLEAR = ("unknown", "computed names", "not understood")
 
@@ -176,22 +173,20 @@ CHECKS = {
 def static_findings(folder: Folder) -> Iterator[Finding]:
     """Yield the findings of every check: its faults, or else its closing "ok"."""
     for name, check in CHECKS.items():
+        lines = []
+        LISTED.clear()
         try:
-            lines = list(check(folder))
+            for verdict, detail in check(folder):
+                lines.append(Finding(name, verdict, detail, rests_on(name, detail), tuple(LISTED)))
+                LISTED.clear()
         except Exception as error:  # an unforeseen value must not pass
             detail = f"cannot be judged ({type(error).__name__}: {error}): look for it"
-            lines = [("fail", detail)]
-        faults = [line for line in lines if line[0] != "ok"]
-        for verdict, detail in faults or lines:
-            yield Finding(name, verdict, detail, rests_on(name, detail))
+            lines = [Finding(name, "fail", detail)]
+        faults = [line for line in lines if line.verdict != "ok"]
+        yield from faults or lines
 
 
 def rests_on(name: str, detail: str) -> str:
     """Return whether a finding was read, or says that something was not understood."""
     is_clear = name != "safety" or detail.partition(":")[0] not in UNCLEAR
     return READ if is_clear else NOT_UNDERSTOOD
-
-
-def dangers(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings because of which the code of a folder should not be run."""
-    return [f for f in findings if f.verdict == "fail" and f.name in DANGERS]

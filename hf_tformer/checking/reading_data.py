@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from .files import few
+from .findings import few
 from .folder import NEIGHBOURS, Folder, code_files, values_below
 
 PICKLES = re.compile(
@@ -87,8 +87,10 @@ def check_attention_kernel(folder: Folder) -> Iterator[tuple[str, str]]:
 
 def check_weights(folder: Folder) -> Iterator[tuple[str, str]]:
     """Check that all weights are there, as safetensors and without a pickle beside them."""
-    tensors = folder.files.named(".safetensors")
-    pickles = [name for name in sorted(folder.files.names) if PICKLES.search(name)]
+    here = folder.files.named(".safetensors")
+    others = [name for name in folder.left_out if name.endswith(".safetensors") and "/" not in name]
+    tensors, names = [*here, *others], sorted({*folder.files.names, *folder.left_out})
+    pickles = [name for name in names if PICKLES.search(name)]
     alone = not tensors and any("/" not in name for name in pickles)
     if pickles:
         yield (
@@ -102,7 +104,9 @@ def check_weights(folder: Folder) -> Iterator[tuple[str, str]]:
     shards = index.values() if isinstance(index, dict) else ()
     if missing := sorted({str(shard) for shard in shards} - set(tensors)):
         yield "fail", f"{few(missing)} of model.safetensors.index.json are missing: add them"
-    for name in tensors:
+    if folder.left_out:
+        yield "skip", f"{few(folder.left_out)}: not downloaded, as nothing is run: not judged"
+    for name in here:
         if fault := safetensors_fault(folder.path / name):
             yield "fail", f"{name} cannot be read ({fault}): save or download it again"
     yield "ok", few(tensors)

@@ -64,7 +64,7 @@ def read(folder: Folder, timeout: float = TIMEOUT) -> list[Finding]:
     if "error" in found:
         raise CheckError(found["error"])
     folder.unread.update(found["unread"])
-    return [Finding(**finding) for finding in found["findings"]]
+    return [Finding(**{**one, "places": tuple(one["places"])}) for one in found["findings"]]
 
 
 def answer(job: dict) -> None:

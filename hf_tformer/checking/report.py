@@ -11,16 +11,16 @@ walls are missing (permission.py).
 import os
 import sys
 from hashlib import sha256
+from pathlib import Path
 
 from .. import __version__
 from ..path_safety import printable
 from .files import few
-from .findings import Finding
-from .folder import CheckError, Folder, digest, located
+from .findings import Finding, dangers
+from .folder import CheckError, Folder, digest, left_out, located
 from .fresh_process import TIMEOUT, run_probe
 from .package_code import code_under, is_of_package
 from .permission import NoWallsError
-from .reading import dangers
 from .reading_process import read
 from .same_answers import compare_with_package
 
@@ -39,13 +39,13 @@ def check(
     """Check a folder or a repository on the Hub; return the findings.
 
     A repository is downloaded into `cache`, or into a temporary folder that is removed again.
-    Without `run` its code is read but not executed; code that looks dangerous is only executed with
-    `run_anyway`, and where walls are missing, unknown code is only executed `without_walls`: a
-    finding "walls" fails, as the folder was not judged. `timeout` (seconds) limits reading and
-    running, each; `memory` (bytes) limits the fresh process.
+    Without `run` its weights are not downloaded, and its code is read but not executed. Code that
+    looks dangerous is only executed with `run_anyway`, and where walls are missing, unknown code is
+    only executed `without_walls`: a finding "walls" fails, as the folder was not judged. `timeout`
+    (seconds) limits reading and running, each; `memory` (bytes) limits the fresh process.
     """
-    with located(source, revision, cache) as path:
-        folder = Folder(path)
+    with located(source, revision, cache, with_weights=run) as path:
+        folder = Folder(path, [] if run or Path(source).is_dir() else left_out(str(source), path))
         findings = read(folder, timeout)
         dangerous = dangers(findings)
         if is_of_package(folder):

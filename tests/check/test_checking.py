@@ -196,7 +196,7 @@ def test_code_that_looks_dangerous_runs_only_if_someone_insists(copied):
     findings = check(copied)
     assert "not run: safety failed; --run-anyway" in find(findings, "running", "skip")
     assert not marker.exists()
-    assert command(copied, "--json") == 1
+    assert command(copied, "--json") == 3
     assert not marker.exists()
     assert not find(check(copied, run_anyway=True), "running", "skip")
 
@@ -296,6 +296,7 @@ def test_a_repository_is_downloaded_at_the_revision_and_checked(foreign, monkeyp
         return str(foreign)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda *_, **__: [])
     assert not faults(check("user/name", revision="v1", run=False))
 
 
@@ -340,5 +341,5 @@ def test_the_command_fails_and_speaks_json(copied, capsys):
     (copied / FILE).unlink()
     assert command(copied, "--no-run", "--json") == 1
     printed = json.loads(capsys.readouterr().out)
-    assert {"name", "verdict", "detail", "rests_on"} == set(printed[0])
+    assert {"name", "verdict", "detail", "rests_on", "places"} == set(printed[0])
     assert "fail" in {finding["verdict"] for finding in printed}
