@@ -63,13 +63,11 @@ def run_behind_walls(
 
     Without a program nothing runs, and `walls` says which of them stand here.
 
-    It may read `readable`, Python and the system's libraries. It may write to `results`, which are
-    files that exist, and in `work`, a folder that exists. Where the kernel allows it, there is
-    another folder in its place, in memory, unless it shall be `on_disk`. `memory` and `disk` are
-    bytes; `needed` are walls without which it is not started.
+    It may read `readable`, Python and the system's libraries, and write to the files `results` and
+    in the folder `work`; all exist. Where the kernel allows it, `work` is in memory, unless it is
+    `on_disk`. `memory` and `disk` are bytes; without the walls `needed` it is not started.
     """
-    work = Path(work).resolve()
-    programs = [] if program is None else [Path(program).resolve()]
+    work, programs = Path(work).resolve(), [Path(program).resolve()] if program else []
     for folder in ("home", "tmp"):
         (work / folder).mkdir(exist_ok=True)
     key = secrets.token_bytes(32)
