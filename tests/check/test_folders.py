@@ -6,7 +6,7 @@ import json
 import pytest
 
 from hf_tformer.checking import check
-from hf_tformer.checking.reading import dangers
+from hf_tformer.checking.findings import dangers
 from support.broken_models import CONFIG, write_foreign
 
 EVIL = "import os\nos.system('true')\n\n\nclass Custom:\n    pass\n"

@@ -15,8 +15,8 @@ import pytest
 
 from hf_tformer.checking import check, names
 from hf_tformer.checking.command import main
+from hf_tformer.checking.findings import dangers
 from hf_tformer.checking.known_names import HARMLESS, LISTED
-from hf_tformer.checking.reading import dangers
 from hf_tformer.checking.references import references
 from support.broken_models import FILE, edit_json, prepend, write_foreign
 from support.honest_folders import HONEST
