@@ -6,10 +6,10 @@ says what it looked at, which counts only if there was no fault.
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from .files import few
-from .folder import MODEL_CODE, Folder, code_file
+from .findings import LISTED, NOT_UNDERSTOOD, READ, Finding, few
+from .folder import MODEL_CODE, Folder, code_files
 from .names import KINDS
 from .reading_data import (
     check_attention_kernel,
@@ -21,9 +21,9 @@ from .reading_data import (
 from .references import references
 from .source_code import COME_ALONG, import_fault, is_foreign
 
-# The checks after whose failure the code is not run, except with --run-anyway.
 REQUIREMENTS = "custom_generate/requirements.txt"
-DANGERS = ("files", "foreign code", "syntax", "safety", "attention kernel")
+# Kinds of findings on safety that only say that a reader is needed.
+UNCLEAR = ("unknown", "computed names", "not understood")
 
 
 def check_auto_map(folder: Folder) -> Iterator[tuple[str, str]]:
@@ -44,17 +44,18 @@ def check_auto_map(folder: Folder) -> Iterator[tuple[str, str]]:
         if not isinstance(auto_map, (dict, type(None))):
             yield "fail", f"auto_map of {file} is no object of class names: save it again"
     for file, purpose, reference in folder.references:
-        if fault := reference_fault(folder, reference):
+        if fault := reference_fault(folder, file, reference):
             yield "fail", f"{file} names {reference!r} for {purpose}, but {fault}"
     yield "ok", ", ".join(sorted(named))
 
 
-def reference_fault(folder: Folder, reference: object) -> str | None:
+def reference_fault(folder: Folder, named_in: str, reference: object) -> str | None:
     if not isinstance(reference, str) or "." not in reference.rpartition("--")[2]:
         return "a reference has the form module.Class"
     if "--" in reference:
         return None  # check_foreign_code reports it
-    file, name = code_file(("", "", reference)), reference.rpartition(".")[2]
+    files, name = code_files((named_in, "", reference)), reference.rpartition(".")[2]
+    file = next((file for file in files if file in folder.all_sources), files[0])
     source = folder.all_sources.get(file)
     if source is None:
         return f"{file} is missing: save the model again from where its code is"
@@ -169,17 +170,23 @@ CHECKS = {
 }
 
 
-def static_findings(folder: Folder) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, verdict, detail) of every check: its faults, or else its closing "ok"."""
+def static_findings(folder: Folder) -> Iterator[Finding]:
+    """Yield the findings of every check: its faults, or else its closing "ok"."""
     for name, check in CHECKS.items():
+        lines = []
+        LISTED.clear()
         try:
-            lines = list(check(folder))
+            for verdict, detail in check(folder):
+                lines.append(Finding(name, verdict, detail, rests_on(name, detail), tuple(LISTED)))
+                LISTED.clear()
         except Exception as error:  # an unforeseen value must not pass
-            lines = [("fail", f"cannot be judged ({type(error).__name__}: {error}): look for it")]
-        faults = [line for line in lines if line[0] != "ok"]
-        yield from ((name, *line) for line in faults or lines)
+            detail = f"cannot be judged ({type(error).__name__}: {error}): look for it"
+            lines = [Finding(name, "fail", detail)]
+        faults = [line for line in lines if line.verdict != "ok"]
+        yield from faults or lines
 
 
-def dangers(findings: Iterable) -> list:
-    """Return the findings because of which the code of a folder should not be run."""
-    return [f for f in findings if f.verdict == "fail" and f.name in DANGERS]
+def rests_on(name: str, detail: str) -> str:
+    """Return whether a finding was read, or says that something was not understood."""
+    is_clear = name != "safety" or detail.partition(":")[0] not in UNCLEAR
+    return READ if is_clear else NOT_UNDERSTOOD

@@ -15,8 +15,8 @@ import pytest
 
 from hf_tformer.checking import check, names
 from hf_tformer.checking.command import main
+from hf_tformer.checking.findings import dangers
 from hf_tformer.checking.known_names import HARMLESS, LISTED
-from hf_tformer.checking.reading import dangers
 from hf_tformer.checking.references import references
 from support.broken_models import FILE, edit_json, prepend, write_foreign
 from support.honest_folders import HONEST
@@ -343,6 +343,11 @@ def test_enormous_files_are_not_read(folder):
     for name in ("generation_config.json", "large.py"):
         with (folder / name).open("wb") as file:
             file.truncate(1 << 40)
+    holes = find(check(folder, run=False), "files")
+    assert "generation_config.json is mostly a hole" in holes
+    assert "large.py is mostly a hole" in holes
+    (folder / "generation_config.json").write_bytes(b" " * ((64 << 20) + 1))
+    (folder / "large.py").write_bytes(b" " * ((1 << 20) + 1))
     findings = check(folder, run=False)
     assert "generation_config.json has more than 64 MB" in find(findings, "files")
     assert "large.py: has more than 1 MB" in find(findings, "syntax", "warn")
@@ -418,7 +423,7 @@ def test_names_and_values_of_a_folder_forge_no_lines(folder, capsys):
     auto_map = {"AutoConfig": f"{forged}.A", forged: f"b.{forged}", "AutoModel": f"{forged}--a.B"}
     edit_json(folder / "config.json", auto_map=auto_map, attn_implementation=f"{forged}/x")
     (folder / "other.json").write_text(forged)
-    assert main([str(folder), "--no-run"]) == 1
+    assert main([str(folder), "--no-run"]) == 3
     printed = capsys.readouterr().out
     assert all(character.isprintable() for line in printed.splitlines() for character in line)
     starts = [line.split()[:2] for line in printed.splitlines()]
