@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .behind_walls import Outcome
 from .folder import MODEL_CODE, CheckError, Folder
-from .reading import DANGERS, static_findings
+from .reading import is_danger, static_findings
 from .reading_data import NATIVE, PICKLES
 
 MUST_STAND = ("files", "namespaces", "system calls")
@@ -54,11 +54,7 @@ def refuse_dangerous(
 def dangerous_findings(folder: Folder) -> list[tuple[str, str]]:
     """Return (name, detail) of the findings because of which code is not run."""
     found = static_findings(folder)
-    return [
-        (name, detail)
-        for name, verdict, detail in found
-        if (verdict, name in DANGERS) == ("fail", True)
-    ]
+    return [(name, detail) for name, verdict, detail in found if is_danger(name, verdict, detail)]
 
 
 def needed_walls(path: Path, without_walls: bool) -> tuple[str, ...]:

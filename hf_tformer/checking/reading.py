@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 
 from .files import few
 from .folder import MODEL_CODE, Folder, code_file
-from .names import KINDS
+from .meanings import TooEntangledError
+from .names import KINDS, NOT_UNDERSTOOD
 from .reading_data import (
     check_attention_kernel,
     check_files,
@@ -20,9 +21,15 @@ from .reading_data import (
 )
 from .references import references
 from .source_code import COME_ALONG, import_fault, is_foreign
+from .strings import evaluated_comments
 
-# The checks after whose failure the code is not run, except with --run-anyway.
 REQUIREMENTS = "custom_generate/requirements.txt"
+# The packages to install for a module of another name.
+PACKAGES = {
+    **{"fla": "flash-linear-attention", "PIL": "pillow", "cv2": "opencv-python"},
+    **{"sklearn": "scikit-learn", "skimage": "scikit-image", "OpenSSL": "pyopenssl"},
+}
+# The checks after whose failure the code is not run, except with --run-anyway.
 DANGERS = ("files", "foreign code", "syntax", "safety", "attention kernel")
 
 
@@ -106,18 +113,20 @@ def check_relative_imports(folder: Folder) -> Iterator[tuple[str, str]]:
 
 def check_absolute_imports(folder: Folder) -> Iterator[tuple[str, str]]:
     """Check that no package has to be installed besides torch and transformers."""
-    places = defaultdict(list)
+    places: dict[str, dict[bool, list[str]]] = defaultdict(lambda: {True: [], False: []})
     for source in folder.parsed:
         for line, module, guarded in source.absolute_imports():
             if is_foreign(module):
-                places[module, guarded].append(f"{source.name}:{line}")
-    for (module, guarded), where in sorted(places.items()):
-        if guarded:
-            yield "warn", f"{few(where)}: {module} is optional: results may differ where it is not"
+                places[module][guarded].append(f"{source.name}:{line}")
+    for module, found in sorted(places.items()):
+        name = f"{module} (the package {PACKAGES[module]})" if module in PACKAGES else module
+        where = found[False] or found[True]
+        if not found[False]:
+            yield "warn", f"{few(where)}: {name} is optional: results may differ where it is not"
         elif module in COME_ALONG:
-            yield "warn", f"{few(where)}: {module} comes with transformers, but not by promise"
+            yield "warn", f"{few(where)}: {name} comes with transformers, but not by promise"
         else:
-            yield "fail", f"{few(where)}: {module} has to be installed: do without, or use `try:`"
+            yield "fail", f"{few(where)}: {name} has to be installed: do without, or use `try:`"
     if REQUIREMENTS in folder.files.names:
         yield "warn", f"{REQUIREMENTS} asks for packages: see which"
     yield "ok", "the standard library, torch and transformers"
@@ -138,9 +147,11 @@ def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
         for found in references({source.name: source.tree for source in readable}):
             if found.file not in known:
                 places[found.kind, found.file in loaded].add((found.file, found.line, found.what))
-    except RecursionError:
+    except (RecursionError, TooEntangledError):
         yield "fail", "the code is too entangled to be read: nobody can say what it does"
     for source in readable:
+        for line, code in evaluated_comments(source.text):
+            places["eval", source.name in loaded].add((source.name, line, f"# type: {code}"))
         for line in source.hidden_lines():
             places["hidden text", source.name in loaded].add((source.name, line, "a character"))
     for is_loaded in (True, False):
@@ -152,7 +163,7 @@ def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
                 yield verdict, f"{kind}: {few(where)} {does}: {remedy}"
             elif where and verdict == "fail":
                 yield "warn", f"{kind}: {few(where)} {does}, but loading does not reach it"
-    yield "ok", "nothing found in plain sight"
+    yield "ok", "no known danger"
 
 
 CHECKS = {
@@ -180,6 +191,12 @@ def static_findings(folder: Folder) -> Iterator[tuple[str, str, str]]:
         yield from ((name, *line) for line in faults or lines)
 
 
+def is_danger(name: str, verdict: str, detail: str) -> bool:
+    """Return whether a finding is a reason not to run the code: a danger, or an open question."""
+    is_open = name == "safety" and detail.startswith(f"{NOT_UNDERSTOOD}:")
+    return is_open or (verdict == "fail" and name in DANGERS)
+
+
 def dangers(findings: Iterable) -> list:
     """Return the findings because of which the code of a folder should not be run."""
-    return [f for f in findings if f.verdict == "fail" and f.name in DANGERS]
+    return [f for f in findings if is_danger(f.name, f.verdict, f.detail)]
