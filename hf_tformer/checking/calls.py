@@ -54,8 +54,11 @@ class Calls(ByName, Changes):
     def options(self, options: ast.expr, node: ast.Call, scope: Scope) -> Found:
         """Judge what is handed by `**`: a key that nobody can read may be one of FLAGS."""
         method = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        keys = list(self.keys(options, scope))
-        if any(key is not None and self.may_be_flag(key, scope, True) for key in keys):
+        name = getattr(options, "id", options)
+        if name not in self.unread:
+            keys = filter(None, self.keys(options, scope))
+            self.unread[name] = any(self.may_be_flag(key, scope, True) for key in keys)
+        if self.unread[name]:
             yield NOT_UNDERSTOOD, node.lineno, f"**{shown(options)}"
         elif method in LOADING and not self.is_written_down(options, scope):
             yield "computed names", node.lineno, f"**{shown(options)}"
@@ -66,15 +69,8 @@ class Calls(ByName, Changes):
             return list(options.keys)
         if not isinstance(options, ast.Name):
             return []
-        stored = [
-            node.slice
-            for node in self.scopes.scope
-            if isinstance(node, ast.Subscript)
-            and isinstance(node.ctx, ast.Store)
-            and getattr(node.value, "id", "") == options.id
-        ]
         bound = [(s, v) for s, v in scope.find(options.id) if isinstance(v, ast.Dict)]
-        return [*stored, *(key for s, v in bound for key in v.keys)]
+        return [*self.stored.get(options.id, ()), *(key for s, v in bound for key in v.keys)]
 
     def may_be_flag(self, key: ast.expr, scope: Scope, is_handed: bool = False) -> bool:
         if self.texts.text(key, scope) is not None:

@@ -112,6 +112,8 @@ def origin_of(module: str, name: str, steps: int) -> str | None:
         return found[name]
     if module_file(f"{module}.{name}"):
         return f"{module}.{name}"
+    if module == ALL_MODELS:
+        return None
     followed = (star for star in stars if star != ALL_MODELS and module_file(star))
     origins_there = (defined(f"{star}.{name}", steps - 1) for star in followed)
     return next(filter(None, origins_there), None)

@@ -71,6 +71,11 @@ class Judging:
         self.scopes, self.meanings, self.own = scopes, meanings, own
         self.texts = meanings.texts
         self.called = {node.func: node for node in scopes.scope if isinstance(node, ast.Call)}
+        self.stored: dict[str, list[ast.expr]] = {}  # name of a dict → the keys that are set in it
+        self.unread: dict[str | ast.expr, bool] = {}  # whether such a key of a dict cannot be read
+        for node in scopes.scope:
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+                self.stored.setdefault(getattr(node.value, "id", ""), []).append(node.slice)
         assigned = scopes.assigned.items()  # a name in a class body is an attribute elsewhere
         self.followed = {v for name, v in assigned if scopes.scope[name].kind != "class"}
 
@@ -124,16 +129,17 @@ class Judging:
     def may_stand(self, node: ast.expr, scope: Scope) -> bool:
         raise NotImplementedError
 
-    def is_of_library(self, node: ast.expr | None, scope: Scope, depth: int = 5) -> bool:
+    def is_of_library(self, node: ast.expr | None, scope: Scope) -> bool:
         """Return whether an object comes from a call of the standard library, such as tqdm()."""
         while isinstance(node, ast.Attribute | ast.Subscript):
             node = node.value
-        if isinstance(node, ast.Call):
-            found = {name for name in self.meanings.of(node.func, scope) if name[0] != "."}
-            return any(name.split(".")[0] not in LIBRARY_OF_MODEL for name in found)
-        if isinstance(node, ast.Name) and depth:
-            bound = [(s, v) for s, v in scope.find(node.id) if isinstance(v, ast.expr)]
-            return any(self.is_of_library(v, s, depth - 1) for s, v in bound)
+        for one, around in self.texts.reach(node, scope) if node else ():
+            while isinstance(one, ast.Attribute | ast.Subscript):
+                one = one.value
+            if isinstance(one, ast.Call):
+                found = {name for name in self.meanings.of(one.func, around) if name[0] != "."}
+                if any(name.split(".")[0] not in LIBRARY_OF_MODEL for name in found):
+                    return True
         return False
 
     def is_module(self, dotted: str) -> bool:
@@ -146,18 +152,16 @@ class Judging:
 
     def is_certain(self, node: ast.expr, scope: Scope) -> bool:
         """Return whether nothing in this folder gives a name a meaning that cannot be followed."""
-        if not isinstance(node, ast.Name):
-            return True
-        values = scope.find(node.id)
-        stars = [star[1:] for s in scope.chain() for star in s.stars if star.startswith(".")]
-        others = (self.meanings.files[star] for star in stars if star in self.meanings.files)
-        hidden = any(node.id in other.module.bindings for other in others)
-        return not hidden and all(
-            self.is_certain_import(value)
-            if isinstance(value, str)
-            else value is node or (value is not None and self.is_certain(value, s))
-            for s, value in values
-        )
+        for one, around in self.texts.reach(node, scope):
+            name = one.id if isinstance(one, ast.Name) else ""
+            values = [value for _, value in around.find(name)]
+            stars = [star[1:] for s in around.chain() for star in s.stars]
+            others = (self.meanings.files[star] for star in stars if star in self.meanings.files)
+            if None in values or any(name in other.module.bindings for other in others):
+                return False
+            if not all(self.is_certain_import(v) for v in values if isinstance(v, str)):
+                return False
+        return True
 
     def is_certain_import(self, dotted: str) -> bool:
         file, _, name = dotted[1:].partition(".")

@@ -11,17 +11,13 @@ from typing import Any
 
 from .names import HARMLESS, kind_of
 from .scopes import Scope, Scopes, is_builtin
-from .texts import Texts
+from .texts import Texts, TooEntangledError
 
 ROUNDS = 12  # of following names from binding to binding
 MEANINGS = 40  # of one name
 PARTS = 16  # of one dotted name
 STEPS = 100_000  # of one reading, and this many more for each node of the code
 STEPS_OF_NODE = 60
-
-
-class TooEntangledError(Exception):
-    """Following the names of a folder takes more steps than honest code needs."""
 
 
 class Meanings:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 
 from .files import few
 from .folder import MODEL_CODE, Folder, code_file
-from .meanings import TooEntangledError
 from .names import KINDS, NOT_UNDERSTOOD
 from .reading_data import (
     check_attention_kernel,
@@ -22,6 +21,7 @@ from .reading_data import (
 from .references import references
 from .source_code import COME_ALONG, import_fault, is_foreign
 from .strings import evaluated_comments
+from .texts import TooEntangledError
 
 REQUIREMENTS = "custom_generate/requirements.txt"
 # The packages to install for a module of another name.

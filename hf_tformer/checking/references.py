@@ -12,10 +12,11 @@ from . import names
 from .by_name import GETATTR, SETATTR
 from .calls import Calls
 from .judging import Found, Own, Place
-from .meanings import Meanings
+from .meanings import ROUNDS, Meanings
 from .names import NOT_UNDERSTOOD, attribute_kind, is_module, kind_of
 from .scopes import Function, Scope, Scopes
 from .strings import Strings
+from .texts import TooEntangledError
 
 MAKES_FIELDS = {"__annotations__", "__prepare__"}  # a dataclass puts their names into code
 LOADS = {"torch.load", "torch.serialization.load"}
@@ -49,9 +50,14 @@ def references(trees: dict[str, ast.Module]) -> Iterator[Reference]:
     meanings, own = Meanings(files), Own(files)
     judges = {name: Judge(scopes, meanings, own) for name, scopes in files.items()}
     found = {name: set(judge.everything()) for name, judge in judges.items()}
-    for _ in range(4):  # a function may hand a name on to another one
+    for _ in range(ROUNDS):  # a function may hand a name on to another one
+        before = sum(map(len, own.takers.values()))
         for judge in judges.values():
             judge.find_takers()
+        if before == sum(map(len, own.takers.values())):
+            break
+    else:
+        raise TooEntangledError("names are handed on from function to function")
     for name, judge in judges.items():
         for kind, line, what in sorted(found[name] | set(judge.of_own_functions())):
             yield Reference(kind, f"{name}.py", line, what)

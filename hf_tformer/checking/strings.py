@@ -68,18 +68,18 @@ class Strings(Judging):
             elif node not in arguments and self.may_be_text(node, scope):
                 yield NOT_UNDERSTOOD, node.lineno, f"the annotation {shown(node)}"
 
-    def may_be_text(self, node: ast.expr, scope: Scope, depth: int = 4) -> bool:
+    def may_be_text(self, node: ast.expr, scope: Scope) -> bool:
         """Return whether an annotation may be a string that cannot be read."""
-        if isinstance(node, ast.Name) and depth:
-            bound = [(s, v) for s, v in scope.find(node.id) if isinstance(v, ast.expr)]
-            return any(self.may_be_text(v, s, depth - 1) for s, v in bound)
-        if isinstance(node, ast.Call):
-            known = [name.split(".")[0] in TYPES for name in self.meanings.of(node.func, scope)]
-            is_own = getattr(node.func, "id", "") in self.own.classes
-            return not (known and all(known)) and not is_own
-        if isinstance(node, ast.BinOp):
-            return not isinstance(node.op, ast.BitOr)
-        return isinstance(node, ast.JoinedStr | ast.Await | ast.Lambda)
+        for one, around in self.texts.reach(node, scope):
+            if isinstance(one, ast.Call):
+                tops = {name.split(".")[0] for name in self.meanings.of(one.func, around)}
+                is_own = getattr(one.func, "id", "") in self.own.classes
+                if not is_own and not (tops and tops <= TYPES):
+                    return True
+            is_sum = isinstance(one, ast.BinOp) and not isinstance(one.op, ast.BitOr)
+            if is_sum or isinstance(one, ast.JoinedStr | ast.Await | ast.Lambda):
+                return True
+        return False
 
 
 def parts_of(template: str) -> list[str]:

@@ -33,8 +33,13 @@ FUNCTIONS: dict[str, Callable] = {
     "tuple": tuple,
 }
 WIDE = re.compile(r"\d{3}|[.\[*]")  # a template with a width that fills the memory, or a path
+REACH = 2_000  # expressions that one name may be
 UNREAD = object()
 Read = Any
+
+
+class TooEntangledError(Exception):
+    """Following the names of a folder takes more steps than honest code needs."""
 
 
 class Texts:
@@ -43,6 +48,7 @@ class Texts:
     def __init__(self, files: dict[str, Scopes]) -> None:
         self.own = {name for scopes in files.values() for name in functions_of(scopes)}
         self.read: dict[ast.AST, Read] = {}
+        self.reached: dict[ast.expr, list[tuple[ast.expr, Scope]]] = {}
 
     def text(self, node: ast.AST, scope: Scope) -> str | None:
         """Return the string that an expression of constants is, or None if it cannot be read."""
@@ -123,13 +129,26 @@ class Texts:
             return UNREAD
         return getattr(owner, name)(*given)
 
-    def choices(self, node: ast.expr, scope: Scope, depth: int = 6) -> Iterator[str]:
+    def choices(self, node: ast.expr, scope: Scope) -> Iterator[str]:
         """Yield every string that an expression may be, as far as they can be read."""
-        if (text := self.text(node, scope)) is not None:
-            yield text
-        elif depth:
-            for inner, around in self.followed(node, scope):
-                yield from self.choices(inner, around, depth - 1)
+        found = (self.text(one, around) for one, around in self.reach(node, scope))
+        yield from dict.fromkeys(text for text in found if text is not None)
+
+    def reach(self, node: ast.expr, scope: Scope) -> list[tuple[ast.expr, Scope]]:
+        """Return the expressions one of which an expression is, by all the ways to name it."""
+        if node not in self.reached:
+            found = {node: scope}
+            waiting = [(node, scope)]
+            while waiting:
+                one, around = waiting.pop()
+                if self.text(one, around) is None:
+                    new = [pair for pair in self.followed(one, around) if pair[0] not in found]
+                    found.update(new)
+                    waiting += new
+                if len(found) > REACH:
+                    raise TooEntangledError("one name may be too many things")
+            self.reached[node] = list(found.items())
+        return self.reached[node]
 
     def followed(self, node: ast.expr, scope: Scope) -> Iterator[tuple[ast.expr, Scope]]:
         """Yield the expressions, one of which is the value of this one."""
@@ -150,27 +169,25 @@ class Texts:
                     yield from ((element, around) for element in elements[:CHOICES])
         yield from ((one, scope) for one in inner)
 
-    def is_made_up(
-        self, node: ast.expr, scope: Scope, seen: frozenset[ast.expr] = frozenset()
-    ) -> bool:
+    def is_made_up(self, node: ast.expr, scope: Scope) -> bool:
         """Return whether code makes a string of its own constants in a way that cannot be read."""
-        if node in seen or isinstance(node, ast.Constant) or self.text(node, scope) is not None:
+        return any(self.hides(one, around) for one, around in self.reach(node, scope))
+
+    def hides(self, node: ast.expr, scope: Scope) -> bool:
+        if self.text(node, scope) is not None:
             return False
-        seen |= {node}
-        if isinstance(node, ast.JoinedStr | ast.BinOp):
-            return False  # judged by the parts that can be read
-        inner = list(self.followed(node, scope))
-        if isinstance(node, ast.Subscript) and not inner:
-            inner = [(node.value, scope)]
-        if isinstance(node, ast.Call):
-            method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-            if method in PARTS and isinstance(node.func, ast.Attribute):
-                owner = node.func.value
-                return self.is_written(owner, scope) or self.is_made_up(owner, scope, seen)
-            is_own = getattr(node.func, "id", method) in self.own
-            constants = (n.value for n in ast.walk(node) if isinstance(n, ast.Constant))
-            return is_own or any(isinstance(constant, str | bytes) for constant in constants)
-        return any(self.is_made_up(one, around, seen) for one, around in inner)
+        while isinstance(node, ast.Subscript):
+            node = node.value
+            if self.is_written(node, scope):
+                return True
+        if not isinstance(node, ast.Call):
+            return False  # data, or judged by the parts that can be read
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if method in PARTS and isinstance(node.func, ast.Attribute):
+            return self.is_written(node.func.value, scope) or self.hides(node.func.value, scope)
+        is_own = getattr(node.func, "id", method) in self.own
+        constants = (n.value for n in ast.walk(node) if isinstance(n, ast.Constant))
+        return is_own or any(isinstance(constant, str | bytes) for constant in constants)
 
     def is_complete(self, node: ast.expr, scope: Scope) -> bool:
         """Return whether every string that an expression may be can be read."""
