@@ -22,10 +22,13 @@ class ByName(Judging):
         owners = self.meanings.of(node.args[0], scope)
         key = node.args[1]
         attributes = list(self.texts.choices(key, scope))
+        for value, around in self.texts.attributes.get(getattr(key, "attr", ""), ()):
+            attributes += self.texts.choices(value, around)
         if functions & set(SETATTR):
             for attribute in attributes:
                 for value in node.args[2:3]:
                     yield from self.flagged(attribute, value, scope)
+            yield from self.changed_object(node.args[0], scope)
             for owner in owners:
                 yield from self.changed(f"{owner}.{(attributes or '*')[0]}", node)
         for dotted in self.meanings.of(node, scope):
@@ -65,7 +68,12 @@ class ByName(Judging):
         """Return whether the text of a key that cannot be read may be a dangerous attribute."""
         shape = self.texts.shape(key, scope)
         known = len(shape.replace(".*", "")) > 2
-        return self.texts.is_made_up(key, scope) or (known and names.is_dangerous_shape(shape))
+        assigned = self.texts.attributes.get(getattr(key, "attr", ""), ())
+        return (
+            self.texts.is_made_up(key, scope)
+            or any(self.texts.is_made_up(value, around) for value, around in assigned)
+            or (known and names.is_dangerous_shape(shape))
+        )
 
     def take(self, key: ast.expr, scope: Scope, modules: list[str]) -> None:
         """Note that the function around takes the name of an attribute as an argument."""
@@ -89,15 +97,25 @@ class ByName(Judging):
             return
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
         for parameter, modules in list(self.own.takers.get(name, {}).items()):
-            yield from ((k.value, modules) for k in node.keywords if k.arg in (parameter, None))
-            for position in self.own.positions.get((name, parameter), ()):
-                yield from ((value, modules) for value in node.args[position : position + 1])
+            yield from ((value, modules) for value in self.given(node, name, parameter))
+
+    def given(self, node: ast.Call, name: str, parameter: str) -> Iterator[ast.expr]:
+        """Yield what a call of one of the folder's functions gives for a parameter."""
+        yield from (k.value for k in node.keywords if k.arg in (parameter, None))
+        for position in self.own.positions.get((name, parameter), ()):
+            yield from node.args[position : position + 1]
 
     def of_own_functions(self) -> Found:
         """Judge uses of the folder's own functions, once it is known what they do."""
         for node, scope in self.scopes.scope.items():
             for value, modules in self.names_given(node):
                 yield from self.taken(value, modules, scope)
+            if isinstance(node, ast.Call):
+                function = getattr(node.func, "id", getattr(node.func, "attr", ""))
+                for parameter in self.own.changers.get(function, ()):
+                    for value in self.given(node, function, parameter):
+                        for library in self.libraries(value, scope):
+                            yield "tampering", node.lineno, f"{function}({library})"
             writers = self.own.writers & self.own.functions
             if writers and not scope.saving() and isinstance(node, ast.expr):
                 for name in writers.intersection(self.named(node, scope)):

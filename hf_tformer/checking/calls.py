@@ -30,13 +30,23 @@ class Calls(ByName, Changes):
             yield "unknown", node.lineno, "eval with arguments"
         if functions & TYPED_DICTS or ("builtins.type" in functions and len(node.args) > 1):
             yield "computed names", node.lineno, shown(node, 60)
-        if method == "from_pretrained" or any(f.endswith(".from_pretrained") for f in functions):
+        if method == "from_pretrained" or any(".from_pretrained" in f for f in functions):
             yield from self.from_pretrained(node, scope)
         if method == "open" and not functions & {"io.open"}:
             values = [*node.args, *(k.value for k in node.keywords if k.arg == "mode")]
             modes = filter(None, (self.texts.text(value, scope) for value in values))
-            if any(WRITING.fullmatch(mode) for mode in modes):
+            unread = not any(map(self.texts.text, values, [scope] * len(values))) and values
+            is_path = isinstance(node.func, ast.Attribute) and any(
+                name.startswith("pathlib.") for name in self.makers(node.func.value, scope)
+            )
+            if any(WRITING.fullmatch(mode) for mode in modes) or (is_path and unread):
                 yield from self.of_kind("file writes", node, scope, "open() to write")
+        if method == "replace" and len(node.args) == 1 and not node.keywords:
+            yield from self.of_kind("file deletions", node, scope, "replace, of a path")
+        if method == "rename" and len(node.args) == 1 and not self.own.functions & {"rename"}:
+            yield NOT_UNDERSTOOD, node.lineno, "rename, perhaps of a file"
+        if "logging.basicConfig" in functions and "filename" in {k.arg for k in node.keywords}:
+            yield from self.of_kind("file writes", node, scope, "logging.basicConfig(filename=...)")
         if functions & {"os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault"}:
             for key in [*node.args[:1], *(k.value for k in node.keywords if k.arg == "key")]:
                 yield from self.variable(key, node, scope)
@@ -50,6 +60,12 @@ class Calls(ByName, Changes):
             yield from self.mutation(node, node.func, scope)
             if method in ("setdefault", "__setitem__") and len(node.args) > 1:
                 yield from self.item(node.args[0], node.args[1], scope)
+
+    def makers(self, node: ast.expr, scope: Scope) -> set[str]:
+        """Return the dotted names of the functions that may have made an object."""
+        reached = self.texts.reach(node, scope)
+        calls = ((one.func, around) for one, around in reached if isinstance(one, ast.Call))
+        return {name for func, around in calls for name in self.meanings.of(func, around)}
 
     def options(self, options: ast.expr, node: ast.Call, scope: Scope) -> Found:
         """Judge what is handed by `**`: a key that nobody can read may be one of FLAGS."""

@@ -10,11 +10,12 @@ from .names import (
     NOT_UNDERSTOOD,
     attribute_kind,
     is_dangerous,
+    is_dunder,
     is_leading,
     is_module,
     kind_of,
 )
-from .scopes import Scope, Scopes
+from .scopes import Function, Scope, Scopes
 
 Place = ast.expr | ast.stmt | ast.pattern  # a node that has a line
 Found = Iterator[tuple[str, int, str]]  # kind, line, what
@@ -30,6 +31,7 @@ FLAGS = {
     "eval_str": ("eval", True),
     "push_to_hub": ("network", True),
 }
+ABOVE = {"__bases__", "__base__", "__mro__", "__kwdefaults__", "__defaults__", "__func__"}
 NAMES_FIRST = {"register_buffer", "register_parameter", "add_module", "register_module"}
 
 
@@ -53,14 +55,17 @@ class Own:
             self.fields |= {name for scope in inside for name in scope.bindings}
         self.names = self.functions | self.fields
         self.writers: set[str] = set()  # functions that save, and write files
+        self.changers: dict[str, set[str]] = {}  # functions that set attributes of a parameter
         # Functions that take the name of an attribute: function → parameter → modules of that name.
         self.takers: dict[str, dict[str, set[str]]] = {}
         self.positions: dict[tuple[str, str], set[int]] = {}
+        named = {node: name for scopes in files.values() for node, name in scopes.lambdas.items()}
         for node in nodes:
-            if isinstance(node, ast.FunctionDef):
+            if isinstance(node, Function):
+                name = getattr(node, "name", named.get(node, ""))
                 for i, arg in enumerate((*node.args.posonlyargs, *node.args.args)):
                     is_method = node.args.args[:1] and node.args.args[0].arg in ITSELF
-                    found = self.positions.setdefault((node.name, arg.arg), set())
+                    found = self.positions.setdefault((name, arg.arg), set())
                     found.add(i - 1 if is_method else i)
 
 
@@ -122,6 +127,29 @@ class Judging:
         if not dotted.startswith("."):
             kind = "global flags" if kind_of(dotted) == "global flags" else "tampering"
             yield kind, node.lineno, f"{dotted} = ..."
+
+    def changed_object(self, owner: ast.expr, scope: Scope) -> Found:
+        """Judge an object whose attributes are set: it may be a library's class."""
+        inner = owner
+        while isinstance(inner, ast.Attribute | ast.Subscript):
+            inner = inner.value
+        for around in scope.chain() if isinstance(owner, ast.Name) else ():
+            if around.kind == "function" and is_parameter(owner.id, around):  # type: ignore[attr-defined]
+                self.changed_by(around.name, owner)
+        is_type = isinstance(inner, ast.Call) and "builtins.type" in self.meanings.of(
+            inner.func, scope
+        )
+        first = inner.args[0] if isinstance(inner, ast.Call) and inner.args else inner
+        is_super = getattr(getattr(inner, "func", None), "id", "") == "super"
+        is_class = isinstance(owner, ast.Attribute) and owner.attr == "__class__"
+        is_itself = getattr(first, "id", "") in ITSELF
+        is_above = any(getattr(n, "attr", "") in ABOVE for n in ast.walk(owner))
+        if is_above or is_super or ((is_type or is_class) and not is_itself):
+            yield NOT_UNDERSTOOD, owner.lineno, f"an attribute of {shown(owner)} is set"
+
+    def changed_by(self, function: str, parameter: ast.expr) -> None:
+        if function and not is_dunder(function):
+            self.own.changers.setdefault(function, set()).add(getattr(parameter, "id", ""))
 
     def meaning(self, dotted: str, node: ast.expr, scope: Scope) -> Found:
         raise NotImplementedError

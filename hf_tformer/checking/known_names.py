@@ -44,15 +44,16 @@ LISTED = {
         PIL.Image.BILINEAR PIL.Image.fromarray PIL.Image.Image.** PIL.Image.LANCZOS
         PIL.Image.NEAREST PIL.Image.new PIL.Image.Resampling.** PIL.ImageOps.** platform
         platform.machine platform.system random.** re.** regex.** safetensors safetensors.torch
-        shutil statistics.** string.** struct.** sys sys.byteorder sys.float_info sys.getrefcount
-        sys.maxsize sys.maxunicode sys.platform sys.stderr.flush sys.stderr.isatty sys.stderr.write
-        sys.stdout.flush sys.stdout.isatty sys.stdout.write sys.version sys.version_info textwrap.**
-        time.** tokenizers.** tqdm tqdm.auto tqdm.auto.tqdm tqdm.tqdm tqdm.trange types
-        types.BuiltinFunctionType types.EllipsisType types.GeneratorType types.GenericAlias
-        types.MappingProxyType types.MethodType types.NoneType types.SimpleNamespace types.UnionType
-        typing.** typing_extensions.** unicodedata.** urllib urllib.parse urllib.parse.** uuid
-        uuid.uuid4 warnings warnings.catch_warnings warnings.filterwarnings warnings.simplefilter
-        warnings.warn warnings.warn_explicit yaml zlib.crc32
+        shutil shutil.SameFileError statistics.** string.** struct.** sys sys.byteorder
+        sys.float_info sys.getrefcount sys.maxsize sys.maxunicode sys.platform sys.stderr.flush
+        sys.stderr.isatty sys.stderr.write sys.stdout.flush sys.stdout.isatty sys.stdout.write
+        sys.version sys.version_info textwrap.** time.** tokenizers.** tqdm tqdm.auto tqdm.auto.tqdm
+        tqdm.tqdm tqdm.trange types types.BuiltinFunctionType types.EllipsisType types.GeneratorType
+        types.GenericAlias types.MappingProxyType types.MethodType types.NoneType
+        types.SimpleNamespace types.UnionType typing.** typing_extensions.** unicodedata.** urllib
+        urllib.parse urllib.parse.** uuid uuid.uuid4 warnings warnings.catch_warnings
+        warnings.filterwarnings warnings.simplefilter warnings.warn warnings.warn_explicit yaml
+        zlib.crc32
     """,
     **OF_LIBRARIES,
     "network": """
@@ -153,8 +154,8 @@ LISTED = {
         os.ftruncate os.lchown os.link os.mkfifo os.mknod os.open os.pwrite* os.remove os.removedirs
         os.rename* os.replace os.rmdir os.sendfile os.setxattr os.splice os.symlink os.truncate
         os.unlink os.utime os.write plistlib.** shutil.** tarfile.** tempfile.** torch.from_file
-        torch.profiler.profile torch.profiler.tensorboard_trace_handler torch.UntypedStorage.**
-        torch.utils.tensorboard.** zipfile.**
+        torch.ops.aten.from_file torch.profiler.profile torch.profiler.tensorboard_trace_handler
+        torch.UntypedStorage.** torch.utils.tensorboard.** zipfile.**
     """,
     "file writes": """
         json.dump numpy.save* os.makedirs os.mkdir safetensors.*.save* shutil.copy shutil.copy2

@@ -29,9 +29,12 @@ ATTRIBUTES = {
         get_class_from_dynamic_module get_class_in_module get_cached_module_file get_kernel
         load_custom_generate resolve_trust_remote_code lazy_load_kernel
     """,
-    "hidden import": "import_module spec_from_file_location module_from_spec _LazyModule",
+    "hidden import": """
+        import_module spec_from_file_location module_from_spec _LazyModule _load_attr_from_module
+        getattribute_from_module
+    """,
     "file deletions": """
-        write_text write_bytes unlink rmdir rmtree symlink_to hardlink_to link_to tofile touch
+        write_text write_bytes unlink rmdir rmtree symlink_to hardlink_to link_to tofile touch chmod
         lchmod
     """,
     "file writes": """
@@ -67,7 +70,7 @@ PRIVATE = """
     _added_tokens_decoder _added_tokens_encoder _additional_special_tokens _alphabet _asdict
     _attn_implementation _attn_implementation_autoset _attn_implementation_internal _auto_class
     _autoset_attn_implementation _backward_hooks _base _batch_encode_plus _batch_prepare_for_model
-    _bos_token_tensor _buffers _calculate_fan_in_and_fan_out _call_one _cast
+    _backbone _bos_token_tensor _buffers _calculate_fan_in_and_fan_out _call_one _cast
     _check_special_mm_tokens _commit_hash _config _conv_forward _convert_encoding
     _convert_id_to_token _convert_token_to_id _convert_to_legacy_cache _cos_cached _decode
     _decode_and_sample_videos _decoder_start_token_tensor _device _device_map _dict_from_json_file
@@ -85,18 +88,17 @@ PRIVATE = """
     _has_unfinished_sequences _hf_hook _hf_peft_config_loaded _in_target_context_manager _init_rope
     _init_weights _initialize_weights _ignore_causal_mask_sdpa _ignore_index _fused
     _is_full_backward_hook _is_residual _is_hf_initialized _is_stateful _keep_in_fp32_modules
-    _keys_to_ignore_on_load_missing
-    _keys_to_ignore_on_load_unexpected _keys_to_ignore_on_save _load_from_state_dict
-    _load_state_dict_pre_hooks _make _maybe_initialize_input_ids_for_generation _member_map_
-    _merge_criteria_processor_list _merge_kwargs _missing_ _model _model_key _modules _name
-    _name_or_path _no_split_modules _non_persistent_buffers_set _pad _pad_token_tensor _parameters
-    _past_length _post_init _prefill _prepare_attention_mask_for_generation
-    _prepare_cache_for_generation _prepare_cache_position _prepare_decoder_attention_mask
-    _prepare_decoder_input_ids_for_generation _prepare_encoder_decoder_kwargs_for_generation
-    _prepare_for_class _prepare_generated_length _prepare_generation_config
-    _prepare_image_like_inputs _prepare_input_videos _prepare_model_inputs
-    _prepare_multimodal_encoder_kwargs_for_generation _prepare_special_tokens _prepare_static_cache
-    _prepare_text_encoder_decoder_kwargs_for_generation _process_images
+    _keys_to_ignore_on_load_missing _keys_to_ignore_on_load_unexpected _keys_to_ignore_on_save
+    _load_from_state_dict _load_state_dict_pre_hooks _make
+    _maybe_initialize_input_ids_for_generation _member_map_ _merge_criteria_processor_list
+    _merge_kwargs _missing_ _model _model_key _modules _name _name_or_path _no_split_modules
+    _non_persistent_buffers_set _pad _pad_token_tensor _parameters _past_length _post_init _prefill
+    _prepare_attention_mask_for_generation _prepare_cache_for_generation _prepare_cache_position
+    _prepare_decoder_attention_mask _prepare_decoder_input_ids_for_generation
+    _prepare_encoder_decoder_kwargs_for_generation _prepare_for_class _prepare_generated_length
+    _prepare_generation_config _prepare_image_like_inputs _prepare_input_videos
+    _prepare_model_inputs _prepare_multimodal_encoder_kwargs_for_generation _prepare_special_tokens
+    _prepare_static_cache _prepare_text_encoder_decoder_kwargs_for_generation _process_images
     _register_load_state_dict_pre_hook _reorder_cache _replace _replicate_for_data_parallel
     _requires_grad _reset_cache _reset_parameters _resize_token_embeddings _rope_parameters
     _rotate_half _sample _save_to_state_dict _seen_tokens _set_gradient_checkpointing _shape

@@ -94,7 +94,7 @@ class Meanings:
         if found and found[-1][0].kind in ("function", "comprehension"):
             return
         for star in (star for s in scope.chain() for star in s.stars):
-            self.step(10)
+            self.step(30)
             for dotted in self.below([star], name):
                 if not found or kind_of(dotted) not in (HARMLESS, "unknown"):
                     yield dotted

@@ -132,6 +132,21 @@ def check_absolute_imports(folder: Folder) -> Iterator[tuple[str, str]]:
     yield "ok", "the standard library, torch and transformers"
 
 
+def check_tied_names(folder: Folder) -> Iterator[tuple[str, str]]:
+    """Check that no class names its tied weights by a list, which transformers 5 cannot read."""
+    for source in folder.parsed:
+        for node in ast.walk(source.tree):
+            names = [getattr(target, "id", "") for target in getattr(node, "targets", ())]
+            is_list = isinstance(getattr(node, "value", None), ast.List | ast.Tuple | ast.Set)
+            if "_tied_weights_keys" in names and is_list:
+                yield (
+                    "fail",
+                    f"{source.name}:{getattr(node, 'lineno', 0)}: _tied_weights_keys is a list, "
+                    "with which transformers 5 cannot save the model: write {target: source}",
+                )
+    yield "ok", "by a dict, or none"
+
+
 def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
     """Check that the code refers to nothing dangerous.
 
@@ -172,6 +187,7 @@ CHECKS = {
     "syntax": check_syntax,
     "relative imports": check_relative_imports,
     "absolute imports": check_absolute_imports,
+    "tied names": check_tied_names,
     "safety": check_safety,
     "foreign code": check_foreign_code,
     "attention kernel": check_attention_kernel,

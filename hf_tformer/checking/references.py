@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from . import names
 from .by_name import GETATTR, SETATTR
 from .calls import Calls
-from .judging import Found, Own, Place
+from .judging import ABOVE, Found, Own, Place
 from .meanings import ROUNDS, Meanings
 from .names import NOT_UNDERSTOOD, attribute_kind, is_module, kind_of
 from .scopes import Function, Scope, Scopes
@@ -20,6 +20,7 @@ from .texts import TooEntangledError
 
 MAKES_FIELDS = {"__annotations__", "__prepare__"}  # a dataclass puts their names into code
 LOADS = {"torch.load", "torch.serialization.load"}
+KNOWN_TO_SAVE = ("torch.", "numpy.", "json.", "safetensors.", "transformers.")
 STREAMS = {"sys.stderr", "sys.stdout"}
 TAKE_STREAMS = {"builtins.print", "logging.StreamHandler", "logging.basicConfig"}
 # Functions of the standard library that read or set attributes by name; called, they are judged.
@@ -123,9 +124,12 @@ class Judge(Calls, Strings):
         known = [name for name in meanings if name[0] != "."]
         parent = self.scopes.parent[node]
         if isinstance(node, ast.Attribute):
+            if not any(name.startswith(KNOWN_TO_SAVE) for name in known):
+                yield from self.saving(node.attr, node, node.value, scope)
             if not known:
                 yield from self.attribute(node.attr, node, scope, node.value)
-                yield from self.saving(node.attr, node, node.value, scope)
+                if node.attr == "open" and node not in self.called:
+                    yield NOT_UNDERSTOOD, node.lineno, "open, handed on"
             else:
                 yield from self.of_kind(attribute_kind(node.attr), node, scope, node.attr)
         if isinstance(parent, ast.Attribute) and self.meanings.of(parent, scope):
@@ -221,6 +225,7 @@ class Judge(Calls, Strings):
             yield from self.definition(node.id, node)
             return
         yield from self.attribute(node.attr, node, scope, node.value)
+        yield from self.changed_object(node.value, scope)
         if node.attr in MAKES_FIELDS:
             yield NOT_UNDERSTOOD, node.lineno, node.attr
         for owner in self.meanings.of(node.value, scope):
@@ -252,6 +257,8 @@ class Judge(Calls, Strings):
             parent = self.scopes.parent[node]
             value = getattr(parent, "value", None) if isinstance(parent, ast.stmt) else None
             yield from self.item(node.slice, value, scope)
+            if isinstance(node.value, ast.Attribute) and node.value.attr in ABOVE:
+                yield from self.changed_object(node.value, scope)
             for owner in owners:
                 yield from self.item_changed(owner, node.slice, node, scope)
 

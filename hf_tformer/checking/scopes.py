@@ -71,6 +71,7 @@ class Scopes:
         self.assigned: dict[ast.AST, ast.expr] = {}  # target → value
         self.looped: dict[ast.AST, list[ast.expr]] = {}  # target → the elements of a written list
         self.outside: dict[ast.AST, Scope] = {}
+        self.lambdas: dict[ast.AST, str] = {}  # value → the name that it is assigned to
         unfold_annotations(tree)
         for node in tree.body:
             self.visit(node, self.module, tree)
@@ -121,7 +122,7 @@ class Scopes:
         name = getattr(node, "name", "")
         if name:
             self.bind(scope, name)
-        inside = Scope("function", scope, name)
+        inside = Scope("function", scope, name or self.lambdas.get(node, ""))
         arguments = node.args
         extra = [arg for arg in (arguments.vararg, arguments.kwarg) if arg]
         for arg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *extra):
@@ -159,6 +160,7 @@ class Scopes:
                     self.assign(one, other)
         elif isinstance(target, ast.Name):
             self.assigned[target] = value
+            self.lambdas[value] = target.id
 
     def bind(self, scope: Scope, name: str, value: Value = None) -> None:
         scope = self.module if scope.elsewhere.get(name) == "global" else scope

@@ -48,6 +48,14 @@ class Texts:
     def __init__(self, files: dict[str, Scopes]) -> None:
         self.own = {name for scopes in files.values() for name in functions_of(scopes)}
         self.read: dict[ast.AST, Read] = {}
+        # attribute → what the folder assigns to attributes of that name
+        self.attributes: dict[str, list[tuple[ast.expr, Scope]]] = {}
+        for node, scope in [pair for scopes in files.values() for pair in scopes.scope.items()]:
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                is_field = isinstance(target, ast.Name) and scope.kind == "class"
+                if isinstance(node, ast.Assign) and (is_field or isinstance(target, ast.Attribute)):
+                    name = getattr(target, "attr", getattr(target, "id", ""))
+                    self.attributes.setdefault(name, []).append((node.value, scope))
         self.reached: dict[ast.expr, list[tuple[ast.expr, Scope]]] = {}
 
     def text(self, node: ast.AST, scope: Scope) -> str | None:
@@ -213,6 +221,8 @@ class Texts:
             found = scope.find(node.id)
             if len(found) == 1 and isinstance(found[0][1], ast.expr):
                 return self.shape(found[0][1], found[0][0], depth - 1)
+        if isinstance(node, ast.Subscript) and (known := [*self.choices(node, scope)]):
+            return f"(?:{'|'.join(map(re.escape, known[:CHOICES]))})"
         if isinstance(node, ast.JoinedStr):
             return "".join(self.shape(part, scope, depth) for part in node.values)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):

@@ -98,3 +98,11 @@ def test_a_module_that_is_missing_is_named_once_and_with_its_package(sound, tmp_
 
 def test_the_corpus_is_read_by_others_as_json():
     assert json.loads(json.dumps(HOSTILE)) == HOSTILE
+
+
+def test_a_list_of_tied_weights_is_named(sound, tmp_path):
+    code = "class A:\n    _tied_weights_keys = ['lm_head.weight']\n"
+    findings = findings_with(sound, tmp_path, code)
+    (line,) = [f for f in findings if f.name == "tied names"]
+    assert line.verdict == "fail"
+    assert f"{FILE}:2: _tied_weights_keys is a list" in line.detail

@@ -33,7 +33,7 @@ WITHOUT_CIRCLES = ("hf_tformer", "conversion", "benchmarks", "examples")
 # programs, fast/ the layers of other architectures, benchmarks/ to load the machine, checking/ to
 # run nothing without walls, and the commands to refuse what cannot generate or is missing. Then its
 # reader learnt to follow names into libraries, strings, and every place that hands an object on.
-PRODUCT_LINES = 40_960
+PRODUCT_LINES = 41_060
 PRODUCT = ("hf_tformer", "conversion", "benchmarks", "examples", "tools")
 
 
