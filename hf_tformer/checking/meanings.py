@@ -16,8 +16,8 @@ from .texts import Texts, TooEntangledError
 ROUNDS = 12  # of following names from binding to binding
 MEANINGS = 40  # of one name
 PARTS = 16  # of one dotted name
-STEPS = 100_000  # of one reading, and this many more for each node of the code
-STEPS_OF_NODE = 60
+STEPS = 50_000  # of one reading, and this many more for each node of the code
+STEPS_OF_NODE = 20
 
 
 class Meanings:

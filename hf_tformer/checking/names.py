@@ -70,7 +70,7 @@ MODULES_ANYWHERE = words("""
 NO_MODULES = {"numpy.ndarray", "sys.stderr", "sys.stdout"}
 ALSO_WORDS = {"ast", "codecs", "inspect", "io", "sched", "gc", "shelve"}
 OF_MODULES = {"__version__", "__name__", "__doc__", "__file__", "__all__", "__path__"}
-# Modules of transformers whose classes code derives from.
+# Modules whose classes code derives from.
 BASES = (
     *("transformers.generation.utils", "transformers.modeling_utils", "transformers.cache_utils"),
     *("transformers.configuration_utils", "transformers.tokenization_python"),
@@ -78,6 +78,7 @@ BASES = (
     *("transformers.processing_utils", "transformers.image_processing_backends"),
     *("transformers.image_processing_utils", "transformers.video_processing_utils"),
     *("transformers.feature_extraction_sequence_utils", "transformers.backbone_utils"),
+    "torch.nn.modules.module",
 )
 SECRET_TEXTS = re.compile(
     r"(?i)\.ssh\b|\bid_(rsa|ed25519|ecdsa)\b|/etc/(passwd|shadow|sudoers)|/proc/|\.aws\b|\.netrc\b"
