@@ -88,16 +88,17 @@ class ByName(Judging):
     def find_takers(self) -> None:
         """Note the functions that hand a parameter to a function that takes a name."""
         for node, scope in self.scopes.scope.items():
-            for value, modules in self.names_given(node):
+            for value, modules in self.names_given(node, scope):
                 self.take(value, scope, sorted(modules))
 
-    def names_given(self, node: ast.AST) -> Iterator[tuple[ast.expr, set[str]]]:
+    def names_given(self, node: ast.AST, scope: Scope) -> Iterator[tuple[ast.expr, set[str]]]:
         """Yield (argument, modules) of a call of a function that reads that attribute of them."""
         if not isinstance(node, ast.Call):
             return
-        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-        for parameter, modules in list(self.own.takers.get(name, {}).items()):
-            yield from ((value, modules) for value in self.given(node, name, parameter))
+        for one, _ in self.texts.reach(node.func, scope):
+            name = getattr(one, "id", getattr(one, "attr", ""))
+            for parameter, modules in list(self.own.takers.get(name, {}).items()):
+                yield from ((value, modules) for value in self.given(node, name, parameter))
 
     def given(self, node: ast.Call, name: str, parameter: str) -> Iterator[ast.expr]:
         """Yield what a call of one of the folder's functions gives for a parameter."""
@@ -108,7 +109,7 @@ class ByName(Judging):
     def of_own_functions(self) -> Found:
         """Judge uses of the folder's own functions, once it is known what they do."""
         for node, scope in self.scopes.scope.items():
-            for value, modules in self.names_given(node):
+            for value, modules in self.names_given(node, scope):
                 yield from self.taken(value, modules, scope)
             if isinstance(node, ast.Call):
                 function = getattr(node.func, "id", getattr(node.func, "attr", ""))

@@ -91,7 +91,11 @@ SECRET_NAMES = re.compile(
 SECRET_VARIABLES = re.compile(
     r"(?i)token(?!izer|_?id)|secret|passw|credential|(^|_)key|auth|cookie"
 )
-INSIDES = re.compile(r"__(subclasses|globals|builtins|code|closure|import|loader|reduce|mro)_*__")
+INSIDES = re.compile(
+    r"__(subclasses|globals|builtins|code|closure|import|loader|reduce|mro|self|spec|traceback"
+    r"|getattribute|bases?)_*__|^(tb_frame|tb_next|f_(globals|locals|back|builtins|code)"
+    r"|(gi|cr|ag)_(frame|code)|cell_contents)$"
+)
 HARMLESS_DUNDERS = words("""
     __name__ __qualname__ __class__ __doc__ __module__ __version__ __init__ __new__ __call__ __len__
     __getitem__ __setitem__ __delitem__ __iter__ __next__ __contains__ __enter__ __exit__ __repr__

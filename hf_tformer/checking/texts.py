@@ -25,6 +25,8 @@ PARTS = {
     *("removesuffix", "partition", "rpartition", "pop", "replace", "keys", "values", "items"),
     *("group", "groups", "title", "capitalize", "setdefault", "value", "pop", "type"),
 }
+# Functions that make text of something else.
+DECODERS = {"decode", "fromhex", "b64decode", "unhexlify", "translate", "chr", "bytes", "bytearray"}
 FUNCTIONS: dict[str, Callable] = {
     "chr": chr,
     "str": str,
@@ -50,8 +52,11 @@ class Texts:
         self.read: dict[ast.AST, Read] = {}
         # attribute → what the folder assigns to attributes of that name
         self.attributes: dict[str, list[tuple[ast.expr, Scope]]] = {}
+        self.items: dict[str, list[tuple[ast.expr, Scope]]] = {}  # name of a table → what is set
         for node, scope in [pair for scopes in files.values() for pair in scopes.scope.items()]:
             for target in node.targets if isinstance(node, ast.Assign) else ():
+                if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+                    self.items.setdefault(target.value.id, []).append((node.value, scope))  # type: ignore[attr-defined]
                 is_field = isinstance(target, ast.Name) and scope.kind == "class"
                 if isinstance(node, ast.Assign) and (is_field or isinstance(target, ast.Attribute)):
                     name = getattr(target, "attr", getattr(target, "id", ""))
@@ -171,6 +176,7 @@ class Texts:
         elif isinstance(node, ast.NamedExpr):
             inner = [node.value]
         elif isinstance(node, ast.Subscript):  # of a written table
+            yield from self.items.get(getattr(node.value, "id", ""), ())
             for table, around in [(node.value, scope), *self.followed(node.value, scope)]:
                 elements = getattr(table, "values", getattr(table, "elts", []))
                 if isinstance(table, ast.Dict | ast.List | ast.Tuple):
@@ -193,7 +199,8 @@ class Texts:
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         if method in PARTS and isinstance(node.func, ast.Attribute):
             return self.is_written(node.func.value, scope) or self.hides(node.func.value, scope)
-        is_own = getattr(node.func, "id", method) in self.own
+        name = getattr(node.func, "id", method)
+        is_own = name in self.own or name in DECODERS
         constants = (n.value for n in ast.walk(node) if isinstance(n, ast.Constant))
         return is_own or any(isinstance(constant, str | bytes) for constant in constants)
 
