@@ -10,7 +10,7 @@ from .files import few as shortened
 READ = "read"  # files, and answers that were sent before any code of the folder ran
 RAN = "ran behind walls"  # the word of the interpreter that ran the folder's code
 RAN_FREELY = "ran without walls"
-NOT_UNDERSTOOD = "not understood"  # nothing: reading cannot tell what this does
+NOT_UNDERSTOOD = "not understood"  # nothing, as reading cannot tell what this does: also a kind
 # The checks after whose failure the code is not run, except with --run-anyway.
 DANGERS = ("files", "foreign code", "syntax", "safety", "attention kernel")
 
@@ -36,8 +36,12 @@ def few(names: Iterable[str]) -> str:
 
 
 def dangers(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings because of which the code of a folder should not be run."""
-    return [f for f in findings if f.verdict == "fail" and f.name in DANGERS]
+    """Return the findings because of which the code is not run: dangers, and open questions."""
+    return [f for f in findings if is_danger(f) or f.rests_on == NOT_UNDERSTOOD]
+
+
+def is_danger(finding: Finding) -> bool:
+    return finding.verdict == "fail" and finding.name in DANGERS
 
 
 def exit_status(findings: Iterable[Finding]) -> int:
@@ -45,9 +49,13 @@ def exit_status(findings: Iterable[Finding]) -> int:
     reading found something dangerous."""
     findings = list(findings)
     failed = {finding.name for finding in findings if finding.verdict == "fail"}
-    if dangers(findings):
+    if any(map(is_danger, findings)):
         return 3
-    return 2 if failed == {"walls"} else int(bool(failed))
+    if failed and failed != {"walls"}:
+        return 1
+    rests_on = {finding.rests_on for finding in findings}
+    is_open = NOT_UNDERSTOOD in rests_on and rests_on.isdisjoint({RAN, RAN_FREELY})
+    return 2 if failed or is_open else 0
 
 
 def summary(findings: Iterable[Finding]) -> str:

@@ -20,10 +20,15 @@ from .reading_data import (
 )
 from .references import references
 from .source_code import COME_ALONG, import_fault, is_foreign
+from .strings import evaluated_comments
+from .texts import TooEntangledError
 
 REQUIREMENTS = "custom_generate/requirements.txt"
-# Kinds of findings on safety that only say that a reader is needed.
-UNCLEAR = ("unknown", "computed names", "not understood")
+# The packages to install for a module of another name.
+PACKAGES = {
+    **{"fla": "flash-linear-attention", "PIL": "pillow", "cv2": "opencv-python"},
+    **{"sklearn": "scikit-learn", "skimage": "scikit-image", "OpenSSL": "pyopenssl"},
+}
 
 
 def check_auto_map(folder: Folder) -> Iterator[tuple[str, str]]:
@@ -107,21 +112,38 @@ def check_relative_imports(folder: Folder) -> Iterator[tuple[str, str]]:
 
 def check_absolute_imports(folder: Folder) -> Iterator[tuple[str, str]]:
     """Check that no package has to be installed besides torch and transformers."""
-    places = defaultdict(list)
+    places: dict[str, dict[bool, list[str]]] = defaultdict(lambda: {True: [], False: []})
     for source in folder.parsed:
         for line, module, guarded in source.absolute_imports():
             if is_foreign(module):
-                places[module, guarded].append(f"{source.name}:{line}")
-    for (module, guarded), where in sorted(places.items()):
-        if guarded:
-            yield "warn", f"{few(where)}: {module} is optional: results may differ where it is not"
+                places[module][guarded].append(f"{source.name}:{line}")
+    for module, found in sorted(places.items()):
+        name = f"{module} (the package {PACKAGES[module]})" if module in PACKAGES else module
+        where = found[False] or found[True]
+        if not found[False]:
+            yield "warn", f"{few(where)}: {name} is optional: results may differ where it is not"
         elif module in COME_ALONG:
-            yield "warn", f"{few(where)}: {module} comes with transformers, but not by promise"
+            yield "warn", f"{few(where)}: {name} comes with transformers, but not by promise"
         else:
-            yield "fail", f"{few(where)}: {module} has to be installed: do without, or use `try:`"
+            yield "fail", f"{few(where)}: {name} has to be installed: do without, or use `try:`"
     if REQUIREMENTS in folder.files.names:
         yield "warn", f"{REQUIREMENTS} asks for packages: see which"
     yield "ok", "the standard library, torch and transformers"
+
+
+def check_tied_names(folder: Folder) -> Iterator[tuple[str, str]]:
+    """Check that no class names its tied weights by a list, which transformers 5 cannot read."""
+    for source in folder.parsed:
+        for node in ast.walk(source.tree):
+            names = [getattr(target, "id", "") for target in getattr(node, "targets", ())]
+            is_list = isinstance(getattr(node, "value", None), ast.List | ast.Tuple | ast.Set)
+            if "_tied_weights_keys" in names and is_list:
+                yield (
+                    "fail",
+                    f"{source.name}:{getattr(node, 'lineno', 0)}: _tied_weights_keys is a list, "
+                    "with which transformers 5 cannot save the model: write {target: source}",
+                )
+    yield "ok", "by a dict, or none"
 
 
 def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
@@ -139,9 +161,11 @@ def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
         for found in references({source.name: source.tree for source in readable}):
             if found.file not in known:
                 places[found.kind, found.file in loaded].add((found.file, found.line, found.what))
-    except RecursionError:
+    except (RecursionError, TooEntangledError):
         yield "fail", "the code is too entangled to be read: nobody can say what it does"
     for source in readable:
+        for line, code in evaluated_comments(source.text):
+            places["eval", source.name in loaded].add((source.name, line, f"# type: {code}"))
         for line in source.hidden_lines():
             places["hidden text", source.name in loaded].add((source.name, line, "a character"))
     for is_loaded in (True, False):
@@ -153,7 +177,7 @@ def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
                 yield verdict, f"{kind}: {few(where)} {does}: {remedy}"
             elif where and verdict == "fail":
                 yield "warn", f"{kind}: {few(where)} {does}, but loading does not reach it"
-    yield "ok", "nothing found in plain sight"
+    yield "ok", "no known danger"
 
 
 CHECKS = {
@@ -162,6 +186,7 @@ CHECKS = {
     "syntax": check_syntax,
     "relative imports": check_relative_imports,
     "absolute imports": check_absolute_imports,
+    "tied names": check_tied_names,
     "safety": check_safety,
     "foreign code": check_foreign_code,
     "attention kernel": check_attention_kernel,
@@ -188,5 +213,5 @@ def static_findings(folder: Folder) -> Iterator[Finding]:
 
 def rests_on(name: str, detail: str) -> str:
     """Return whether a finding was read, or says that something was not understood."""
-    is_clear = name != "safety" or detail.partition(":")[0] not in UNCLEAR
-    return READ if is_clear else NOT_UNDERSTOOD
+    is_open = name == "safety" and detail.startswith(f"{NOT_UNDERSTOOD}:")
+    return NOT_UNDERSTOOD if is_open else READ

@@ -36,6 +36,13 @@ def verdicts(source, **siblings):
     return {(names.KINDS[f.kind][0], f.line) for f in found if f.file == "main.py"}
 
 
+def stops(source, **siblings):
+    """Return whether a file has something because of which it is not run."""
+    trees = {f"{name}.py": ast.parse(text) for name, text in siblings.items()}
+    kinds = {f.kind for f in references({"main.py": ast.parse(source), **trees})}
+    return names.NOT_UNDERSTOOD in kinds or any(map(names.is_dangerous, kinds))
+
+
 def find(findings, name, verdict="fail"):
     return "\n".join(f.detail for f in findings if (f.name, f.verdict) == (name, verdict))
 
@@ -79,7 +86,7 @@ def test_honest_code_does_not_fail(name, folder):
 def test_a_sound_model_and_both_families_leave_nothing_to_be_read(sound, family, tmp_path):
     family.build().save_pretrained(tmp_path)
     for path in (sound, tmp_path):
-        assert find(check(path, run=False), "safety", "ok") == "nothing found in plain sight"
+        assert find(check(path, run=False), "safety", "ok") == "no known danger"
 
 
 def test_code_in_a_folder_of_litter_is_read_where_a_map_leads_to_it(folder):
@@ -122,7 +129,7 @@ WAYS = {
     "by assignments": "import {module} as m\na = b = m\nc, d = a, b\nx = d.{leaf}",
     "by getattr": "import {module} as m\nx = getattr(m, '{leaf}')",
     "by getattr under another name": "import {module} as m\ng = getattr\nx = g(m, '{leaf}')",
-    "by getattr of a sum": "import {module} as m\na = '{leaf}'[:1]\nx = getattr(m, a + 'b')",
+    "by getattr of a sum": "import {module} as m\ndef f(a): return getattr(m, a + '{leaf}'[-1])()",
     "by an inner function": "def f():\n    import {module} as m\n    return lambda: m.{leaf}",
     "by a global name": "def f():\n    global m\n    import {module} as m\ndef g(): m.{leaf}",
     "by an argument": "import {module} as m\ndef f(n): n.{leaf}\nf(m)",
@@ -145,11 +152,9 @@ def test_no_dangerous_name_is_harmless_however_it_is_reached(way):
             continue
         fields = {"module": module, "leaf": leaf, "name": name, "top": name.split(".")[0]}
         other = f"import {module} as m"
-        found = verdicts(
-            WAYS[way].format(**fields), other=other, second="from .other import m as k"
-        )
-        if "fail" not in {verdict for verdict, _ in found}:
-            missed.append((name, found))
+        code = WAYS[way].format(**fields)
+        if not stops(code, other=other, second="from .other import m as k"):
+            missed.append(name)
     assert not missed
 
 
@@ -427,7 +432,7 @@ def test_names_and_values_of_a_folder_forge_no_lines(folder, capsys):
     printed = capsys.readouterr().out
     assert all(character.isprintable() for line in printed.splitlines() for character in line)
     starts = [line.split()[:2] for line in printed.splitlines()]
-    assert ["ok", "safety"] not in starts or "nothing found" in printed
+    assert ["ok", "safety"] not in starts or "no known danger" in printed
     assert not [line for line in printed.splitlines() if line.startswith("ok    safety  \\x1b")]
     main([str(folder), "--no-run", "--json"])
     assert json.loads(capsys.readouterr().out)
