@@ -20,10 +20,12 @@ OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 class Parser(argparse.ArgumentParser):
     """argparse's parser, which also suggests the right spelling of a mistyped word."""
 
-    def add_source(self, revision: str = "branch, tag or commit of the repository") -> None:
+    def add_source(
+        self, revision: str = "branch, tag or commit of the repository", nargs: str | None = None
+    ) -> None:
         """Add the arguments that name a model; `revision` is the help of the last one."""
         help = "model folder, or repository on the Hub as user/name"
-        self.add_argument("source", metavar="FOLDER_OR_REPO", help=help)
+        self.add_argument("source", metavar="FOLDER_OR_REPO", help=help, nargs=nargs)
         self.add_argument("--revision", help=revision)
 
     def parse_known_args(

@@ -123,6 +123,7 @@ class InGenerate(PreTrainedModel, GenerationMixin):
         decoder_input_ids: torch.Tensor | None = None,
         **kwargs: object,
     ) -> CausalLMOutputWithPast | Seq2SeqLMOutput:
+        past_key_values = cast(Cache | None, kwargs.get("cache", past_key_values))
         past = past_key_values if isinstance(past_key_values, HeldPast) else None
         known = 0 if past is None else past.length  # a cache without layers counts as false
         ids = cast(torch.Tensor, input_ids if encoder_outputs is None else decoder_input_ids)
@@ -141,7 +142,7 @@ class InGenerate(PreTrainedModel, GenerationMixin):
         logits, held = self.graphs.decode(inputs, past)
         past = HeldPast(held, known + ids.shape[1])
         output = CausalLMOutputWithPast if encoder_outputs is None else Seq2SeqLMOutput
-        return output(logits=logits, past_key_values=past)
+        return output(None, logits, past)
 
 
 class GraphEncoder:

@@ -4,7 +4,7 @@
         until it ends, or breaks a limit: then everything that it started is killed
 
 The report is not what the program prints. Its lines are accepted as long as each carries the next
-number and the signature; the first that does not ends the run.
+number and the signature; the first that does not, or that follows the end, ends the run.
 """
 
 import contextlib
@@ -56,16 +56,18 @@ def run_behind_walls(
     disk: int = 4 * GIB,
     walls: Iterable[str] = ALL,
     needed: Iterable[str] = (),
+    results: Iterable[Path] = (),
+    on_disk: bool = False,
 ) -> Outcome:
     """Run `main(say, *arguments)` of a file; `lines` are the values that it passed to `say`.
 
     Without a program nothing runs, and `walls` says which of them stand here.
 
-    It may read `readable`, Python and the system's libraries, and write in `work`, a folder that
-    exists. `memory` and `disk` are bytes; `needed` are walls without which it is not started.
+    It may read `readable`, Python and the system's libraries, and write to the files `results` and
+    in the folder `work`; all exist. Where the kernel allows it, `work` is in memory, unless it is
+    `on_disk`. `memory` and `disk` are bytes; without the walls `needed` it is not started.
     """
-    work = Path(work).resolve()
-    programs = [] if program is None else [Path(program).resolve()]
+    work, programs = Path(work).resolve(), [Path(program).resolve()] if program else []
     for folder in ("home", "tmp"):
         (work / folder).mkdir(exist_ok=True)
     key = secrets.token_bytes(32)
@@ -83,6 +85,8 @@ def run_behind_walls(
             "disk": disk,
             "walls": list(walls),
             "needed": list(needed),
+            "results": [os.path.realpath(path) for path in results],
+            "on_disk": on_disk,
             "key": key.hex(),
         }
         return run_job(job, key, work, timeout, disk)
@@ -174,13 +178,15 @@ class Report(PipeReader):
 
     def take(self, part: bytes) -> None:
         self.size += len(part)
-        if self.fault or self.complete:
+        if self.complete:  # whoever wrote the end did not send it as its last line
+            self.fault = INTERFERED
+        if self.fault:
             return
         *lines, self.kept = (self.kept + part).split(b"\n")
         for line in lines:
             if not self.accept(line):
                 self.fault = INTERFERED
-            if self.fault or self.complete:
+            if self.fault:
                 break
         if self.size > REPORT_LIMIT:
             self.fault = f"it said more than {REPORT_LIMIT >> 20} MiB"
@@ -188,6 +194,8 @@ class Report(PipeReader):
             self.ended.set()
 
     def accept(self, line: bytes) -> bool:
+        if self.complete:
+            return False
         signature, _, text = line.partition(b" ")
         expected = hmac.digest(self.key, text, "sha256").hex().encode()
         if not hmac.compare_digest(signature, expected):
@@ -235,7 +243,9 @@ def watch(
             break
         if used(work) > disk:
             return f"it wrote more than the {disk / GIB:.3g} GiB allowed"
-    if report.fault or report.complete:
+    if report.complete:
+        report.join(2)  # nothing may follow the end
+    if report.fault or (report.complete and not report.kept):
         return report.fault
     if report.kept:
         return INTERFERED

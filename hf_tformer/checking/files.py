@@ -14,6 +14,7 @@ from pathlib import Path
 CODE_LIMIT = 1 << 20  # bytes of one file of code; the largest honest ones have a third of that
 JSON_LIMIT = 64 << 20  # a large vocabulary has half of that
 TOGETHER = 8  # times the limit of one file, for all files of that limit
+HOLES = 16 << 20  # bytes of a file that may not be mostly a hole
 NAMES_LIMIT = 20_000  # files and folders
 DEPTH = 30  # folders in folders
 NOT_VISITED = {".git"}  # a name with a dot, which no reference to code can have
@@ -60,6 +61,8 @@ class Files:
             return
         if path.is_symlink() and not any(target.is_relative_to(root) for root in self.roots):
             self.faults[name] = "leads out of the folder: replace the link by what it means"
+        elif stat.S_ISREG(mode) and has_holes(target):
+            self.faults[name] = "is mostly a hole, and larger than what is stored: save it again"
         elif stat.S_ISREG(mode):
             self.names.add(name)
         elif not stat.S_ISDIR(mode):
@@ -95,8 +98,19 @@ class Files:
             return json.loads(content.decode("utf-8"), object_pairs_hook=unique)
         except RecursionError as error:
             raise UnreadableError("is nested too deeply to be read: save it again") from error
+        except MemoryError as error:
+            raise UnreadableError("takes too much memory to be read: make it smaller") from error
         except ValueError as error:
             raise UnreadableError(f"is not JSON ({error}): save it again") from error
+
+
+def has_holes(path: Path) -> bool:
+    """Return whether less than a sixteenth of a large file is stored: the rest reads as zeros."""
+    found = path.stat()
+    if found.st_size < HOLES or getattr(found, "st_blocks", HOLES) * 512 >= found.st_size / 16:
+        return False
+    with path.open("rb") as file:  # some file systems never say how much they store
+        return os.lseek(file.fileno(), 0, os.SEEK_HOLE) < found.st_size
 
 
 def roots_of(folder: Path) -> list[Path]:

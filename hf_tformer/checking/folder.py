@@ -2,12 +2,14 @@
 
 import hashlib
 import os
+import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from .files import Files, UnreadableError
 from .source_code import Source, reached
@@ -16,6 +18,19 @@ MODEL_CODE = Path(__file__).resolve().parents[1] / "model"  # of this package
 CUSTOM_GENERATE = "custom_generate/generate.py"  # runs as soon as the model is loaded
 # Formats of weights that transformers does not load such a model from.
 NOT_LOADED = ("*.gguf", "*.h5", "*.msgpack", "*.onnx", "*.onnx_data", "*.ot", "*.tflite")
+
+# Formats of weights, which are not needed where a repository is only read.
+WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.ckpt", "*.npz", "*.nemo", "*.tar")
+
+# Classes that come with sentence-transformers; what has no capital may be any object of its files.
+NEIGHBOURS = re.compile(r"sentence_transformers(\.[a-z_0-9]+)*\.[A-Z]\w*")
+# Keys that can have code loaded: those that name it, and those that have something else loaded.
+TELLING = {
+    *("auto_map", "custom_pipelines", "trust_remote_code", "base_model_name_or_path"),
+    *("parent_library", "megatron_core", "megatron_config", "backbone"),
+    *("audio_tokenizer_name_or_path", "activation_function", "activation_fn", "tokenizer_class"),
+}
+TELLING_PARTS = ("attn_implementation", "experts_implementation", "trust_remote_code")
 
 
 class CheckError(Exception):
@@ -27,6 +42,7 @@ class Folder:
     """A model folder as its files describe it."""
 
     path: Path
+    left_out: list[str] = field(default_factory=list)  # files that were not downloaded
 
     @cached_property
     def files(self) -> Files:
@@ -35,13 +51,26 @@ class Folder:
     @cached_property
     def documents(self) -> dict[str, object]:
         """The content of each JSON file; files that cannot be read are in `unread`."""
-        contents = {}
-        for name in self.files.named(".json", deep=True):
+        names = self.files.named(".json", deep=True)
+        return {name: self.content(name) for name in names if self.is_read(name)}
+
+    @cached_property
+    def contents(self) -> dict[str, object]:
+        return {}
+
+    def content(self, name: str) -> object:
+        """Return the content of one JSON file, read once; None if it is unread."""
+        if self.is_read(name):
+            return self.contents[name]
+        return None
+
+    def is_read(self, name: str) -> bool:
+        if name not in self.contents and name not in self.unread and name in self.files.names:
             try:
-                contents[name] = self.files.read_json(name)
+                self.contents[name] = self.files.read_json(name)
             except UnreadableError as error:
                 self.unread[name] = str(error)
-        return contents
+        return name in self.contents
 
     @cached_property
     def unread(self) -> dict[str, str]:
@@ -54,28 +83,45 @@ class Folder:
 
     def read_json(self, name: str) -> dict:
         """Return the object in a JSON file, or {} if there is none."""
-        content = self.documents.get(name)
+        content = self.content(name)
         return content if isinstance(content, dict) else {}
+
+    @cached_property
+    def telling(self) -> list[tuple[str, str, object]]:
+        """(file, key, value) of every key that can have code loaded, in all JSON files."""
+        found = (
+            (name, *pair) for name, content in self.documents.items() for pair in keys(content)
+        )
+        return [
+            line
+            for line in found
+            if line[1] in TELLING or any(part in line[1] for part in TELLING_PARTS)
+        ]
 
     @cached_property
     def references(self) -> list[tuple[str, str, object]]:
         """(file, purpose, "module.Class") of every class that a JSON file names."""
         found = []
-        for name, content in self.documents.items():
-            for key, value in values_below(content):
-                if key == "auto_map" and isinstance(value, dict):
-                    for auto, classes in value.items():
-                        classes = classes if isinstance(classes, list) else [classes]
-                        found += [(name, auto, reference) for reference in classes if reference]
-                elif key == "custom_pipelines" and isinstance(value, dict):
-                    for task, pipeline in value.items():
-                        if isinstance(pipeline, dict) and pipeline.get("impl"):
-                            found.append((name, f"pipeline {task}", pipeline["impl"]))
-        modules = self.documents.get("modules.json")  # of sentence-transformers
-        for module in modules if isinstance(modules, list) else ():
-            kind = module.get("type") if isinstance(module, dict) else None
-            if kind and not str(kind).startswith("sentence_transformers."):
-                found.append(("modules.json", str(module.get("name")), kind))
+        for name, key, value in self.telling:
+            if key == "auto_map" and isinstance(value, dict):
+                for auto, classes in value.items():
+                    classes = classes if isinstance(classes, list) else [classes]
+                    found += [(name, auto, reference) for reference in classes if reference]
+            elif key == "custom_pipelines" and isinstance(value, dict):
+                for task, pipeline in value.items():
+                    if isinstance(pipeline, dict) and pipeline.get("impl"):
+                        found.append((name, f"pipeline {task}", pipeline["impl"]))
+        for name, content in self.documents.items():  # of sentence-transformers
+            types: list[tuple[object, object]] = []
+            if PurePosixPath(name).name == "modules.json" and isinstance(content, list):
+                parts = [part for part in content if isinstance(part, dict)]
+                types = [(part.get("name"), part.get("type")) for part in parts]
+            elif isinstance(content, dict) and "structure" in content:  # of a Router
+                given = content.get("types")
+                types = list(given.items()) if isinstance(given, dict) else []
+            for purpose, kind in types:
+                if kind and not NEIGHBOURS.fullmatch(str(kind)):
+                    found.append((name, f"module {purpose}", kind))
         return found
 
     @cached_property
@@ -86,7 +132,14 @@ class Folder:
     @cached_property
     def sources(self) -> list[Source]:
         """The files of code that loading this folder runs."""
-        return reached(self.all_sources, {CUSTOM_GENERATE, *map(code_file, self.references)})
+        named = {name for reference in self.references for name in code_files(reference)}
+        return reached(self.all_sources, named | {f"{f}{CUSTOM_GENERATE}" for f in self.bases})
+
+    @cached_property
+    def bases(self) -> set[str]:
+        """The folders that can be opened as a model, as "" or "0_Transformer/"."""
+        configs = self.files.named("config.json", deep=True)
+        return {"", *(name[: name.rfind("/") + 1] for name in configs)}
 
     @cached_property
     def parsed(self) -> list[Source]:
@@ -97,6 +150,26 @@ def code_file(reference: tuple[str, str, object]) -> str:
     """Return the file of code that a reference names."""
     module = str(reference[2]).rpartition(".")[0]
     return f"{module.replace('.', '/')}.py"
+
+
+def keys(content: object) -> Iterator[tuple[str, object]]:
+    """Yield (key, value) of all objects in a JSON file, at any depth."""
+    waiting = [content] if isinstance(content, (dict, list)) else []
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            yield from part.items()
+        elements = part.values() if isinstance(part, dict) else part
+        waiting += [element for element in elements if isinstance(element, (dict, list))]
+
+
+def code_files(reference: tuple[str, str, object]) -> list[str]:
+    """Return the files of code that a reference may name: at the top, or beside its JSON file.
+
+    sentence-transformers opens inner folders as models of their own.
+    """
+    file, name = reference[0], code_file(reference)
+    return list(dict.fromkeys([f"{file[: file.rfind('/') + 1]}{name}", name]))
 
 
 def values_below(content: object) -> Iterator[tuple[str, object]]:
@@ -113,7 +186,10 @@ def values_below(content: object) -> Iterator[tuple[str, object]]:
 
 @contextmanager
 def located(
-    source: str | os.PathLike, revision: str | None = None, cache: str | os.PathLike | None = None
+    source: str | os.PathLike,
+    revision: str | None = None,
+    cache: str | os.PathLike | None = None,
+    with_weights: bool = True,
 ) -> Iterator[Path]:
     """Yield the folder to check: the one given, or a snapshot of a repository."""
     try:
@@ -130,13 +206,27 @@ def located(
     elif str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
         raise CheckError(f"there is no folder {source}: check the path")
     elif cache:
-        yield download(str(source), revision, cache)
+        yield download(str(source), revision, cache, with_weights)
     else:
         with tempfile.TemporaryDirectory() as temporary:
-            yield download(str(source), revision, temporary)
+            yield download(str(source), revision, temporary, with_weights)
 
 
-def download(repo_id: str, revision: str | None, cache: str | os.PathLike) -> Path:
+def left_out(repo_id: str, snapshot: Path) -> list[str]:
+    """Return the weights of a repository that were not downloaded with a snapshot."""
+    from huggingface_hub import list_repo_files
+
+    try:
+        names = list_repo_files(repo_id, revision=snapshot.name)
+    except (OSError, ValueError):  # an HfHubHTTPError is an OSError; it was in the cache, offline
+        return []
+    ignored = (name for name in names if any(fnmatch(name, pattern) for pattern in WEIGHTS))
+    return sorted(name for name in ignored if not (snapshot / name).exists())
+
+
+def download(
+    repo_id: str, revision: str | None, cache: str | os.PathLike, with_weights: bool
+) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -153,7 +243,8 @@ def download(repo_id: str, revision: str | None, cache: str | os.PathLike) -> Pa
         RevisionNotFoundError: f"has no revision {revision}: choose one of its page",
         HFValidationError: "is neither a folder here nor a repository's name (user/name): check it",
     }
-    options = {"revision": revision, "cache_dir": cache, "ignore_patterns": list(NOT_LOADED)}
+    ignored = [*NOT_LOADED, *(() if with_weights else WEIGHTS)]
+    options = {"revision": revision, "cache_dir": cache, "ignore_patterns": ignored}
     try:
         return Path(snapshot_download(repo_id, **options))
     # A ValueError: it is not in the cache, and the client is set to be offline.
@@ -164,15 +255,16 @@ def download(repo_id: str, revision: str | None, cache: str | os.PathLike) -> Pa
         raise CheckError(f"{repo_id} {next(known, other)}") from error
 
 
-def opened(path: Path) -> Folder:
+def opened(path: Path, left_out: Iterable[str] = ()) -> Folder:
     """Return the folder; refuse one without a config.json that can be read."""
-    folder = Folder(path)
-    if "config.json" not in {*folder.documents, *folder.unread, *folder.files.faults}:
-        raise CheckError(f"{path} has no config.json: give a folder that save_pretrained wrote")
+    folder = Folder(path, list(left_out))
+    is_read = folder.is_read("config.json")
     fault = folder.unread.get("config.json") or folder.files.faults.get("config.json")
     if fault:
         raise CheckError(f"{path / 'config.json'} {fault}")
-    if not isinstance(folder.documents["config.json"], dict):
+    if not is_read:
+        raise CheckError(f"{path} has no config.json: give a folder that save_pretrained wrote")
+    if not isinstance(folder.content("config.json"), dict):
         raise CheckError(f"{path / 'config.json'} holds no JSON object: save the model again")
     return folder
 

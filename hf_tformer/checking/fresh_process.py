@@ -1,12 +1,14 @@
 """Run the code of a folder in a fresh process behind walls (probe.py), and judge its report.
 
     copy of the folder → run_behind_walls(probe.py) → a list of checks, then a verdict on each
-        → judge: complete, in order, each exactly once → findings
+        → judge: the checks that must be there, in order, each exactly once → findings
 
-The process reads the copy and never the folder. It sends the list before it imports anything of the
-folder. Verdicts come from the interpreter that runs the folder's code. Code that writes into open
-files or ends the process early is found here. Code that replaces functions of torch or of the
-probe, or that searches that interpreter's memory for the key, is not found.
+The process reads the copy and never the folder. It sends the list, and its verdict on the
+tokenizer, before it imports anything of the folder. All later verdicts come from the interpreter
+that runs the folder's code, and code that searches its memory can write them: nothing that the
+model answers could prove how it will answer elsewhere. So each such finding says that it rests on
+the word of that code (findings.py), and what can be known without its word is known here: which
+checks there are (probe_plan.py), which of them must be skipped, and that nothing follows the end.
 """
 
 import os
@@ -24,28 +26,31 @@ from .behind_walls import (
     run_behind_walls,
     temporary_folder,
 )
-from .files import roots_of
+from .files import has_holes, roots_of
+from .findings import RAN, RAN_FREELY, READ, Finding
+from .folder import Folder
 from .permission import needed_walls, refuse_missing
+from .probe_plan import TOKENIZER, is_possible, possible_verdicts
 
 PROBE = Path(__file__).with_name("probe.py")
 TIMEOUT = 1800  # seconds; a model of ten billion parameters takes minutes to load in float32
 WEIGHTS = (".safetensors", ".bin")
 LARGE = 64 << 20  # bytes of a file that is linked in place of copied where possible
-VERDICTS = ("ok", "fail", "skip")
 # The walls that keep code from changing a file through a link.
 KEEP_FILES = ("files", "system calls")
 
 
 def run_probe(
     path: Path, timeout: float = TIMEOUT, memory: int | None = None, without_walls: bool = False
-) -> list[tuple[str, str, str]]:
-    """Return (name, verdict, detail) of each check; `memory` is in bytes.
+) -> list[Finding]:
+    """Return the findings of each check; `memory` is in bytes.
 
     If the process dies or hangs, the check that was running fails. A NoWallsError says that it was
     not started.
     """
     before = state_of(path)
-    sizes = sum(size for name, (size, *_) in before.items() if name.endswith(WEIGHTS))
+    weights = [path / name for name in before if name.endswith(WEIGHTS)]
+    sizes = sum(file.stat().st_size for file in weights if not has_holes(file))
     for link_large in (True, False):
         with temporary_folder() as temporary:
             copy, work = temporary / "copy" / path.name, temporary / "work"
@@ -59,7 +64,7 @@ def run_probe(
                 timeout=timeout,
                 readable=[PROBE.parent, copy, *linked],
                 memory=memory or default_memory(sizes),
-                disk=2 * GIB + 16 * sizes,
+                disk=2 * GIB + 8 * sizes,  # two copies in float32
                 needed={*needed, *(KEEP_FILES if linked else ())},
             )
             refuse_missing(outcome, needed)
@@ -68,8 +73,8 @@ def run_probe(
     findings = list(about_walls(outcome, left_out))
     if changed := sorted(dict(before.items() ^ state_of(path).items())):
         detail = f"files of the folder changed while its code ran: {', '.join(changed)}"
-        findings.append(("folder", "fail", printable(detail)))
-    return findings + judge(outcome)
+        findings.append(Finding("folder", "fail", printable(detail)))
+    return findings + judge(outcome, Folder(path))
 
 
 def copy_folder(source: Path, target: Path, link_large: bool) -> tuple[list[Path], list[str]]:
@@ -77,7 +82,7 @@ def copy_folder(source: Path, target: Path, link_large: bool) -> tuple[list[Path
 
     Copying large files may take minutes and gigabytes. A link is followed within the folder, into
     the Hub's cache and from weights to weights. Any other would hand a file of the user's to the
-    code.
+    code. A file that is mostly a hole would fill the disk.
     """
     source = source.resolve()
     allowed = roots_of(source)
@@ -91,7 +96,8 @@ def copy_folder(source: Path, target: Path, link_large: bool) -> tuple[list[Path
             file = Path(parent, name)
             real, copied = file.resolve(), target / relative / name
             weights = file.suffix in WEIGHTS and real.suffix == file.suffix
-            if not weights and not any(real.is_relative_to(folder) for folder in allowed):
+            leads_out = not weights and not any(real.is_relative_to(root) for root in allowed)
+            if leads_out or (real.is_file() and has_holes(real)):
                 left_out.append(str(relative / name))
             elif real.is_file() and link_large and real.stat().st_size >= LARGE:
                 copied.symlink_to(real)
@@ -113,7 +119,7 @@ def state_of(folder: Path) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def about_walls(outcome: Outcome, left_out: list[str]) -> Iterator[tuple[str, str, str]]:
+def about_walls(outcome: Outcome, left_out: list[str]) -> Iterator[Finding]:
     """Yield findings on the walls that stood, and on links that were omitted."""
     stand = [name for name, fault in outcome.walls.items() if not fault]
     fallen = [f"{name}: {fault}" for name, fault in outcome.walls.items() if fault]
@@ -121,33 +127,41 @@ def about_walls(outcome: Outcome, left_out: list[str]) -> Iterator[tuple[str, st
         fallen = ["the process that raises them died"]
     if fallen:
         detail = f"{', '.join(stand) or 'none'} stand; {'; '.join(fallen)}"
-        yield "walls", "warn", printable(f"{detail}: run only code that you trust")
+        yield Finding("walls", "warn", printable(f"{detail}: run only code that you trust"))
     else:
-        yield "walls", "ok", ", ".join(stand)
+        yield Finding("walls", "ok", ", ".join(stand))
     if left_out:
-        detail = f"{', '.join(left_out)}: links that lead out of the folder were not followed"
-        yield "links", "warn", printable(detail)
+        detail = (
+            f"{', '.join(left_out)}: links that lead out of the folder, and files that are mostly "
+        )
+        detail += "holes, were not copied"
+        yield Finding("links", "warn", printable(detail))
 
 
-def judge(outcome: Outcome) -> list[tuple[str, str, str]]:
+def judge(outcome: Outcome, folder: Folder) -> list[Finding]:
     """Return the verdict on each check of the list; fail at the first line that does not fit it."""
     findings, running, fault = [], "fresh process", None
+    worth = RAN if outcome.walls and not any(outcome.walls.values()) else RAN_FREELY
     plan, *lines = outcome.lines or [None]
     names = plan[1] if plan and plan[0] == "plan" else []
-    expected = [(name, step) for name in names for step in (("running",), VERDICTS)]
-    for line, (name, verdicts) in zip(lines, expected, strict=False):
-        if not fits(line, name, verdicts):
+    if plan and not is_possible(names, folder.config):
+        names, fault = [], INTERFERED
+    expected = [(name, step) for name in names for step in ("running", "verdict")]
+    for line, (name, step) in zip(lines, expected, strict=False):
+        verdicts = possible_verdicts(name, folder.config, folder.path)
+        if not fits(line, name, verdicts if step == "verdict" else (step,)):
             fault = INTERFERED
             break
         running = name
-        if verdicts is VERDICTS:
-            findings.append((printable(name), line[1], printable(line[2])))
+        if step == "verdict":
+            rests_on = READ if name == TOKENIZER else worth
+            findings.append(Finding(printable(name), line[1], printable(line[2]), rests_on))
             running = ""
     if fault is None and outcome.reason is None and (not names or len(lines) != len(expected)):
         fault = INTERFERED
     if fault or outcome.reason:
         detail = fault or how_it_ended(outcome)
-        findings.append((printable(running or "fresh process"), "fail", detail))
+        findings.append(Finding(printable(running or "fresh process"), "fail", detail, worth))
     return findings
 
 

@@ -3,6 +3,8 @@
 A new name belongs under HARMLESS only if no argument makes it do more than compute.
 """
 
+from .known_names_of_libraries import OF_LIBRARIES
+
 HARMLESS = "harmless"
 LISTED = {
     HARMLESS: """
@@ -22,192 +24,38 @@ LISTED = {
         builtins.round builtins.set builtins.set.** builtins.setattr builtins.slice builtins.sorted
         builtins.staticmethod builtins.StopIteration builtins.str builtins.str.** builtins.sum
         builtins.super builtins.True builtins.tuple builtins.tuple.** builtins.type builtins.type.**
-        builtins.zip cmath.** codecs collections.** contextlib.** copy.** dataclasses.** datetime.**
-        decimal.** difflib.** einops.** einops.layers.torch.** enum.** fractions.** functools.**
-        heapq.** html.** huggingface_hub huggingface_hub.dataclasses
-        huggingface_hub.dataclasses.as_validated_field huggingface_hub.dataclasses.strict
-        huggingface_hub.dataclasses.validated_field importlib importlib.metadata
-        importlib.metadata.PackageNotFoundError importlib.metadata.version importlib.util inspect
-        inspect.isclass inspect.isfunction inspect.Parameter.** inspect.signature io io.BytesIO
-        io.StringIO itertools.** json json.dumps json.JSONDecodeError json.load json.loads
-        keyword.** logging logging.CRITICAL logging.DEBUG logging.debug logging.ERROR logging.error
-        logging.getLogger logging.INFO logging.info logging.Logger logging.NullHandler
-        logging.WARNING logging.warning math.** numbers.** operator operator.add operator.and_
-        operator.eq operator.ge operator.gt operator.index operator.itemgetter operator.le
-        operator.lt operator.mul operator.ne operator.or_ operator.sub operator.truediv os packaging
+        builtins.zip cmath.** codecs collections.** contextlib contextlib.AbstractContextManager.**
+        contextlib.asynccontextmanager contextlib.closing contextlib.ContextDecorator.**
+        contextlib.contextmanager contextlib.ExitStack.** contextlib.nullcontext contextlib.suppress
+        copy.** dataclasses.** datetime.** decimal.** difflib.** einops.** einops.layers.torch.**
+        enum.** fractions.** functools.** heapq.** html.** huggingface_hub
+        huggingface_hub.dataclasses huggingface_hub.dataclasses.as_validated_field
+        huggingface_hub.dataclasses.strict huggingface_hub.dataclasses.validated_field importlib
+        importlib.metadata importlib.metadata.PackageNotFoundError importlib.metadata.version
+        importlib.util inspect inspect.isclass inspect.isfunction inspect.Parameter.**
+        inspect.signature io io.BytesIO io.StringIO itertools.** json json.dumps
+        json.JSONDecodeError json.load json.loads keyword.** logging logging.CRITICAL logging.DEBUG
+        logging.debug logging.ERROR logging.error logging.getLogger logging.INFO logging.info
+        logging.Logger logging.NullHandler logging.WARNING logging.warning math.** numbers.**
+        operator operator.__add__ operator.__mul__ operator.add operator.and_ operator.eq
+        operator.ge operator.gt operator.index operator.itemgetter operator.le operator.lt
+        operator.mul operator.ne operator.or_ operator.sub operator.truediv os packaging
         packaging.version.** pathlib PIL PIL.__version__ PIL.Image PIL.Image.BICUBIC
         PIL.Image.BILINEAR PIL.Image.fromarray PIL.Image.Image.** PIL.Image.LANCZOS
         PIL.Image.NEAREST PIL.Image.new PIL.Image.Resampling.** PIL.ImageOps.** platform
         platform.machine platform.system random.** re.** regex.** safetensors safetensors.torch
-        shutil statistics.** string.** struct.** sys sys.byteorder sys.float_info sys.maxsize
-        sys.maxunicode sys.platform sys.version sys.version_info textwrap.** time.** tokenizers.**
-        tqdm tqdm.auto tqdm.auto.tqdm tqdm.tqdm tqdm.trange types types.EllipsisType
-        types.GenericAlias types.MappingProxyType types.NoneType types.SimpleNamespace
-        types.UnionType typing.** typing_extensions.** unicodedata.** urllib urllib.parse
-        urllib.parse.** uuid uuid.uuid4 warnings warnings.catch_warnings warnings.filterwarnings
-        warnings.simplefilter warnings.warn warnings.warn_explicit yaml zlib.crc32
+        shutil shutil.SameFileError statistics.** string.** struct.** sys sys.byteorder
+        sys.float_info sys.getrefcount sys.maxsize sys.maxunicode sys.platform sys.stderr.flush
+        sys.stderr.isatty sys.stderr.write sys.stdout.flush sys.stdout.isatty sys.stdout.write
+        sys.version sys.version_info textwrap.** time.** tokenizers.** tqdm tqdm.auto tqdm.auto.tqdm
+        tqdm.tqdm tqdm.trange types types.BuiltinFunctionType types.EllipsisType types.GeneratorType
+        types.GenericAlias types.MappingProxyType types.MethodType types.NoneType
+        types.SimpleNamespace types.UnionType typing.** typing_extensions.** unicodedata.** urllib
+        urllib.parse urllib.parse.** uuid uuid.uuid4 warnings warnings.catch_warnings
+        warnings.filterwarnings warnings.simplefilter warnings.warn warnings.warn_explicit yaml
+        zlib.crc32
     """,
-    # Names of three libraries that honest model code uses; names.py puts the library in front.
-    "harmless, of torch": """
-        __version__ _assert _check _check_is_size abs absolute acos add addcdiv addcmul addmm all
-        allclose amax amin aminmax amp amp.autocast amp.custom_bwd amp.custom_fwd angle any arange
-        arccos arcsin arctan arctan2 argmax argmin argsort argwhere as_strided as_tensor asin atan
-        atan2 atleast_1d atleast_2d atleast_3d autocast autograd autograd.function
-        autograd.Function.** autograd.function.Function autograd.function.Function.**
-        autograd.function.FunctionCtx autograd.function.InplaceFunction
-        autograd.function.once_differentiable autograd.functional.** autograd.grad
-        autograd.profiler.record_function autograd.Variable backends backends.cuda
-        backends.cuda.is_built backends.cuda.sdp_kernel backends.cudnn backends.cudnn.is_available
-        backends.mps backends.mps.is_available baddbmm bernoulli bfloat16 BFloat16Tensor bincount
-        bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor
-        block_diag bmm bool BoolTensor broadcast_shapes broadcast_tensors broadcast_to bucketize
-        ByteTensor cartesian_prod cat cdist ceil celu cfloat channels_last chunk clamp clamp_max
-        clamp_min clip clone column_stack combinations compiler compiler.disable
-        compiler.is_compiling compiler.is_dynamo_compiling compiler.is_exporting complex complex128
-        complex64 concat concatenate cond conj contiguous_format conv1d conv2d conv3d
-        conv_transpose1d copysign corrcoef cos cosh count_nonzero cpu cross cuda cuda.amp
-        cuda.amp.autocast cuda.amp.custom_bwd cuda.amp.custom_fwd cuda.current_device
-        cuda.current_stream cuda.device cuda.device_count cuda.empty_cache cuda.Event
-        cuda.FloatTensor cuda.get_device_capability cuda.get_device_name cuda.get_device_properties
-        cuda.is_available cuda.is_bf16_supported cuda.is_current_stream_capturing
-        cuda.is_initialized cuda.Stream cuda.stream cuda.synchronize cummax cummin cumprod cumsum
-        deg2rad detach device diag diag_embed diagonal diff dist distributed distributed.get_rank
-        distributed.get_world_size distributed.is_available distributed.is_initialized distributions
-        distributions.** div divide dot double DoubleTensor dropout dsplit dstack dtype e einsum
-        embedding empty empty_like empty_strided enable_grad eq equal erf erfc erfinv exp exp2 expm1
-        eye fft fft.** finfo flatten flip fliplr flipud float float16 float32 float64 float8_e4m3fn
-        float8_e5m2 FloatTensor floor floor_divide fmax fmin fmod frac from_numpy frombuffer full
-        full_like fx fx.wrap gather ge gelu Generator get_autocast_cpu_dtype get_autocast_dtype
-        get_autocast_gpu_dtype get_default_dtype get_device_module group_norm gt half HalfTensor
-        heaviside histc hpu hpu.is_available hsplit hstack hypot iinfo imag index_add index_copy
-        index_select inf inference_mode inner instance_norm int int16 int32 int64 int8 IntTensor
-        inverse is_autocast_available is_autocast_cpu_enabled is_autocast_enabled is_complex
-        is_floating_point is_grad_enabled is_inference_mode_enabled is_nonzero is_storage is_tensor
-        isclose isfinite isin isinf isnan isneginf isposinf isreal jit jit.annotate jit.export
-        jit.Final jit.ignore jit.is_scripting jit.is_tracing jit.script jit.script_if_tracing
-        jit.unused kron kthvalue layer_norm layout le lerp linalg linalg.** linspace log log10 log1p
-        log2 log_softmax logaddexp logical_and logical_not logical_or logical_xor logit logspace
-        logsumexp long LongTensor lt masked masked_fill masked_select matmul max maximum mean median
-        memory_format meshgrid mgrid min minimum mm mode moveaxis movedim mps mps.is_available mul
-        multinomial multiply mv nan nan_to_num nanmean nansum narrow ne neg negative nested
-        nested.nested_tensor nn nn.** no_grad norm normal not_equal npu npu.is_available numel ones
-        ones_like onnx onnx.is_in_onnx_export optim optim.** outer overrides
-        overrides.handle_torch_function overrides.has_torch_function
-        overrides.has_torch_function_unary overrides.has_torch_function_variadic pad_sequence
-        permute pi pinverse polar pow preserve_format prod profiler profiler.record_function
-        promote_types quantile quint8 rand rand_like randint randint_like randn randn_like random
-        randperm range ravel real reciprocal relu remainder renorm repeat_interleave reshape
-        resolve_conj result_type rms_norm roll rot90 round rsqrt rsub scalar_tensor scatter
-        scatter_add scatter_reduce searchsorted select select_scatter selu set_grad_enabled sgn
-        short sigmoid sign signal.windows.** signbit sin sinc sinh Size slice_scatter softmax sort
-        sparse sparse_coo special special.** split sqrt square squeeze stack std std_mean strided
-        sub subtract sum svd swapaxes swapdims t take take_along_dim tan tanh Tensor tensor
-        Tensor.** tensor_split tensordot tile topk trace transpose trapezoid trapz tril tril_indices
-        triu triu_indices true_divide trunc types types.** uint16 uint32 uint8 unbind unflatten
-        unique unique_consecutive unravel_index unsqueeze utils utils._pytree utils._pytree.tree_map
-        utils.checkpoint utils.checkpoint.checkpoint utils.checkpoint.checkpoint_sequential
-        utils.checkpoint.create_selective_checkpoint_contexts utils.rnn.** vander var var_mean vdot
-        version version.** view_as view_as_complex view_as_real vmap vsplit vstack where xlogy xpu
-        xpu.is_available zeros zeros_like
-    """,
-    "harmless, of transformers": """
-        *Backend *Backend.** *Cache *Cache.** *CacheLayer *Config *Config.** *FeatureExtractor
-        *FeatureExtractor.** *For* *For*.** *LogitsProcessor *LogitsWarper *Mixin *Mixin.** *Model
-        *Model.** *Output *Processor *Processor.** *ProcessorFast *Streamer *Tokenizer *Tokenizer.**
-        *TokenizerFast *TokenizerFast.** __version__ activations activations.** activations_*.**
-        AddedToken AttentionInterface AttentionMaskInterface audio_utils audio_utils.amplitude_to_db
-        audio_utils.AudioInput audio_utils.hertz_to_mel audio_utils.make_list_of_audio
-        audio_utils.mel_filter_bank audio_utils.mel_to_hertz audio_utils.optimal_fft_length
-        audio_utils.power_to_db audio_utils.spectrogram audio_utils.window_function
-        backbone_utils.** BatchEncoding BatchFeature cache_utils cache_utils.** ChatTemplate
-        CONFIG_MAPPING configuration_utils configuration_utils.layer_type_validation
-        configuration_utils.Pre* configuration_utils.Pre*.** configuration_utils.strict
-        conversion_mapping.register_checkpoint_conversion_mapping core_model_loading.WeightConverter
-        core_model_loading.WeightRenaming deepspeed.is_deepspeed_zero3_enabled
-        feature_extraction_sequence_utils.Seq* feature_extraction_utils.BatchFeature
-        feature_extraction_utils.Feature* file_utils.add_* file_utils.is_* file_utils.ModelOutput
-        file_utils.replace_return_* generation generation.*Config generation.*Config.**
-        generation.*Mixin generation.*Mixin.** generation.*Output generation.configuration_utils.**
-        generation.Logits* generation.logits_process generation.logits_process.**
-        generation.Stopping* generation.stopping_criteria generation.stopping_criteria.**
-        generation.streamers.** generation.utils generation.utils.*Mixin generation.utils.*Mixin.**
-        generation.utils.*Output generation.utils.Generate* generation.utils.GenerationConfig
-        generation.utils.LogitsProcessorList generation.utils.StoppingCriteriaList
-        GradientCheckpointingLayer image_processing_base.Batch* image_processing_utils
-        image_processing_utils.Base* image_processing_utils.Batch*
-        image_processing_utils.get_size_dict image_processing_utils_fast.** image_transforms
-        image_transforms.** image_utils image_utils.Channel* image_utils.get_image_size
-        image_utils.IMAGE* image_utils.Image* image_utils.infer_* image_utils.is_*
-        image_utils.make_* image_utils.OPENAI* image_utils.PIL* image_utils.PIL*.**
-        image_utils.Size* image_utils.to_numpy_array image_utils.valid_images image_utils.validate_*
-        initialization initialization.** integrations
-        integrations.deepspeed.is_deepspeed_zero3_enabled integrations.is_deepspeed_zero3_enabled
-        integrations.use_kernel_forward_from_hub integrations.use_kernel_func_from_hub
-        integrations.use_kernelized_func logging logging.** LogitsProcessor LogitsProcessorList
-        loss.** masking_utils masking_utils.** MaxLengthCriteria MinLengthLogitsProcessor
-        MODEL_MAPPING modeling_attn_mask_utils.** modeling_flash_attention_utils
-        modeling_flash_attention_utils.*Kwargs modeling_flash_attention_utils._flash*
-        modeling_flash_attention_utils._get_unpad_data
-        modeling_flash_attention_utils._is_packed_sequence
-        modeling_flash_attention_utils._upad_input modeling_flash_attention_utils.flash*
-        modeling_flash_attention_utils.is_* modeling_flash_attention_utils.prepare_fa*
-        modeling_layers modeling_layers.** modeling_outputs modeling_outputs.** modeling_rope_utils
-        modeling_rope_utils.** modeling_utils modeling_utils.ALL_* modeling_utils.ALL_*.**
-        modeling_utils.AttentionInterface modeling_utils.get_parameter_dtype
-        modeling_utils.ModuleUtilsMixin modeling_utils.PreTrainedModel
-        modeling_utils.PreTrainedModel.** models models.* models.*.*Config models.*.*For*
-        models.*.*Model models.*.*Processor* models.*.*Tokenizer* models.*.configuration_*
-        models.*.configuration_*.*Config models.*.configuration_*.*Config.**
-        models.*.image_processing_* models.*.image_processing_*.* models.*.modeling_*
-        models.*.modeling_*.* models.*.modeling_*.*.** models.*.processing_* models.*.processing_*.*
-        models.*.tokenization_* models.*.tokenization_*.*Tokenizer*
-        models.*.tokenization_*.*Tokenizer*.** models.auto models.auto.Auto*
-        models.auto.configuration_auto.Auto* models.auto.modeling_auto.Auto*
-        models.auto.tokenization_auto.Auto* PreTrainedTokenizerBase PreTrainedTokenizerBase.**
-        processing_utils processing_utils.*Kwargs processing_utils.MultiModalData
-        processing_utils.ProcessorMixin processing_utils.ProcessorMixin.** processing_utils.Unpack
-        pytorch_utils pytorch_utils.** StoppingCriteria StoppingCriteriaList TensorType TextStreamer
-        tokenization_utils.AddedToken tokenization_utils.PreTrainedTokenizer
-        tokenization_utils.PreTrainedTokenizer.** tokenization_utils_base
-        tokenization_utils_base.AddedToken tokenization_utils_base.Batch*
-        tokenization_utils_base.Pa* tokenization_utils_base.Pre* tokenization_utils_base.TensorType
-        tokenization_utils_base.Text* tokenization_utils_base.Trunc* tokenization_utils_fast.Pre*.**
-        tokenization_utils_fast.PreTrainedTokenizerFast trainer_pt_utils.LabelSmoother utils
-        utils.*Kwargs utils.add_* utils.auto_docstring utils.backbone_utils.**
-        utils.can_return_tuple utils.CONFIG_NAME utils.deprecation.deprecate_kwarg utils.doc.**
-        utils.DUMMY_INPUTS utils.DUMMY_MASK utils.ExplicitEnum utils.filter_out_non_signature_kwargs
-        utils.generic utils.generic.*Kwargs utils.generic.can_return_tuple
-        utils.generic.check_model_inputs utils.generic.ExplicitEnum utils.generic.is_*
-        utils.generic.maybe_autocast utils.generic.merge_* utils.generic.ModelOutput
-        utils.generic.OutputRecorder utils.generic.PaddingStrategy utils.generic.TensorType
-        utils.generic.to_* utils.import_utils utils.import_utils.is_* utils.import_utils.requires
-        utils.is_* utils.logging utils.logging.get_logger utils.logging.set_verbosity*
-        utils.ModelOutput utils.output_capturing.** utils.PaddingStrategy
-        utils.quantization_config.*Config utils.replace_return_* utils.requires_backends
-        utils.SAFE_WEIGHTS_NAME utils.TensorType utils.to_* utils.torch_compilable_check
-        utils.TransformersKwargs utils.type_validators.** utils.versions.require_version
-        utils.WEIGHTS_NAME video_utils.VideoInput video_utils.VideoMetadata
-    """,
-    "harmless, of numpy": """
-        __version__ abs absolute add all allclose amax amin any append arange arccos arcsin arctan
-        arctan2 argmax argmin argsort argwhere around array array_equal array_split asarray
-        ascontiguousarray atleast_1d atleast_2d atleast_3d average bincount bool bool_ broadcast_to
-        bytes_ ceil clip column_stack complex128 complex64 concatenate convolve copy corrcoef cos
-        cosh count_nonzero cross cumprod cumsum deg2rad diag diff digitize divide dot double dtype e
-        einsum empty empty_like equal errstate exp expand_dims expm1 eye fft fft.** finfo
-        flatnonzero flip float float16 float32 float64 float_ floating floor floor_divide full
-        full_like generic gradient hamming hanning hstack hypot iinfo imag inf inner int int16 int32
-        int64 int8 integer interp intersect1d isclose isfinite isin isinf isnan isscalar kron
-        lib.stride_tricks.** linalg linalg.** linspace log log10 log1p log2 logical_and logical_not
-        logical_or logical_xor logspace matmul max maximum mean median meshgrid min minimum mod
-        moveaxis multiply nan nan_to_num nanmax nanmean nanmin nansum ndarray ndarray.** ndim
-        newaxis nonzero number object_ ones ones_like outer pad percentile pi power prod quantile
-        random random.** ravel real repeat reshape roll rollaxis rot90 round searchsorted setdiff1d
-        shape sign sin sinc single sinh size sort split sqrt square squeeze stack std str_ subtract
-        sum swapaxes take tan tanh tensordot tile trace transpose trapz tri tril triu typing
-        typing.** uint16 uint32 uint64 uint8 union1d unique unravel_index var vdot vstack where
-        zeros zeros_like
-    """,
+    **OF_LIBRARIES,
     "network": """
         _socket.** _ssl.** aiohttp.** antigravity.** asynchat.** asyncore.** boto3.** botocore.**
         comet_ml.** datasets.load_dataset discord.** fastapi.** flask.** fsspec.** ftplib.**
@@ -268,11 +116,11 @@ LISTED = {
     """,
     "foreign code": """
         ensurepip.** evaluate.load kernels.** langchain.** modelscope.** pip.** pkg_resources.**
-        smolagents.** transformers.*Agent* transformers.*Pipeline* transformers.*Tool
-        transformers.AgentRunner transformers.agents.** transformers.dynamic_module_utils.**
+        smolagents.** transformers.*Agent* transformers.*Tool transformers.AgentRunner
+        transformers.agents.** transformers.dynamic_module_utils.**
         transformers.integrations.hub_kernels.** transformers.load_tool transformers.pipeline
-        transformers.pipelines.** transformers.Tool* transformers.tools.** transformers_modules.**
-        zipapp.** zipimport.**
+        transformers.pipelines transformers.pipelines.* transformers.Tool* transformers.tools.**
+        transformers_modules.** zipapp.** zipimport.**
     """,
     "hidden import": """
         _frozen_importlib.** _frozen_importlib_external.** _imp.** builtins.__import__ imp.**
@@ -283,7 +131,7 @@ LISTED = {
     """,
     "insides": """
         _interpreters.** _io.** _testcapi.** _thread.** _weakref.** _xxsubinterpreters.**
-        builtins.__builtins__ builtins.__loader__ builtins.__spec__ builtins.globals builtins.locals
+        builtins.__builtins__ builtins.__loader__ builtins.__spec__ builtins.globals
         contextvars.Context dis.** faulthandler.** gc.** inspect.* linecache.** opcode.**
         symtable.** sys.* sys.*.** sysconfig.** traceback.** tracemalloc.** types.CellType
         types.FrameType types.ModuleType types.TracebackType
@@ -295,9 +143,9 @@ LISTED = {
         posixpath.expandvars pwd.** secrets.** spwd.**
     """,
     "tampering": """
-        builtins.__build_class__ enum.global_enum forbiddenfruit.** gorilla.** hf_tformer.** mock.**
-        sys.path sys.path.** sys.stderr.** sys.stdin.** sys.stdout.** torch._dynamo.eval_frame.**
-        wrapt.**
+        builtins.__build_class__ contextlib.redirect_* enum.global_enum forbiddenfruit.** gorilla.**
+        hf_tformer.** mock.** sys.path sys.path.** sys.stderr.** sys.stdin.** sys.stdout.**
+        torch._dynamo.eval_frame.** wrapt.**
     """,
     "file deletions": """
         bz2.** configparser.** contextlib.chdir csv.writer filecmp.** fileinput.** gzip.** h5py.**
@@ -306,8 +154,8 @@ LISTED = {
         os.ftruncate os.lchown os.link os.mkfifo os.mknod os.open os.pwrite* os.remove os.removedirs
         os.rename* os.replace os.rmdir os.sendfile os.setxattr os.splice os.symlink os.truncate
         os.unlink os.utime os.write plistlib.** shutil.** tarfile.** tempfile.** torch.from_file
-        torch.profiler.profile torch.profiler.tensorboard_trace_handler torch.UntypedStorage.**
-        torch.utils.tensorboard.** zipfile.**
+        torch.ops.aten.from_file torch.profiler.profile torch.profiler.tensorboard_trace_handler
+        torch.UntypedStorage.** torch.utils.tensorboard.** zipfile.**
     """,
     "file writes": """
         json.dump numpy.save* os.makedirs os.mkdir safetensors.*.save* shutil.copy shutil.copy2
@@ -317,11 +165,11 @@ LISTED = {
     "file reads": """
         builtins.__file__ builtins.open csv.reader cv2.** fnmatch.** glob.** numpy.fromfile
         os.access os.fspath os.getcwd os.listdir os.lstat os.path.** os.PathLike os.scandir os.sep
-        os.stat os.walk pathlib.** PIL.*.Image.open PIL.Image.open safetensors.*
-        safetensors.*.load* soundfile.**
+        os.stat os.walk pathlib.** PIL.*.Image.open PIL.Image.open safetensors.* safetensors.*.load*
+        soundfile.**
     """,
     "computed names": """
-        builtins.vars
+        builtins.locals builtins.vars
     """,
     "downloads": """
         transformers.*.load_backbone transformers.utils.backbone_utils.load_backbone
@@ -342,8 +190,12 @@ LISTED = {
     """,
     "unknown": """
         argparse.** ast.* builtins.input calendar.** colorsys.** graphlib.** hashlib.** hmac.**
-        importlib.util.find_spec json.* json.*.** locale.** logging.* operator.* pprint.**
-        stringprep.** torch.compile torch.compiler.* torch.distributed.** torch.fx.**
-        torch.jit.trace* torch.utils.hooks.** types.* warnings.* weakref.** zlib.** zoneinfo.**
+        importlib.util.find_spec inspect.getdoc inspect.getfullargspec inspect.ismethod
+        json.*Encoder json.*Encoder.** json.decoder.** json.JSONDecoder.** locale.** logging.*
+        logging.*.** numpy.lib.stride_tricks.as_strided operator.attrgetter operator.methodcaller
+        pprint.** stringprep.** torch.compile torch.compiler.* torch.distributed.** torch.fx.**
+        torch.jit.trace* torch.utils.hooks.** transformers.*Pipeline
+        transformers.pipelines.*Pipeline transformers.pipelines.base.Pipeline
+        transformers.pipelines.PIPELINE_REGISTRY.** warnings.* weakref.** zlib.** zoneinfo.**
     """,
 }

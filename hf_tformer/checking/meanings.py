@@ -9,25 +9,30 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from .names import is_dangerous, kind_of
+from .names import HARMLESS, kind_of
 from .scopes import Scope, Scopes, is_builtin
+from .texts import Texts, TooEntangledError
 
 ROUNDS = 12  # of following names from binding to binding
 MEANINGS = 40  # of one name
 PARTS = 16  # of one dotted name
-TEXT = 10_000  # characters of a string that is put together
+STEPS = 50_000  # of one reading, and this many more for each node of the code
+STEPS_OF_NODE = 20
 
 
 class Meanings:
     """The dotted names that an expression may stand for."""
 
     def __init__(self, files: dict[str, Scopes]) -> None:
-        self.files = files
+        self.files, self.texts = files, Texts(files)
+        self.text = self.texts.text
+        self.steps = STEPS + STEPS_OF_NODE * sum(len(scopes.scope) for scopes in files.values())
         self.known: dict[Any, frozenset[str]] = {}  # by expression
         self.lost: set[ast.expr] = set()  # has too many meanings to be followed
         bound = [(s, v) for scopes in files.values() for s, v in bound_expressions(scopes)]
         for _ in range(ROUNDS):
             self.named: dict[tuple[Scope, str], frozenset[str]] = {}
+            self.found: dict[tuple[ast.expr, Scope], frozenset[str]] = {}
             found = {value: self.of(value, scope) for scope, value in bound}
             if found == self.known:
                 break
@@ -35,14 +40,22 @@ class Meanings:
             self.known = found
         else:
             self.lost |= changed
-            self.named = {}
+            self.named, self.found = {}, {}
+
+    def step(self, count: int = 1) -> None:
+        self.steps -= count
+        if self.steps < 0:
+            raise TooEntangledError("following its names has no end")
 
     def of(self, node: ast.expr, scope: Scope) -> frozenset[str]:
-        found = frozenset(self.resolve(node, scope))
-        if len(found) > MEANINGS or any(name.count(".") > PARTS for name in found):
-            self.lost.add(node)
-            return frozenset()
-        return found
+        if (node, scope) not in self.found:
+            self.step()
+            found = frozenset(self.resolve(node, scope))
+            if len(found) > MEANINGS or any(name.count(".") > PARTS for name in found):
+                self.lost.add(node)
+                found = frozenset()
+            self.found[node, scope] = found
+        return self.found[node, scope]
 
     def resolve(self, node: ast.expr, scope: Scope) -> Iterator[str]:
         if isinstance(node, ast.Name):
@@ -52,32 +65,41 @@ class Meanings:
             yield from self.named[key]
         elif isinstance(node, ast.Attribute):
             yield from self.below(self.of(node.value, scope), node.attr)
-        elif isinstance(node, ast.IfExp):
-            yield from self.of(node.body, scope) | self.of(node.orelse, scope)
-        elif isinstance(node, ast.BoolOp):
-            for value in node.values:
-                yield from self.of(value, scope)
-        elif isinstance(node, ast.NamedExpr):
-            yield from self.of(node.value, scope)
+        elif isinstance(node, (ast.IfExp, ast.BoolOp, ast.NamedExpr)):
+            for value, around in self.texts.followed(node, scope):
+                yield from self.of(value, around)
         elif isinstance(node, ast.Call) and len(node.args) > 1:
-            is_getattr = "builtins.getattr" in self.of(node.func, scope)
-            if is_getattr and (attribute := self.text(node.args[1], scope)):
-                yield from self.below(self.of(node.args[0], scope), attribute)
+            if "builtins.getattr" in self.of(node.func, scope):
+                for attribute in self.texts.choices(node.args[1], scope):
+                    yield from self.below(self.of(node.args[0], scope), attribute)
+                yield from self.of(node.args[2], scope) if len(node.args) > 2 else ()
+        elif isinstance(node, ast.Subscript) and self.is_namespace(node.value, scope):
+            for name in self.texts.choices(node.slice, scope):
+                yield from self.of_name(name, scope.chain()[-1])
+
+    def is_namespace(self, node: ast.expr, scope: Scope) -> bool:
+        """Return whether an expression is globals(), the names of the file."""
+        called = self.of(node.func, scope) if isinstance(node, ast.Call) else ()
+        return "builtins.globals" in called
 
     def of_name(self, name: str, scope: Scope) -> Iterator[str]:
+        """Yield all that a name may stand for.
+
+        Only a parameter or a local name of a function hides what the name means outside of it: any
+        other binding may stand in code that is not executed.
+        """
         found = scope.find(name)
         for _, value in found:
             yield from self.expand(value) if isinstance(value, str) else self.known.get(value, ())
-        strict = found and found[-1][0].kind in ("function", "comprehension")
-        if strict:
+        if found and found[-1][0].kind in ("function", "comprehension"):
             return
         for star in (star for s in scope.chain() for star in s.stars):
+            self.step(30)
             for dotted in self.below([star], name):
-                if not found or is_dangerous(kind_of(dotted)):
+                if not found or kind_of(dotted) not in (HARMLESS, "unknown"):
                     yield dotted
-        builtin = f"builtins.{name}"
-        if is_builtin(name) and (not found or is_dangerous(kind_of(builtin))):
-            yield builtin
+        if is_builtin(name):
+            yield f"builtins.{name}"
 
     def below(self, owners: frozenset[str] | list[str], attribute: str) -> Iterator[str]:
         for owner in owners:
@@ -94,6 +116,7 @@ class Meanings:
         seen = set() if seen is None else seen
         if dotted in seen:
             return []
+        self.step(3)
         seen.add(dotted)
         name, _, below = rest.partition(".")
         module = self.files[file].module
@@ -102,33 +125,6 @@ class Meanings:
             meanings = [value] if isinstance(value, str) else self.known.get(value, ())
             found += [f"{meaning}.{below}" if below else meaning for meaning in meanings]
         return [m for meaning in found for m in self.expand(meaning, seen)]
-
-    def text(self, node: ast.AST, scope: Scope, depth: int = 9) -> str | None:
-        """Return the string that an expression of constants is, or None if it cannot be read."""
-        if isinstance(node, ast.Constant):
-            return node.value if isinstance(node.value, str) else None
-        if not depth:
-            return None
-        if isinstance(node, ast.FormattedValue):
-            return self.text(node.value, scope, depth - 1)
-        if isinstance(node, ast.JoinedStr):
-            parts = [self.text(part, scope, depth - 1) for part in node.values]
-            return joined(parts)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            parts = [self.text(side, scope, depth - 1) for side in (node.left, node.right)]
-            return joined(parts)
-        if isinstance(node, ast.Name):
-            found = scope.find(node.id)
-            if len(found) == 1 and isinstance(found[0][1], ast.expr):
-                return self.text(found[0][1], found[0][0], depth - 1)
-        return None
-
-
-def joined(parts: list[str | None]) -> str | None:
-    texts = [part for part in parts if part is not None]
-    if len(texts) < len(parts) or sum(map(len, texts)) > TEXT:
-        return None
-    return "".join(texts)
 
 
 def bound_expressions(scopes: Scopes) -> Iterator[tuple[Scope, ast.expr]]:

@@ -2,8 +2,9 @@
 
 A pattern stands for dotted names: `*` for any part between two dots, a final `.**` for the name and
 everything below. Where several match, the one with the most letters counts, and of two equal ones
-the dangerous one. A person has to read names that no pattern matches, and modules that are not
-listed.
+the dangerous one. A name of a library that is not listed as it stands is also judged as what it
+means there (definitions.py): `transformers.models.llava.processing_llava.os` as `os`. A person has
+to read names that no pattern matches, and modules that are not listed.
 """
 
 import ast
@@ -11,10 +12,14 @@ import re
 import sys
 from functools import cache
 
+from .definitions import defined, module_file, text_of
+from .findings import NOT_UNDERSTOOD
 from .known_names import HARMLESS, LISTED
+from .known_names_of_objects import ATTRIBUTES, LEADING, PRIVATE, READ_ATTRIBUTES
 from .scopes import is_builtin
 
-# kind → (verdict, what the code does, the remedy). "warn" means that a person should read it.
+# kind → (verdict, what the code does, the remedy). "warn" means that a person should read it; code
+# that is not understood is a warning, too, but does not run unless somebody says so.
 KINDS = {
     "network": ("fail", "reaches for the network", "ship what it needs as files of the repository"),
     "subprocess": ("fail", "starts programs or loads native code", "compute it with torch"),
@@ -28,6 +33,11 @@ KINDS = {
     "file writes": ("fail", "writes or deletes files", "write in save_... methods only"),
     "hidden text": ("fail", "is not what an editor shows", "write the characters as escapes"),
     "handed on": ("fail", "hands a module on, out of a reader's sight", "name what is used of it"),
+    NOT_UNDERSTOOD: (
+        "warn",
+        "may do anything, as far as this check can follow",
+        "write it plainly",
+    ),
     "saved files": ("warn", "writes files where something is saved", "see what it writes"),
     "file reads": ("warn", "reads files or folders", "see which"),
     "environment": ("warn", "uses os.environ", "pass an argument: other code reads it too"),
@@ -43,58 +53,11 @@ def words(text: str) -> set[str]:
     return set(text.split())
 
 
+LIBRARY_OF_MODEL = {"torch", "transformers", "numpy", "tokenizers", "sentencepiece"}
 # Modules that may also be reached as attributes of another one, and mean the same there.
 RENAMED = {"np": "numpy"}
 ELSEWHERE = {"torch", "transformers", "numpy", "PIL", *RENAMED, *sys.stdlib_module_names}
 
-# Attributes that are dangerous on any object, and as part of any longer name.
-ATTRIBUTES = {
-    "insides": """
-        __subclasses__ __globals__ __builtins__ __code__ __closure__ __self__ __loader__ __spec__
-        __traceback__ tb_frame tb_next f_globals f_locals f_back f_builtins f_code gi_frame gi_code
-        cr_frame cr_code ag_frame ag_code co_code co_consts __getattribute__ __build_class__
-        __import__ gi_yieldfrom cell_contents func_globals
-    """,
-    "pickle": "__reduce__ __reduce_ex__ find_class _rebuild_tensor_v2",
-    "eval": """
-        make_dataclass ForwardRef _evaluate get_type_hints exec_module load_module run_module
-        run_path runcode runsource
-    """,
-    "network": """
-        hf_hub_download snapshot_download cached_file cached_files urlopen urlretrieve push_to_hub
-        load_state_dict_from_url download_url_to_file upload_file upload_folder create_repo
-        create_connection load_url from_url get_session get_async_session hf_hub_utils
-        _upload_modified_files
-    """,
-    "subprocess": """
-        check_output check_call getoutput Popen popen posix_spawn load_library load_inline CDLL
-        cpp_extension LoadLibrary PyDLL dlopen create_subprocess_shell create_subprocess_exec
-    """,
-    "foreign code": """
-        get_class_from_dynamic_module get_class_in_module get_cached_module_file get_kernel
-        load_custom_generate resolve_trust_remote_code lazy_load_kernel
-    """,
-    "hidden import": "import_module spec_from_file_location module_from_spec _LazyModule",
-    "file deletions": "write_text write_bytes unlink rmdir rmtree symlink_to hardlink_to tofile",
-    "file writes": "mkdir save_file to_json_file _dump _write_file",
-    "tampering": "_convert_",
-    "secrets": "get_token",
-}
-# Attributes that a person has to look at, on any object.
-READ_ATTRIBUTES = {
-    "computed names": """
-        __dict__ __bases__ __mro__ __base__ mro __wrapped__ __func__ __weakref__ __annotations__
-        __prepare__
-    """,
-    "downloads": """
-        set_attn_implementation load_adapter load_dataset load_backbone load_metadata fetch_audio
-        fetch_images fetch_videos get_config_dict get_processor_dict get_image_processor_dict
-        get_feature_extractor_dict get_video_processor_dict get_tokenizer_config
-    """,
-    "saved files": "save_pretrained dump save",
-    "file reads": "read_text read_bytes iterdir rglob from_file read_file from_json_file",
-    "unknown": "show obj handlers _default_handler __del__ __setattr__ __delattr__",
-}
 # Modules that have no business below another one. Others are names of honest functions, as
 # torch.select and torch.signal; there, the pattern of the longer name decides.
 MODULES_ANYWHERE = words("""
@@ -104,8 +67,19 @@ MODULES_ANYWHERE = words("""
     socket sqlite3 ssl subprocess sys sysconfig tarfile tempfile threading traceback tracemalloc
     unittest urllib urllib3 bltns webbrowser zipfile zipimport
 """)
+NO_MODULES = {"numpy.ndarray", "sys.stderr", "sys.stdout"}
 ALSO_WORDS = {"ast", "codecs", "inspect", "io", "sched", "gc", "shelve"}
 OF_MODULES = {"__version__", "__name__", "__doc__", "__file__", "__all__", "__path__"}
+# Modules whose classes code derives from.
+BASES = (
+    *("transformers.generation.utils", "transformers.modeling_utils", "transformers.cache_utils"),
+    *("transformers.configuration_utils", "transformers.tokenization_python"),
+    *("transformers.tokenization_utils_base", "transformers.tokenization_utils_tokenizers"),
+    *("transformers.processing_utils", "transformers.image_processing_backends"),
+    *("transformers.image_processing_utils", "transformers.video_processing_utils"),
+    *("transformers.feature_extraction_sequence_utils", "transformers.backbone_utils"),
+    "torch.nn.modules.module",
+)
 SECRET_TEXTS = re.compile(
     r"(?i)\.ssh\b|\bid_(rsa|ed25519|ecdsa)\b|/etc/(passwd|shadow|sudoers)|/proc/|\.aws\b|\.netrc\b"
     r"|\.kube\b|\.docker\b|\.gnupg\b|\.git-credentials|\.pypirc|\.bash_history|\.cache/huggingface"
@@ -117,7 +91,11 @@ SECRET_NAMES = re.compile(
 SECRET_VARIABLES = re.compile(
     r"(?i)token(?!izer|_?id)|secret|passw|credential|(^|_)key|auth|cookie"
 )
-INSIDES = re.compile(r"__(subclasses|globals|builtins|code|closure|import|loader|reduce|mro)_*__")
+INSIDES = re.compile(
+    r"__(subclasses|globals|builtins|code|closure|import|loader|reduce|mro|self|spec|traceback"
+    r"|getattribute|bases?)_*__|^(tb_frame|tb_next|f_(globals|locals|back|builtins|code)"
+    r"|(gi|cr|ag)_(frame|code)|cell_contents)$"
+)
 HARMLESS_DUNDERS = words("""
     __name__ __qualname__ __class__ __doc__ __module__ __version__ __init__ __new__ __call__ __len__
     __getitem__ __setitem__ __delitem__ __iter__ __next__ __contains__ __enter__ __exit__ __repr__
@@ -129,20 +107,22 @@ HARMLESS_DUNDERS = words("""
 
 
 @cache
-def patterns() -> dict[str, list[tuple[int, bool, str, str, re.Pattern]]]:
-    """Return (letters, is dangerous, kind, stem, pattern) by top module; the first match counts."""
+def patterns() -> dict[str, list[tuple[int, bool, str, str, re.Pattern | None]]]:
+    """Return (letters, is dangerous, kind, stem, pattern) by name, or by top module with a `*`."""
     table: dict[str, list] = {}
     for kind, listed in LISTED.items():
         library = kind.rpartition(" ")[2] if kind.startswith("harmless, ") else None
         kind = HARMLESS if library else kind
         names = [f"{library}.{name}" if library else name for name in listed.split()]
         for name in [*names, library] if library else names:
-            below = name.endswith(".**")
             stem = name.removesuffix(".**")
-            text = re.escape(stem).replace(r"\*", "[^.]*") + (r"(\..*)?" if below else "")
-            row = (len(stem.replace("*", "")), is_dangerous(kind), kind, stem, re.compile(text))
-            table.setdefault(name.split(".")[0], []).append(row)
-    return {top: sorted(rows, key=lambda row: row[:2], reverse=True) for top, rows in table.items()}
+            pattern = None
+            if "*" in stem:
+                text = re.escape(stem).replace(r"\*", "[^.]*")
+                pattern = re.compile(text + (r"(\..*)?" if stem != name else ""))
+            row = (len(stem.replace("*", "")), is_dangerous(kind), kind, stem, pattern)
+            table.setdefault(f"{name.split('.')[0]}.*" if pattern else name, []).append(row)
+    return {key: sorted(rows, key=lambda row: row[:2], reverse=True) for key, rows in table.items()}
 
 
 @cache
@@ -169,29 +149,51 @@ def kind_of(name: str) -> str:
         if len(spelled) <= i and not is_module(prefix):
             kinds.append(listed_kind(prefix)[0])  # what is read of a function may call it
         is_spelled = spelled[i : i + 1] == [parts[i]]
-        if is_dunder(parts[i]) and parts[i] not in OF_MODULES and is_module(prefix):
+        is_known = is_spelled or parts[i] in OF_MODULES
+        if is_dunder(parts[i]) and not is_known and is_module(prefix):
             kinds.append("insides")
         if parts[i].lstrip("_") in MODULES_ANYWHERE:
             kinds.append("insides")
         elif parts[i] in ELSEWHERE and not is_spelled:
-            kinds.append(kind_of(".".join([RENAMED.get(parts[i], parts[i]), *parts[i + 1 :]])))
-        elif is_private(parts[i]) and not is_spelled and parts[0] not in ("torch", "transformers"):
-            kinds.append("unknown")
+            kind = kind_of(".".join([RENAMED.get(parts[i], parts[i]), *parts[i + 1 :]]))
+            kinds.append("unknown" if kind == NOT_UNDERSTOOD else kind)
+        elif is_leading(parts[i]) and not is_spelled and parts[0] not in LIBRARY_OF_MODEL:
+            is_inner = parts[0] in sys.stdlib_module_names or parts[0] == "tqdm"
+            kinds.append(NOT_UNDERSTOOD if is_inner else "unknown")
+    if spelled != parts:
+        kinds.append(kind_where_defined(name))
     return max(kinds, key=severity)
 
 
+def kind_where_defined(name: str) -> str:
+    """Return the kind of a name of a library as that of what it means there."""
+    origin = defined(name)
+    if origin is None:
+        is_inner = name.startswith("transformers.models.") and name.count(".") > 2
+        return "unknown" if is_inner else HARMLESS
+    return HARMLESS if origin == name or origin.startswith("numpy.") else kind_of(origin)
+
+
+@cache
 def severity(kind: str) -> int:
-    return 0 if kind == HARMLESS else 2 if is_dangerous(kind) else 1
+    grave = NOT_UNDERSTOOD, *(k for k in KINDS if is_dangerous(k)), "file deletions"
+    return 0 if kind == HARMLESS else 1 if kind not in grave else 2 if kind == NOT_UNDERSTOOD else 3
 
 
 def listed_kind(name: str) -> tuple[str, list[str]]:
     """Return the kind of the pattern that counts, and the parts that it spells."""
-    top = name.split(".")[0]
-    for _, _, kind, stem, pattern in patterns().get(top, ()):
-        if pattern.fullmatch(name):
-            return kind, stem.split(".")
-    is_inner = top.startswith("_") and top in sys.stdlib_module_names
-    return "insides" if is_inner else "unknown", []
+    parts, table = name.split("."), patterns()
+    rows = list(table.get(name, ()))
+    for i in range(len(parts), 0, -1):
+        rows += table.get(f"{'.'.join(parts[:i])}.**", ())[:1]
+    wild = (row for row in table.get(f"{parts[0]}.*", ()) if row[4] and row[4].fullmatch(name))
+    rows += [row for row in [next(wild, None)] if row]
+    if rows:
+        _, _, kind, stem, _ = max(rows, key=lambda row: row[:2])
+        return kind, stem.split(".")
+    if parts[0] in sys.stdlib_module_names:
+        return "insides" if parts[0].startswith("_") else NOT_UNDERSTOOD, []
+    return "unknown", []
 
 
 def attribute_kind(name: str) -> str:
@@ -203,6 +205,29 @@ def attribute_kind(name: str) -> str:
     return "unknown" if is_dunder(name) and name not in HARMLESS_DUNDERS else HARMLESS
 
 
+def is_dangerous_shape(shape: str) -> bool:
+    """Return whether a pattern fits an attribute that is dangerous on any object."""
+    dangerous = (name for name, kind in attribute_kinds().items() if is_dangerous(kind))
+    return any(re.fullmatch(shape, name) for name in dangerous)
+
+
+def is_leading(name: str) -> bool:
+    """Return whether an attribute may lead from a harmless object to a dangerous one."""
+    return name in leading() or (is_private(name) and name not in known_private())
+
+
+@cache
+def leading() -> set[str]:
+    return words(LEADING)
+
+
+@cache
+def known_private() -> set[str]:
+    """Return the private names that honest code uses, and those of transformers' base classes."""
+    sources = "".join(map(text_of, BASES))
+    return words(PRIVATE) | set(re.findall(r"(?:def |self\.)(_[a-z]\w+)", sources))
+
+
 def is_private(name: str) -> bool:
     return name.startswith("_") and not is_dunder(name)
 
@@ -211,24 +236,41 @@ def is_dunder(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
 
 
+@cache
 def is_module(name: str) -> bool:
     """Return whether the patterns have a dotted name as a module: with other names below it."""
-    if name in sys.stdlib_module_names or name in patterns():
+    if name in sys.stdlib_module_names or name in tops():
         return True
     if name.startswith("transformers.") and name.endswith("_MAPPING"):
         return True  # another of its class takes any attribute out of any module of transformers
-    return name in modules_of_patterns()
+    if name in modules_of_patterns():
+        return True
+    origin = defined(name) if name.rpartition(".")[2].islower() else None
+    return bool(origin and ((origin != name and is_module(origin)) or module_file(origin)))
+
+
+@cache
+def tops() -> set[str]:
+    return {name.split(".")[0] for name in patterns()}
 
 
 def is_listed(name: str) -> bool:
     """Return whether its top module is listed; for other modules only the import is reported."""
     top = name.split(".")[0]
-    return top in patterns() or top in sys.stdlib_module_names
+    return top in tops() or top in sys.stdlib_module_names
 
 
 def is_wholly_harmless(module: str) -> bool:
     """Return whether a pattern calls everything in a module harmless, known or not."""
     return kind_of(f"{module}.anything") == HARMLESS
+
+
+@cache
+def is_harmless_below(module: str) -> bool:
+    """Return whether a module is wholly harmless, and so is every name below it."""
+    dangerous = (name for kind, listed in LISTED.items() if is_dangerous(kind) for name in [listed])
+    below = (name for listed in dangerous for name in listed.split())
+    return is_wholly_harmless(module) and not any(n.startswith(f"{module}.") for n in below)
 
 
 def calls_dangerous(text: str) -> bool:
@@ -254,4 +296,4 @@ def modules_of_patterns() -> set[str]:
             parts = (library + name).split(".")
             stems = (".".join(parts[:i]) for i in range(1, len(parts)))
             found.update(s for s in stems if "*" not in s and s.rpartition(".")[2].islower())
-    return {name for name in found - {"numpy.ndarray"} if not name.startswith("builtins")}
+    return {name for name in found - NO_MODULES if not name.startswith("builtins")}

@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from .behind_walls import Outcome
+from .findings import dangers
 from .folder import MODEL_CODE, CheckError, Folder
-from .reading import DANGERS, static_findings
 from .reading_data import NATIVE, PICKLES
+from .reading_process import read
 
 MUST_STAND = ("files", "namespaces", "system calls")
 REMEDIES = {
@@ -42,23 +43,14 @@ def refuse_dangerous(
 
     Findings of the checks in `besides` do not count.
     """
-    found = [] if run_anyway else dangerous_findings(folder)
-    if found := [line for line in found if line[0] not in besides]:
-        (name, detail), others = found[0], len(found) - 1
+    found = [] if run_anyway else dangers(read(folder))
+    if found := [finding for finding in found if finding.name not in besides]:
+        first, others = found[0], len(found) - 1
         more = f" (and {others} more findings)" if others else ""
         raise DangerousError(
-            f"no code was run, because reading it found {name}: {detail}{more}: {remedy}"
+            f"no code was run, because reading it found {first.name}: {first.detail}{more}: "
+            f"{remedy}"
         )
-
-
-def dangerous_findings(folder: Folder) -> list[tuple[str, str]]:
-    """Return (name, detail) of the findings because of which code is not run."""
-    found = static_findings(folder)
-    return [
-        (name, detail)
-        for name, verdict, detail in found
-        if (verdict, name in DANGERS) == ("fail", True)
-    ]
 
 
 def needed_walls(path: Path, without_walls: bool) -> tuple[str, ...]:
@@ -75,10 +67,10 @@ def is_known(path: Path) -> bool:
     for name, source in folder.all_sources.items():
         if name not in ours or source.fault or source.content != ours[name].content:
             return False
-    strange = {name for name in folder.files.names if Path(name).suffix in (*PICKLES, *NATIVE)}
+    strange = {n for n in folder.files.names if PICKLES.search(n) or NATIVE.search(n)}
     strange |= {n for n in folder.files.faults if not n.endswith(".safetensors")}
-    dangers = {name for name, _ in dangerous_findings(folder)}  # reads the JSON files, too
-    return not strange and not folder.unread and dangers <= {"files"}
+    names = {finding.name for finding in dangers(read(folder))}  # reads the JSON files, too
+    return not strange and not folder.unread and names <= {"files"}
 
 
 def refuse_missing(outcome: Outcome, needed: Collection[str]) -> None:

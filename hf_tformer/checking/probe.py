@@ -4,8 +4,8 @@ It imports the standard library, torch and transformers; this package cannot be 
 network cannot be reached. Every check runs on the real weights, in float32 on the CPU, so it needs
 memory for a few copies of the model; answers count as equal within 1e-4 of their own scale.
 
-It lists the checks before it imports any code of the folder, and reports when each starts and ends.
-So its caller knows at which check the process died.
+It lists the checks (probe_plan.py) before it imports any code of the folder, and reports when each
+starts and ends. So its caller knows at which check the process died.
 """
 
 # ruff: noqa: E402 (imports are forbidden before any other module is imported)
@@ -36,12 +36,19 @@ from transformers.dynamic_module_utils import get_relative_import_files
 
 sys.path.insert(0, str(Path(__file__).parent))
 from probe_answers import ANSWER_CHECKS, Fault, Skip, answers, compare
+from probe_plan import (
+    PREFERENCE,
+    SECOND_SAVE,
+    TOKENIZER,
+    is_left_out,
+    main_auto,
+    own_autos,
+    planned,
+)
 from probe_weights import WEIGHT_CHECKS, few, saved
 
 sys.path.pop(0)  # the package's other files must not be found by the code under test
 
-# The class for the detailed checks if config.json does not name the one that wrote the weights.
-PREFERENCE = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM", "AutoModel")
 KINDS_OF_KEYS = ("missing_keys", "unexpected_keys", "mismatched_keys")
 
 
@@ -51,21 +58,10 @@ class Subject:
     def __init__(self, folder: str, work: str) -> None:
         self.folder, self.work = Path(folder), Path(work)
         self.raw_config = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
-        self.autos = self.raw_config.get("auto_map") or {}
-        if not isinstance(self.autos, dict) or "AutoConfig" not in self.autos:
-            self.autos = builtin_autos(self.folder)
-        self.auto = self.main_auto()
+        self.autos = own_autos(self.raw_config) or builtin_autos(self.folder)
+        self.auto = main_auto(self.raw_config, self.autos)
         self.model: PreTrainedModel | None = None
         self.report: dict[str, list[str]] = {}
-
-    def main_auto(self) -> str:
-        """Return the Auto class of the class that wrote the weights, "" if there is none."""
-        models = [name for name in self.autos if name.startswith("AutoModel")]
-        for architecture in self.raw_config.get("architectures") or ():
-            for name in models:
-                if str(self.autos[name]).split(".")[-1] == architecture:
-                    return name
-        return next((name for name in (*PREFERENCE, *models) if name in models), "")
 
     def load(
         self,
@@ -191,20 +187,17 @@ def remark(error: Exception) -> str:
         return " (it may not reach files outside, the network or other programs)"
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return " (it takes more memory than it is allowed: --memory allows more)"
+    if "No space left" in str(error):
+        return " (it writes more than it is allowed)"
     return ""
 
 
-CHECKS = {
+CHECKS: dict[str, Callable[..., str]] = {
+    TOKENIZER: check_tokenizer,
     **WEIGHT_CHECKS,
     **{name: lambda s, check=check: check(s.loaded(), s.autos) for name, check in ANSWER_CHECKS},
-    "second save": check_second_save,
-    "tokenizer loads": check_tokenizer,
+    SECOND_SAVE: check_second_save,
 }
-
-
-# The checks of quantised weights. The others fill parameters, save, or expect more exact answers
-# than a quantiser keeps; transformers cannot initialise another head beside such weights.
-OF_QUANTISED_WEIGHTS = ("loads: AutoConfig", "loading report", "tokenizer loads")
 
 
 def skip_quantised(subject: Subject) -> str:
@@ -214,14 +207,13 @@ def skip_quantised(subject: Subject) -> str:
 
 def main(say: Callable[[object], None], folder: str, work: str) -> None:
     subject = Subject(folder, work)
-    # The main class first: the others are compared with it.
-    autos = sorted(subject.autos, key=lambda auto: (auto != "AutoConfig", auto != subject.auto))
-    checks: dict[str, tuple] = {f"loads: {auto}": (check_loads, subject, auto) for auto in autos}
-    checks |= {name: (check, subject) for name, check in CHECKS.items()}
-    if subject.raw_config.get("quantization_config"):
-        kept = (f"loads: {subject.auto}", *OF_QUANTISED_WEIGHTS)
-        checks |= {name: (skip_quantised, subject) for name in checks if name not in kept}
-    say(["plan", list(checks)])
-    for name, check in checks.items():
+    names = planned(subject.raw_config, subject.autos)
+    say(["plan", names])
+    for name in names:
         say([name, "running", ""])
-        say(run(name, *check))
+        if is_left_out(name, subject.raw_config, subject.auto):
+            say(run(name, skip_quantised, subject))
+        elif name in CHECKS:
+            say(run(name, CHECKS[name], subject))
+        else:
+            say(run(name, check_loads, subject, name.removeprefix("loads: ")))

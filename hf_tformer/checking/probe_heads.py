@@ -22,7 +22,7 @@ sys.modules["hf_tformer"] = None  # type: ignore[assignment]  # cannot be import
 
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import save
 from transformers import PreTrainedModel
 
 LENGTHS = (19, 11)  # of the sequences in a batch
@@ -40,7 +40,7 @@ def main(say: Callable[[object], None], folder: str, answers: str) -> None:
                 say(["error", auto, question, answer])
             else:
                 found[f"{auto}/{question}"] = answer.contiguous()
-    save_file(found, answers)
+    Path(answers).write_bytes(save(found))  # save_file would replace the file, which is refused
 
 
 def attempts(folder: str, auto: str, config: dict) -> Iterator[tuple[str, torch.Tensor | str]]:

@@ -3,6 +3,7 @@
 Each check takes the `Subject` of probe.py, which loads the model again if necessary.
 """
 
+import shutil
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -38,6 +39,7 @@ def check_parameters(subject: "Subject") -> str:
     folder = subject.work / "filled"
     model.save_pretrained(folder)
     again = dict(type(model).from_pretrained(folder, dtype=torch.float32).named_parameters())
+    shutil.rmtree(folder)  # it is held in memory
     changed = [n for n, p in parameters.items() if n not in again or not torch.equal(p, again[n])]
     if changed:
         raise Fault(

@@ -6,10 +6,10 @@ says what it looked at, which counts only if there was no fault.
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from .files import few
-from .folder import MODEL_CODE, Folder, code_file
+from .findings import LISTED, NOT_UNDERSTOOD, READ, Finding, few
+from .folder import MODEL_CODE, Folder, code_files
 from .names import KINDS
 from .reading_data import (
     check_attention_kernel,
@@ -20,10 +20,15 @@ from .reading_data import (
 )
 from .references import references
 from .source_code import COME_ALONG, import_fault, is_foreign
+from .strings import evaluated_comments
+from .texts import TooEntangledError
 
-# The checks after whose failure the code is not run, except with --run-anyway.
 REQUIREMENTS = "custom_generate/requirements.txt"
-DANGERS = ("files", "foreign code", "syntax", "safety", "attention kernel")
+# The packages to install for a module of another name.
+PACKAGES = {
+    **{"fla": "flash-linear-attention", "PIL": "pillow", "cv2": "opencv-python"},
+    **{"sklearn": "scikit-learn", "skimage": "scikit-image", "OpenSSL": "pyopenssl"},
+}
 
 
 def check_auto_map(folder: Folder) -> Iterator[tuple[str, str]]:
@@ -44,17 +49,18 @@ def check_auto_map(folder: Folder) -> Iterator[tuple[str, str]]:
         if not isinstance(auto_map, (dict, type(None))):
             yield "fail", f"auto_map of {file} is no object of class names: save it again"
     for file, purpose, reference in folder.references:
-        if fault := reference_fault(folder, reference):
+        if fault := reference_fault(folder, file, reference):
             yield "fail", f"{file} names {reference!r} for {purpose}, but {fault}"
     yield "ok", ", ".join(sorted(named))
 
 
-def reference_fault(folder: Folder, reference: object) -> str | None:
+def reference_fault(folder: Folder, named_in: str, reference: object) -> str | None:
     if not isinstance(reference, str) or "." not in reference.rpartition("--")[2]:
         return "a reference has the form module.Class"
     if "--" in reference:
         return None  # check_foreign_code reports it
-    file, name = code_file(("", "", reference)), reference.rpartition(".")[2]
+    files, name = code_files((named_in, "", reference)), reference.rpartition(".")[2]
+    file = next((file for file in files if file in folder.all_sources), files[0])
     source = folder.all_sources.get(file)
     if source is None:
         return f"{file} is missing: save the model again from where its code is"
@@ -106,21 +112,38 @@ def check_relative_imports(folder: Folder) -> Iterator[tuple[str, str]]:
 
 def check_absolute_imports(folder: Folder) -> Iterator[tuple[str, str]]:
     """Check that no package has to be installed besides torch and transformers."""
-    places = defaultdict(list)
+    places: dict[str, dict[bool, list[str]]] = defaultdict(lambda: {True: [], False: []})
     for source in folder.parsed:
         for line, module, guarded in source.absolute_imports():
             if is_foreign(module):
-                places[module, guarded].append(f"{source.name}:{line}")
-    for (module, guarded), where in sorted(places.items()):
-        if guarded:
-            yield "warn", f"{few(where)}: {module} is optional: results may differ where it is not"
+                places[module][guarded].append(f"{source.name}:{line}")
+    for module, found in sorted(places.items()):
+        name = f"{module} (the package {PACKAGES[module]})" if module in PACKAGES else module
+        where = found[False] or found[True]
+        if not found[False]:
+            yield "warn", f"{few(where)}: {name} is optional: results may differ where it is not"
         elif module in COME_ALONG:
-            yield "warn", f"{few(where)}: {module} comes with transformers, but not by promise"
+            yield "warn", f"{few(where)}: {name} comes with transformers, but not by promise"
         else:
-            yield "fail", f"{few(where)}: {module} has to be installed: do without, or use `try:`"
+            yield "fail", f"{few(where)}: {name} has to be installed: do without, or use `try:`"
     if REQUIREMENTS in folder.files.names:
         yield "warn", f"{REQUIREMENTS} asks for packages: see which"
     yield "ok", "the standard library, torch and transformers"
+
+
+def check_tied_names(folder: Folder) -> Iterator[tuple[str, str]]:
+    """Check that no class names its tied weights by a list, which transformers 5 cannot read."""
+    for source in folder.parsed:
+        for node in ast.walk(source.tree):
+            names = [getattr(target, "id", "") for target in getattr(node, "targets", ())]
+            is_list = isinstance(getattr(node, "value", None), ast.List | ast.Tuple | ast.Set)
+            if "_tied_weights_keys" in names and is_list:
+                yield (
+                    "fail",
+                    f"{source.name}:{getattr(node, 'lineno', 0)}: _tied_weights_keys is a list, "
+                    "with which transformers 5 cannot save the model: write {target: source}",
+                )
+    yield "ok", "by a dict, or none"
 
 
 def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
@@ -138,9 +161,11 @@ def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
         for found in references({source.name: source.tree for source in readable}):
             if found.file not in known:
                 places[found.kind, found.file in loaded].add((found.file, found.line, found.what))
-    except RecursionError:
+    except (RecursionError, TooEntangledError):
         yield "fail", "the code is too entangled to be read: nobody can say what it does"
     for source in readable:
+        for line, code in evaluated_comments(source.text):
+            places["eval", source.name in loaded].add((source.name, line, f"# type: {code}"))
         for line in source.hidden_lines():
             places["hidden text", source.name in loaded].add((source.name, line, "a character"))
     for is_loaded in (True, False):
@@ -152,7 +177,7 @@ def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
                 yield verdict, f"{kind}: {few(where)} {does}: {remedy}"
             elif where and verdict == "fail":
                 yield "warn", f"{kind}: {few(where)} {does}, but loading does not reach it"
-    yield "ok", "nothing found in plain sight"
+    yield "ok", "no known danger"
 
 
 CHECKS = {
@@ -161,6 +186,7 @@ CHECKS = {
     "syntax": check_syntax,
     "relative imports": check_relative_imports,
     "absolute imports": check_absolute_imports,
+    "tied names": check_tied_names,
     "safety": check_safety,
     "foreign code": check_foreign_code,
     "attention kernel": check_attention_kernel,
@@ -169,17 +195,23 @@ CHECKS = {
 }
 
 
-def static_findings(folder: Folder) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, verdict, detail) of every check: its faults, or else its closing "ok"."""
+def static_findings(folder: Folder) -> Iterator[Finding]:
+    """Yield the findings of every check: its faults, or else its closing "ok"."""
     for name, check in CHECKS.items():
+        lines = []
+        LISTED.clear()
         try:
-            lines = list(check(folder))
+            for verdict, detail in check(folder):
+                lines.append(Finding(name, verdict, detail, rests_on(name, detail), tuple(LISTED)))
+                LISTED.clear()
         except Exception as error:  # an unforeseen value must not pass
-            lines = [("fail", f"cannot be judged ({type(error).__name__}: {error}): look for it")]
-        faults = [line for line in lines if line[0] != "ok"]
-        yield from ((name, *line) for line in faults or lines)
+            detail = f"cannot be judged ({type(error).__name__}: {error}): look for it"
+            lines = [Finding(name, "fail", detail)]
+        faults = [line for line in lines if line.verdict != "ok"]
+        yield from faults or lines
 
 
-def dangers(findings: Iterable) -> list:
-    """Return the findings because of which the code of a folder should not be run."""
-    return [f for f in findings if f.verdict == "fail" and f.name in DANGERS]
+def rests_on(name: str, detail: str) -> str:
+    """Return whether a finding was read, or says that something was not understood."""
+    is_open = name == "safety" and detail.startswith(f"{NOT_UNDERSTOOD}:")
+    return NOT_UNDERSTOOD if is_open else READ

@@ -1,13 +1,19 @@
 """Check the JSON files, the weights and the tokenizer of a folder."""
 
+import re
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from .files import few
-from .folder import Folder, code_file, values_below
+from .findings import few
+from .folder import NEIGHBOURS, Folder, code_files, values_below
 
-PICKLES = (".bin", ".ckpt", ".pkl", ".pickle", ".pt", ".pth", ".joblib")
-NATIVE = (".so", ".pyd", ".dll", ".dylib", ".pyc", ".pyo", ".egg", ".whl")
+PICKLES = re.compile(
+    r"\.(bin|ckpt|pkl|pickle|pt|pth|joblib|dill|npy|npz|nemo|mar|pdparams|tar)$", re.IGNORECASE
+)
+NATIVE = re.compile(r"\.(so(\.\d+)*|pyd|dll|dylib|pyc|pyo|egg|whl)$", re.IGNORECASE)
+# Classes that a configuration may have imported by name: those of torch's layers, and neighbours.
+LAYERS = re.compile(r"torch\.nn(\.[a-z_]+)*\.[A-Z]\w*")
+IMPORTED = ("activation_function", "activation_fn", "tokenizer_class")
 SPECIAL_TOKENS = ("pad_token", "bos_token", "eos_token")
 
 
@@ -16,7 +22,7 @@ def check_files(folder: Folder) -> Iterator[tuple[str, str]]:
     documents = folder.documents
     for name, fault in sorted({**folder.files.faults, **folder.unread}.items()):
         yield "fail", f"{name} {fault}"
-    native = [name for name in sorted(folder.files.names) if Path(name).suffix in NATIVE]
+    native = [name for name in sorted(folder.files.names) if NATIVE.search(name)]
     if native:
         yield "warn", f"{few(native)}: nobody can read these: see that nothing loads them"
     yield "ok", f"{len(folder.files.names)}, {len(documents)} of them JSON"
@@ -31,63 +37,76 @@ def check_foreign_code(folder: Folder) -> Iterator[tuple[str, str]]:
                 f"{file} names {reference!r} for {purpose}, which is in another repository, and "
                 "may change or vanish: copy the code here",
             )
-        elif (
-            file == "modules.json"
-            and code_file((file, purpose, reference)) not in folder.files.names
+        elif purpose.startswith("module ") and not any(
+            name in folder.files.names for name in code_files((file, purpose, reference))
         ):
             yield "fail", f"{file} names {str(reference)!r}, whose code is not here: copy it here"
-    for name, content in folder.documents.items():
-        for key, value in values_below(content):
-            if key == "trust_remote_code" and value:
-                yield "warn", f"{name} asks for trust_remote_code: remove the key"
-            if key == "base_model_name_or_path" and value and name == "adapter_config.json":
-                yield (
-                    "fail",
-                    f"{name} has the model {value!r} loaded instead of this one, with its code: "
-                    "move the adapter into a folder of its own",
-                )
-            if key == "parent_library" and value and name == "adapter_config.json":
-                yield "fail", f"{name} has {value!r} imported as parent_library: remove the key"
+    for line in folder.telling:
+        yield from loaded_by(*line)
     yield "ok", "all code is in this folder"
+
+
+def loaded_by(file: str, key: str, value: object) -> Iterator[tuple[str, str]]:
+    """Yield what a key of a JSON file has loaded that is not in the folder."""
+    if not value:
+        return
+    if key.endswith("trust_remote_code"):
+        yield "warn", f"{file} asks for {key}: remove the key"
+    elif key in ("backbone", "audio_tokenizer_name_or_path") and isinstance(value, str):
+        yield "warn", f"{file} has {value!r} loaded as {key}, from elsewhere: see that it is yours"
+    elif key in IMPORTED and isinstance(value, str) and "." in value:
+        if not LAYERS.fullmatch(value) and not NEIGHBOURS.fullmatch(value):
+            yield "fail", f"{file} has {value!r} imported as {key}: name a class of torch.nn"
+    elif PurePosixPath(file).name != "adapter_config.json":
+        return
+    elif key == "base_model_name_or_path":
+        yield (
+            "fail",
+            f"{file} has the model {value!r} loaded instead of this one, with its code: "
+            "move the adapter into a folder of its own",
+        )
+    elif key in ("parent_library", "megatron_config") or (
+        key == "megatron_core" and value != "megatron.core"  # which peft always writes
+    ):
+        yield "fail", f"{file} has {value!r} imported as {key}: remove the key"
 
 
 def check_attention_kernel(folder: Folder) -> Iterator[tuple[str, str]]:
     """Check that no configuration names code to download."""
-    for name, content in folder.documents.items():
-        for key, value in attention_choices(content) if name.endswith("config.json") else ():
-            if "/" in value or ":" in value:
-                yield (
-                    "fail",
-                    f"{key} is {value!r} in {name}, which downloads and runs code from there: "
-                    "remove the key",
-                )
+    for name, key, value in folder.telling:
+        if name.endswith("config.json") and "_implementation" in key:
+            for choice in (text for _, text in values_below(value) if isinstance(text, str)):
+                if "/" in choice or ":" in choice:
+                    yield (
+                        "fail",
+                        f"{key} is {choice!r} in {name}, which downloads and runs code from "
+                        "there: remove the key",
+                    )
     yield "ok", "no code is chosen by config.json"
-
-
-def attention_choices(content: object) -> Iterator[tuple[str, str]]:
-    """Yield (key, string) of everything below a key for the attention implementation."""
-    for key, value in values_below(content):
-        if "attn_implementation" in key or "experts_implementation" in key:
-            yield from ((key, name) for _, name in values_below(value) if isinstance(name, str))
 
 
 def check_weights(folder: Folder) -> Iterator[tuple[str, str]]:
     """Check that all weights are there, as safetensors and without a pickle beside them."""
-    tensors = folder.files.named(".safetensors")
-    pickles = [name for ending in PICKLES for name in folder.files.named(ending)]
+    here = folder.files.named(".safetensors")
+    others = [name for name in folder.left_out if name.endswith(".safetensors") and "/" not in name]
+    tensors, names = [*here, *others], sorted({*folder.files.names, *folder.left_out})
+    pickles = [name for name in names if PICKLES.search(name)]
+    alone = not tensors and any("/" not in name for name in pickles)
     if pickles:
         yield (
-            "warn" if tensors else "fail",
+            "fail" if alone else "warn",
             f"{few(pickles)}: a pickle can run anything when it is opened: "
-            + ("remove it" if tensors else "save the model again, as safetensors"),
+            + ("save the model again, as safetensors" if alone else "remove it"),
         )
-    elif not tensors:
+    if not tensors and not alone:
         yield "fail", "there are no weights: save the model with save_pretrained"
     index = folder.read_json("model.safetensors.index.json").get("weight_map")
     shards = index.values() if isinstance(index, dict) else ()
     if missing := sorted({str(shard) for shard in shards} - set(tensors)):
         yield "fail", f"{few(missing)} of model.safetensors.index.json are missing: add them"
-    for name in tensors:
+    if folder.left_out:
+        yield "skip", f"{few(folder.left_out)}: not downloaded, as nothing is run: not judged"
+    for name in here:
         if fault := safetensors_fault(folder.path / name):
             yield "fail", f"{name} cannot be read ({fault}): save or download it again"
     yield "ok", few(tensors)
@@ -97,7 +116,7 @@ def safetensors_fault(path: Path) -> str | None:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, "pt"):
+        with safe_open(path, "np"):
             return None
     except (SafetensorError, OSError) as error:
         return str(error).splitlines()[0]

@@ -1,6 +1,6 @@
 """`hf_tformer.check`: find what is wrong with a model folder that brings its own code.
 
-    folder or repository (folder.py) → read without running anything (reading.py)
+    folder or repository (folder.py) → read in a process of its own (reading_process.py)
         → compare with this package's own code, if it is one of its families
         → run in a fresh process (fresh_process.py, probe.py) → findings
 
@@ -10,27 +10,19 @@ walls are missing (permission.py).
 
 import os
 import sys
-from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 
 from .. import __version__
 from ..path_safety import printable
 from .files import few
-from .folder import CheckError, Folder, digest, located, opened
+from .findings import Finding, dangers
+from .folder import CheckError, Folder, digest, left_out, located
 from .fresh_process import TIMEOUT, run_probe
 from .package_code import code_under, is_of_package
 from .permission import NoWallsError
-from .reading import dangers, static_findings
+from .reading_process import read
 from .same_answers import compare_with_package
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of one check; the verdict is "ok", "fail", "warn" or "skip"."""
-
-    name: str
-    verdict: str
-    detail: str
 
 
 def check(
@@ -47,14 +39,14 @@ def check(
     """Check a folder or a repository on the Hub; return the findings.
 
     A repository is downloaded into `cache`, or into a temporary folder that is removed again.
-    Without `run` its code is read but not executed; code that looks dangerous is only executed with
-    `run_anyway`, and where walls are missing, unknown code is only executed `without_walls`: a
-    finding "walls" fails, as the folder was not judged. `timeout` (seconds) and `memory` (bytes)
-    limit the fresh process.
+    Without `run` its weights are not downloaded, and its code is read but not executed. Code that
+    looks dangerous is only executed with `run_anyway`, and where walls are missing, unknown code is
+    only executed `without_walls`: a finding "walls" fails, as the folder was not judged. `timeout`
+    (seconds) limits reading and running, each; `memory` (bytes) limits the fresh process.
     """
-    with located(source, revision, cache) as path:
-        folder = opened(path)
-        findings = [Finding(*line) for line in static_findings(folder)]
+    with located(source, revision, cache, with_weights=run) as path:
+        folder = Folder(path, [] if run or Path(source).is_dir() else left_out(str(source), path))
+        findings = read(folder, timeout)
         dangerous = dangers(findings)
         if is_of_package(folder):
             may_run = run and (run_anyway or not dangerous)
@@ -70,10 +62,9 @@ def check(
                 f"running the code of {printable(source)} in a fresh process ...", file=sys.stderr
             )
             try:
-                lines = run_probe(path, timeout, memory, without_walls)
+                findings += run_probe(path, timeout, memory, without_walls)
             except NoWallsError as error:
-                lines = [("walls", "fail", f"not judged: {error}")]
-            findings += [Finding(*line) for line in lines]
+                findings.append(Finding("walls", "fail", f"not judged: {error}"))
     return findings
 
 

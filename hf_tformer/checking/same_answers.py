@@ -86,15 +86,18 @@ def ask(
 
     It reads files of the user that are `linked` only behind walls.
     """
-    with tempfile.TemporaryDirectory() as work:
-        file = Path(work, "answers.safetensors")
+    with tempfile.TemporaryDirectory() as temporary:
+        file, work = Path(temporary, "answers.safetensors"), Path(temporary, "work")
+        file.touch()
+        work.mkdir()
         weights = [path for path in folder.iterdir() if path.suffix in WEIGHTS]
         must_stand = needed_walls(folder, without_walls)
         needed = {*must_stand, *(KEEP_FILES if linked else ())}
         outcome = run_behind_walls(
             PROBE,
             [str(folder), str(file)],
-            work=Path(work),
+            work=work,
+            results=[file],
             timeout=timeout,
             readable=[folder, *others, *linked],
             memory=default_memory(sum(path.stat().st_size for path in weights)),

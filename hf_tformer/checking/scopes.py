@@ -39,9 +39,10 @@ class Scope:
     def chain(self) -> "list[Scope]":
         return [self, *self.parent.chain()] if self.parent else [self]
 
-    def is_saving(self) -> bool:
-        """Return whether this is the code of a method that saves."""
-        return any(s.kind == "function" and s.name.lstrip("_")[:4] == "save" for s in self.chain())
+    def saving(self) -> str:
+        """Return the name of the function that saves whose code this is, or ""."""
+        names = (scope.name for scope in self.chain() if scope.kind == "function")
+        return next((name for name in names if is_saving(name)), "")
 
     def find(self, name: str) -> "list[tuple[Scope, Value]]":
         """Return (scope, value) of everything that a name may be bound to; [] if it is free."""
@@ -68,12 +69,16 @@ class Scopes:
         self.scope: dict[ast.AST, Scope] = {}
         self.parent: dict[ast.AST, ast.AST] = {}
         self.assigned: dict[ast.AST, ast.expr] = {}  # target → value
+        self.looped: dict[ast.AST, list[ast.expr]] = {}  # target → the elements of a written list
+        self.outside: dict[ast.AST, Scope] = {}
+        self.lambdas: dict[ast.AST, str] = {}  # value → the name that it is assigned to
         unfold_annotations(tree)
         for node in tree.body:
             self.visit(node, self.module, tree)
         self.bind_elsewhere()
 
     def visit(self, node: ast.AST, scope: Scope, parent: ast.AST) -> None:
+        scope = self.outside.get(node, scope)
         self.scope[node], self.parent[node] = scope, parent
         if isinstance(node, Function):
             return self.visit_function(node, scope)
@@ -82,7 +87,9 @@ class Scopes:
             inside = Scope("class", scope, node.name)
             return self.visit_fields(node, {"body": inside}, scope)
         if isinstance(node, COMPREHENSIONS):
-            return self.visit_fields(node, {}, Scope("comprehension", scope))
+            inside = Scope("comprehension", scope)
+            self.outside[node.generators[0].iter] = scope  # which Python evaluates before the loop
+            return self.visit_fields(node, {}, inside)
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             kind = "global" if isinstance(node, ast.Global) else "nonlocal"
             scope.elsewhere.update(dict.fromkeys(node.names, kind))
@@ -93,12 +100,17 @@ class Scopes:
         elif isinstance(node, ast.ImportFrom):
             self.visit_import_from(node, scope)
         elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            self.bind(scope, node.id, self.assigned.get(node))
+            for value in self.looped.get(node, [self.assigned.get(node)]):
+                self.bind(scope, node.id, value)
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 self.assign(target, node.value)
         elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
             self.assign(node.target, node.value)
+        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+            elements = getattr(node.iter, "elts", [])
+            if elements and not any(isinstance(element, ast.Starred) for element in elements):
+                self.looped[node.target] = elements
         for name in bound_by_name(node):
             self.bind(scope, name)
         inner = {}
@@ -110,7 +122,7 @@ class Scopes:
         name = getattr(node, "name", "")
         if name:
             self.bind(scope, name)
-        inside = Scope("function", scope, name)
+        inside = Scope("function", scope, name or self.lambdas.get(node, ""))
         arguments = node.args
         extra = [arg for arg in (arguments.vararg, arguments.kwarg) if arg]
         for arg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *extra):
@@ -148,6 +160,7 @@ class Scopes:
                     self.assign(one, other)
         elif isinstance(target, ast.Name):
             self.assigned[target] = value
+            self.lambdas[value] = target.id
 
     def bind(self, scope: Scope, name: str, value: Value = None) -> None:
         scope = self.module if scope.elsewhere.get(name) == "global" else scope
@@ -179,9 +192,11 @@ def unfolded(node: ast.AST) -> ast.AST:
         for inner in (n for n in ast.walk(code) if isinstance(n, ast.expr)):
             inner.lineno = node.lineno
         return unfolded(code)
-    if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.BitOr):
+    if isinstance(node, ast.JoinedStr | ast.Call) or (
+        isinstance(node, ast.BinOp) and not isinstance(node.op, ast.BitOr)
+    ):
         return node  # a string of several parts
-    if isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("Literal"):
+    if isinstance(node, ast.Subscript) and last_name(node.value) == "Literal":
         texts = (getattr(inner, "value", "") for inner in ast.walk(node.slice))
         if not any("(" in text for text in texts if isinstance(text, str)):
             return node  # its strings are no code
@@ -191,6 +206,10 @@ def unfolded(node: ast.AST) -> ast.AST:
         elif isinstance(content, ast.AST):
             setattr(node, name, unfolded(content))
     return node
+
+
+def last_name(node: ast.expr) -> str:
+    return getattr(node, "attr", getattr(node, "id", ""))
 
 
 def bound_by_name(node: ast.AST) -> list[str]:
@@ -204,6 +223,10 @@ def bound_by_name(node: ast.AST) -> list[str]:
 
 def has_star(node: ast.Tuple | ast.List) -> bool:
     return any(isinstance(element, ast.Starred) for element in node.elts)
+
+
+def is_saving(name: str) -> bool:
+    return name.lstrip("_").startswith("save") and name != "save_for_backward"
 
 
 def is_builtin(name: str) -> bool:

@@ -47,6 +47,10 @@ SYSTEM = (
     *("/proc/self", "/proc/cpuinfo", "/proc/meminfo"),
     *("/sys/devices/system/cpu", "/sys/devices/system/node"),
 )
+NEEDED = (
+    *("torch", "transformers", "huggingface_hub", "tokenizers", "safetensors", "numpy"),
+    *("accelerate", "peft"),
+)
 
 
 def main() -> None:
@@ -56,7 +60,9 @@ def main() -> None:
         run_program(job, {"all": f"there are none on {sys.platform}"})
     refused = dict.fromkeys(("users", *walls_kernel.NAMESPACES), "left out")
     if "namespaces" in job["walls"]:
-        refused = walls_kernel.leave_namespaces()
+        own = None if job["on_disk"] else job["work"]
+        refused = walls_kernel.leave_namespaces(own, job["disk"])
+        make_folders(job["work"])
     own_processes = "processes" not in refused
     if not own_processes:
         walls_kernel.adopt_orphans()
@@ -69,6 +75,13 @@ def main() -> None:
         run_program(job, refused)
     be_quiet()
     keep(child)
+
+
+def make_folders(work: str) -> None:
+    """Start in the folder that the program writes to, which has a home and a place for others."""
+    for folder in ("home", "tmp"):
+        Path(work, folder).mkdir(exist_ok=True)
+    os.chdir(work)
 
 
 def read_line(file: int) -> bytes:
@@ -195,7 +208,7 @@ def raise_walls(job: dict, refused: dict[str, str]) -> dict[str, str]:
     os.setsid()
     walls_kernel.gain_no_privileges()
     readable = [*SYSTEM, *python_paths(job["home"]), *job["readable"]]
-    writable = [job["work"], os.devnull]
+    writable = [job["work"], os.devnull, *job["results"]]
     if "mounts" not in refused:
         writable.append(walls_kernel.SHARED_MEMORY)
     stood: dict[str, str] = {}
@@ -243,11 +256,21 @@ def reach_out(caller: int) -> None:
 
 
 def python_paths(home: str) -> list[str]:
-    """Return the folders of this interpreter and its modules, but none that holds the home."""
+    """Return the folders of this interpreter and its modules, but none that holds the home.
+
+    Of a folder elsewhere, such as that of a package that is installed in place, only the modules
+    are readable that a model needs: beside them may stand anything.
+    """
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
-    real = {os.path.realpath(path) for path in (*prefixes, *sys.path, *libraries) if path}
-    return sorted(path for path in real if not Path(home).is_relative_to(path))
+    own = {os.path.realpath(path) for path in (*prefixes, *libraries) if path}
+    for path in map(os.path.realpath, filter(None, sys.path)):
+        is_installed = Path(path).name in ("site-packages", "dist-packages")
+        if is_installed or any(Path(path).is_relative_to(prefix) for prefix in own):
+            own.add(path)
+        else:
+            own |= {str(Path(path, name)) for name in NEEDED}
+    return sorted(path for path in own if not Path(home).is_relative_to(path))
 
 
 if __name__ == "__main__":

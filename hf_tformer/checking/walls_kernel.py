@@ -27,6 +27,7 @@ NAMESPACES = {
     "mounts": 0x00020000,
 }
 SHARED_MEMORY = "/dev/shm"
+STACK = 1 << 23  # bytes of the first thread's; the kernel counts it apart from other memory
 PRIVATE_MOUNTS = 1 << 14 | 1 << 18  # here and everywhere below
 NO_DEVICES = 0b1110  # no programs, no rights of other users
 CAPABILITIES_VERSION = 0x20080522
@@ -62,11 +63,12 @@ def adopt_orphans() -> None:
     call("prctl", SET_CHILD_SUBREAPER, 1)
 
 
-def leave_namespaces() -> dict[str, str]:
+def leave_namespaces(work: str | None = None, disk: int = 0) -> dict[str, str]:
     """Enter new namespaces; return those that the kernel refused, and why.
 
     The one of processes begins with the next fork. Without the one of users, an ordinary user gets
-    none of the others.
+    none of the others. A folder `work` becomes one in memory that holds no more than `disk` bytes,
+    whatever becomes of the names of its files.
     """
     user, group, refused = os.getuid(), os.getgid(), {}
     try:
@@ -80,16 +82,18 @@ def leave_namespaces() -> dict[str, str]:
         try:
             call("unshare", flag)
             if name == "mounts":
-                own_shared_memory()
+                own_memory(SHARED_MEMORY, "size=16m,nr_inodes=1k")
+                if work is not None:
+                    own_memory(work, f"size={disk},nr_inodes=10k,mode=700")
         except OSError as error:
             refused[name] = error.strerror or str(error)
     return refused
 
 
-def own_shared_memory() -> None:
-    """Mount a small and empty one, as `multiprocessing` has its locks there, as files."""
+def own_memory(path: str, limits: str) -> None:
+    """Mount an empty folder in memory; `multiprocessing` has its locks in one, as files."""
     call("mount", None, b"/", None, PRIVATE_MOUNTS, None)
-    call("mount", b"walls", SHARED_MEMORY.encode(), b"tmpfs", NO_DEVICES, b"size=16m,nr_inodes=1k")
+    call("mount", b"walls", path.encode(), b"tmpfs", NO_DEVICES, limits.encode())
 
 
 def gain_no_privileges() -> None:
@@ -114,7 +118,7 @@ def limit(memory: int, disk: int, own_users: bool) -> None:
     """Limit the resources of each process.
 
     `memory` counts what a process may write to, not files that it maps to read: torch reserves far
-    more addresses than it uses. Shared memory is refused by walls_filter.py.
+    more addresses than it uses. Shared memory and further stacks are refused by walls_filter.py.
     """
     limits = {
         resource.RLIMIT_DATA: memory,
@@ -122,6 +126,7 @@ def limit(memory: int, disk: int, own_users: bool) -> None:
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NOFILE: 1024,
         resource.RLIMIT_MEMLOCK: 1 << 26,
+        resource.RLIMIT_STACK: STACK,
     }
     if own_users:  # otherwise it counts all processes of the user
         limits[resource.RLIMIT_NPROC] = 4096

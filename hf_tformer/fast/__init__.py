@@ -23,7 +23,7 @@ from functools import cache
 from . import settings
 
 # The oldest and the newest release that the tests ran with.
-TESTED = {"torch": ("2.13", "2.13"), "transformers": ("5.16.1", "5.23")}
+TESTED = {"torch": ("2.13", "2.14"), "transformers": ("5.16.1", "5.24")}
 # Module of a family → the function of patches.py that returns its patches.
 FAMILIES = {
     "hf_tformer.model.modeling_decoder": "decoder_patches",

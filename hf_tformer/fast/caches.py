@@ -6,11 +6,15 @@ keys and values are views of the buffers, so other code can update, copy or expo
 """
 
 import weakref
+from dataclasses import fields
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache, DynamicLayer, EncoderDecoderCache
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
+# What transformers calls a cache: "past_key_values", and from 5.24 on "cache".
+CACHE = fields(BaseModelOutputWithPast)[1].name
 ROOM = 24  # spare tokens at least, and a sixteenth of the length: little memory beyond what is used
 
 # Keys or values [batch, kv_heads, length, dim], and the buffer at whose start they lie.

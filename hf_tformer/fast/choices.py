@@ -44,15 +44,17 @@ class Trial:
         name = self.names[self.calls // TURN % len(self.names)]
         start = perf_counter()
         result = functions[name](*tensors).contiguous()  # the next operation would have to do it
-        self.note(name, perf_counter() - start)
+        self.note(name, perf_counter() - start, len(tensors[-1]))
         return result
 
-    def note(self, name: str, seconds: float) -> None:
+    def note(self, name: str, seconds: float, tokens: int) -> None:
+        """Take note of a call; the numbers of tokens may differ from one to the next."""
         if self.calls % TURN:
-            self.times[name].append(seconds)
+            self.times[name].append(seconds / tokens)
         self.calls, self.seconds = self.calls + 1, self.seconds + seconds
         rounds, rest = divmod(self.calls, TURN * len(self.names))
-        if rest == 0 and (rounds == TURNS or self.seconds > SECONDS):
+        is_enough = rounds >= TURNS or self.seconds > SECONDS
+        if rest == 0 and is_enough and all(self.times.values()):  # threads may share a trial
             CHOICES[self.key] = self.best()
             TRIALS.pop(self.key, None)
 

@@ -18,6 +18,7 @@ from transformers.generation import (
     StoppingCriteriaList,
 )
 
+from .caches import CACHE
 from .generation_guards import is_user_defined, may_drop_sequences
 from .steps import pays_to_drop, prefill
 
@@ -37,7 +38,7 @@ def decode(
     padding = padding_after_end(generation_config, criteria)
     may_drop = (
         padding is not None
-        and not is_user_defined(model_kwargs["past_key_values"])
+        and not is_user_defined(model_kwargs[CACHE])
         and may_drop_sequences(model, processors, criteria)
     )
     left = len(input_ids)

@@ -11,7 +11,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 from ..model.norms import unchanged
 from ..model.positions import LearnedPositions
-from .caches import self_attention_part
+from .caches import CACHE, self_attention_part
 from .guards import (
     FORWARDS,
     is_growing_cache,
@@ -31,9 +31,9 @@ SUPPORTED_INPUTS = (
     "encoder_outputs",
     "inputs_embeds",
     "logits_to_keep",
-    "past_key_values",
     "position_ids",
     "use_cache",
+    CACHE,
 )
 MOST_BEAMS = 16  # with more, keys of the other beams cost more than moving the past of each beam
 # transformers' processors and criteria that judge each sequence by itself and keep no state. A
@@ -83,7 +83,7 @@ def may_decode(
 
 def may_continue(stack: PreTrainedModel, model_kwargs: dict[str, Any]) -> bool:
     """Whether the cache is a growing one, and no prompt of a decoder ends in padding."""
-    cache = model_kwargs.get("past_key_values")
+    cache = model_kwargs.get(CACHE)
     is_pair = isinstance(cache, EncoderDecoderCache)
     mask = model_kwargs.get("decoder_attention_mask" if is_pair else "attention_mask")
     ends_in_token = mask is None or bool(mask[:, -1].all())
@@ -123,7 +123,7 @@ def may_search_beams(
     model: PreTrainedModel, generation_config: GenerationConfig, model_kwargs: dict[str, Any]
 ) -> bool:
     """Whether beams can lie side by side in a cache that nobody else will read."""
-    cache = model_kwargs.get("past_key_values")
+    cache = model_kwargs.get(CACHE)
     return (
         generation_config.num_beams <= MOST_BEAMS
         and not generation_config.do_sample

@@ -23,6 +23,7 @@ from transformers.generation import (
 )
 
 from .beams import search_beams
+from .caches import CACHE
 from .decoding import decode
 from .generation_guards import may_decode, may_search_beams
 from .guards import has_attention_options, trust
@@ -193,7 +194,7 @@ def mark_given_cache(
     **kwargs: Any,
 ) -> None:
     """Prepare the cache, and mark one that was given as later versions of transformers do."""
-    given = model_kwargs.get("past_key_values")
+    given = model_kwargs.get(CACHE)
     original = GenerationMixin._prepare_cache_for_generation
     original(model, generation_config, model_kwargs, *args, **kwargs)
     if given is not None:

@@ -12,7 +12,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from ..model.norms import unchanged
 from ..model.positions import count_positions
 from . import biases, settings
-from .caches import self_attention_part
+from .caches import CACHE, self_attention_part
 from .compiled import StepFunction, compiled_functions
 from .generation_guards import can_prepare_positions
 from .guards import WeightSnapshot
@@ -85,8 +85,8 @@ class DecodingStep:
         if settings.is_compiled and sequences == 1:
             compiled = compiled_functions(self.model, self.last + self.index + 1)
         self.is_compiled = compiled is not None
-        self.pace = None if self.is_compiled else pace_of(self.stack, sequences)
-        if compiled is not None:
+        self.pace = pace_of(self.stack, sequences, self.is_compiled)
+        if compiled is not None:  # for this number of threads; steps with fewer are not compiled
             self.functions[torch.get_num_threads()] = compiled
 
     def functions_now(self) -> list[StepFunction]:
@@ -166,12 +166,12 @@ def prefill(
 ) -> tuple[DecodingStep, Tensor]:
     """Read the prompt; return the step that follows, and the logits of the last token."""
     fill_source_cache(model, model_kwargs)
-    cache, sequences = model_kwargs["past_key_values"], len(input_ids)
+    cache, sequences = model_kwargs[CACHE], len(input_ids)
     if beams == 1 and starts_with_one_token(input_ids, cache):
         step = DecodingStep(model, cache, model_kwargs, sequences)
         return step, step(input_ids[:, 0])
     outputs = model._prefill(input_ids, generation_config, model_kwargs)
-    step = DecodingStep(model, outputs.past_key_values, model_kwargs, sequences, beams)
+    step = DecodingStep(model, getattr(outputs, CACHE), model_kwargs, sequences, beams)
     return step, outputs.logits[:, -1].clone()  # the other logits, if there are any, are released
 
 
@@ -184,7 +184,7 @@ def starts_with_one_token(input_ids: Tensor, cache: DynamicCache | EncoderDecode
 
 def fill_source_cache(model: PreTrainedModel, model_kwargs: dict[str, Any]) -> None:
     """Cache the keys and values of the source, so that the first step needs no modules either."""
-    cache = model_kwargs["past_key_values"]
+    cache = model_kwargs[CACHE]
     if not isinstance(cache, EncoderDecoderCache) or cache.is_updated.get(0):
         return
     states = model_kwargs["encoder_outputs"][0]

@@ -99,8 +99,9 @@ class Pace:
             self.averages, self.at_trial, self.interval = {self.threads: usual}, usual, FIRST
 
 
-# Stack → (threads of torch, number of sequences) → the pace of its steps, kept between generations.
-PACES: weakref.WeakKeyDictionary[nn.Module, dict[tuple[int, int], Pace]] = (
+# Stack → (threads of torch, number of sequences, whether steps with all threads are compiled) → the
+# pace of its steps, kept between generations.
+PACES: weakref.WeakKeyDictionary[nn.Module, dict[tuple[int, int, bool], Pace]] = (
     weakref.WeakKeyDictionary()
 )
 
@@ -118,7 +119,7 @@ def run_paced(
     return result
 
 
-def pace_of(stack: nn.Module, sequences: int) -> Pace | None:
+def pace_of(stack: nn.Module, sequences: int, is_compiled: bool = False) -> Pace | None:
     """Return the pace of a model's steps, or None where there is nothing to choose.
 
     One serves up to twice as many sequences, since finished ones are dropped as it goes.
@@ -126,7 +127,7 @@ def pace_of(stack: nn.Module, sequences: int) -> Pace | None:
     most = torch.get_num_threads()
     if most == 1 or torch.are_deterministic_algorithms_enabled():
         return None
-    paces, key = PACES.setdefault(stack, {}), (most, sequences.bit_length())
+    paces, key = PACES.setdefault(stack, {}), (most, sequences.bit_length(), is_compiled)
     if key not in paces:
         paces[key] = Pace(most)
     return paces[key]

@@ -48,7 +48,7 @@ PP_PLAN = {
 class TformerConfig(PreTrainedConfig):
     """What the families share; each has its own fields."""
 
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference = ["past_key_values", "cache"]
     ignore_keys_at_rope_validation = {"partial_rotary_factor"}
 
     own_choices = {}  # as CHOICES, of one family

@@ -29,7 +29,7 @@ class TformerSeq2SeqConfig(TformerConfig):
 
     model_type = "tformer_seq2seq"
     own_choices = {"score_bias": ("relative", "relative_per_layer")}
-    keys_to_ignore_at_inference = ["past_key_values", "encoder_last_hidden_state"]
+    keys_to_ignore_at_inference = ["past_key_values", "cache", "encoder_last_hidden_state"]
     attribute_map = {"num_hidden_layers": "encoder_layers"}
     base_model_fsdp_plan = {}  # TformerSeq2SeqModel has one; this would hold for each stack too
 

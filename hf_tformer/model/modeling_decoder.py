@@ -8,6 +8,7 @@ The model prepares embeddings, positions, masks and the cache; a layer adds the 
 attends; a head projects.
 """
 
+from dataclasses import fields
 from functools import partial
 
 from torch import Tensor, nn
@@ -29,6 +30,7 @@ from .norms import optional_norm, unchanged
 from .position_bias import build_position_bias
 from .positions import adjust_padding, build_positions, build_rotary, count_positions
 
+CACHE = fields(BaseModelOutputWithPast)[1].name  # "past_key_values", "cache" in transformers 5.24
 MASK_MAKERS = {
     "full_attention": create_causal_mask,
     "sliding_attention": create_sliding_window_causal_mask,
@@ -126,6 +128,7 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPast:
+        past_key_values = kwargs.pop("cache", past_key_values)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         if inputs_embeds is None:
@@ -148,9 +151,7 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         inputs = attention_mask, packed_position_ids, position_embeddings, past_key_values
         # flash attention reads position_ids
         hidden_states = self.run_layers(hidden_states, *inputs, position_ids=position_ids, **kwargs)
-        return BaseModelOutputWithPast(
-            last_hidden_state=hidden_states, past_key_values=past_key_values
-        )
+        return BaseModelOutputWithPast(hidden_states, past_key_values)
 
     def run_layers(
         self,
@@ -166,11 +167,9 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         if not isinstance(masks, dict):
             past = past_key_values if packed_position_ids is None else None  # a new one is empty
             masks = {
+                # By position: what is `past_key_values` here is `cache` from transformers 5.24 on.
                 name: MASK_MAKERS[name](
-                    config=self.config,
-                    inputs_embeds=hidden_states,
-                    attention_mask=attention_mask,
-                    past_key_values=past,
+                    *(self.config, hidden_states, attention_mask, past),
                     position_ids=packed_position_ids,
                 )
                 for name in {layer.attention_type for layer in self.layers}
@@ -249,8 +248,9 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
         if labels is not None:
             labels = ignore_padding(labels, attention_mask, kwargs, shift=1)
             loss = compute_loss(self, hidden_states, logits, labels, kwargs)
+        cache = getattr(outputs, CACHE)
         return CausalLMOutputWithPast(
-            loss, logits, outputs.past_key_values, outputs.hidden_states, outputs.attentions
+            loss, logits, cache, outputs.hidden_states, outputs.attentions
         )
 
 

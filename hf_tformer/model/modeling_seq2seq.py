@@ -18,6 +18,7 @@ from .configuration_seq2seq import TformerSeq2SeqConfig
 from .layers import keep_positions
 from .losses import compute_loss, ignore_padding, language_model_loss, needs_logits
 from .stacks_seq2seq import (
+    CACHE,
     TformerSeq2SeqDecoder,
     TformerSeq2SeqEncoder,
     TformerSeq2SeqPreTrainedModel,
@@ -124,6 +125,7 @@ class TformerSeq2SeqModel(TableOwner):
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         kwargs["return_dict"] = True
+        past_key_values = kwargs.pop("cache", past_key_values)
         if encoder_outputs is None:
             # It has no cache, and checkpointed activations would warn of one.
             source = input_ids, attention_mask, inputs_embeds
@@ -135,8 +137,8 @@ class TformerSeq2SeqModel(TableOwner):
         rest = past_key_values, decoder_inputs_embeds
         decoder_outputs = self.decoder(*target, *source, *rest, use_cache=use_cache, **kwargs)
         return Seq2SeqModelOutput(
-            last_hidden_state=decoder_outputs.last_hidden_state,
-            past_key_values=decoder_outputs.past_key_values,
+            decoder_outputs.last_hidden_state,
+            getattr(decoder_outputs, CACHE),
             decoder_hidden_states=decoder_outputs.hidden_states,
             decoder_attentions=decoder_outputs.attentions,
             cross_attentions=decoder_outputs.cross_attentions,

@@ -5,6 +5,8 @@ encoder  input_ids → embed + positions → n × layer(mask)                   
 decoder  input_ids → embed + positions → n × layer(self mask, cross mask, cache) → hidden states
 """
 
+from dataclasses import fields
+
 from torch import Tensor, nn
 from transformers import Cache, DynamicCache, EncoderDecoderCache, PreTrainedConfig, PreTrainedModel
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
@@ -21,6 +23,8 @@ from .layers import Layer, TformerPreTrainedModel, build_dropout, build_output, 
 from .norms import optional_norm
 from .position_bias import build_position_bias
 from .positions import adjust_padding, build_positions, build_rotary, count_positions, count_visible
+
+CACHE = fields(BaseModelOutputWithPastAndCrossAttentions)[1].name  # "cache" in transformers 5.24
 
 
 class TformerSeq2SeqEncoderLayer(Layer):
@@ -230,7 +234,7 @@ class TformerSeq2SeqDecoder(Stack):
             raise ValueError("the decoder attends to encoder_hidden_states: give them")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        past_key_values = self.prepare_cache(past_key_values, use_cache)
+        past_key_values = self.prepare_cache(kwargs.pop("cache", past_key_values), use_cache)
         self_cache = None if past_key_values is None else past_key_values.self_attention_cache
         mask = self.config, inputs_embeds, attention_mask
         attention_mask = adjust_padding(*mask, past_key_values=self_cache)
@@ -245,9 +249,7 @@ class TformerSeq2SeqDecoder(Stack):
         hidden_states = self.run_layers(
             hidden_states, *source, position_embeddings, past_key_values, **kwargs
         )
-        return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=hidden_states, past_key_values=past_key_values
-        )
+        return BaseModelOutputWithPastAndCrossAttentions(hidden_states, past_key_values)
 
     def run_layers(
         self,
@@ -261,12 +263,8 @@ class TformerSeq2SeqDecoder(Stack):
     ) -> Tensor:
         """Apply all layers and the final norm, [batch, target, hidden] → the same shape."""
         self_cache = None if past_key_values is None else past_key_values.self_attention_cache
-        self_mask = create_causal_mask(
-            config=self.config,
-            inputs_embeds=hidden_states,
-            attention_mask=attention_mask,
-            past_key_values=self_cache,
-        )
+        # By position: what is `past_key_values` here is `cache` from transformers 5.24 on.
+        self_mask = create_causal_mask(self.config, hidden_states, attention_mask, self_cache)
         cross_mask = self.prepare_cross_mask(
             hidden_states, encoder_hidden_states, encoder_attention_mask
         )

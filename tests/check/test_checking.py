@@ -196,7 +196,7 @@ def test_code_that_looks_dangerous_runs_only_if_someone_insists(copied):
     findings = check(copied)
     assert "not run: safety failed; --run-anyway" in find(findings, "running", "skip")
     assert not marker.exists()
-    assert command(copied, "--json") == 1
+    assert command(copied, "--json") == 3
     assert not marker.exists()
     assert not find(check(copied, run_anyway=True), "running", "skip")
 
@@ -296,6 +296,7 @@ def test_a_repository_is_downloaded_at_the_revision_and_checked(foreign, monkeyp
         return str(foreign)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda *_, **__: [])
     assert not faults(check("user/name", revision="v1", run=False))
 
 
@@ -323,12 +324,22 @@ def test_the_command_prints_a_line_each_and_a_summary(foreign, capsys):
     assert command(foreign, "--no-run") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("ok    auto_map")
-    assert lines[-1] == "9 ok, 0 warnings, 0 failed, 1 skipped"
+    assert "  read  " in lines[1]
+    counts = "9 ok, 0 warnings, 0 failed, 1 skipped"
+    assert lines[-1] == f"{counts}; 10 lines rest on reading, no code of the folder was run"
+
+
+def test_what_reading_cannot_resolve_is_not_called_read(copied, capsys):
+    prepend(copied / FILE, "import somewhere_else\nsomewhere_else.f()\n")
+    assert command(copied, "--no-run") == 1
+    output = capsys.readouterr().out
+    assert "warn  safety            not understood    unknown: " in output
+    assert "1 not understood, for a person to read" in output
 
 
 def test_the_command_fails_and_speaks_json(copied, capsys):
     (copied / FILE).unlink()
     assert command(copied, "--no-run", "--json") == 1
     printed = json.loads(capsys.readouterr().out)
-    assert {"name", "verdict", "detail"} == set(printed[0])
+    assert {"name", "verdict", "detail", "rests_on", "places"} == set(printed[0])
     assert "fail" in {finding["verdict"] for finding in printed}

@@ -19,11 +19,18 @@ from support.families import DECODER
 pytestmark = pytest.mark.usefixtures("warm_python")
 
 PROBE = """
+import json, os, sys
+sys.path.insert(0, {checking!r})
+from probe_plan import TOKENIZER, planned
+
 def main(say, copy, work):
     open({mark!r}, "a").write("it ran")
-    say(["plan", ["loads"]])
-    say(["loads", "running", ""])
-    say(["loads", "ok", ""])
+    config = json.load(open(os.path.join(copy, "config.json")))
+    names = planned(config, config["auto_map"])
+    say(["plan", names])
+    for name in names:
+        say([name, "running", ""])
+        say([name, "skip" if name == TOKENIZER else "ok", ""])
 """
 
 
@@ -36,7 +43,9 @@ def sound(tmp_path_factory):
 def mark(tmp_path, monkeypatch):
     """Exists once anything of a folder could have run: the probe that loads it is replaced."""
     path = tmp_path / "mark"
-    (tmp_path / "probe.py").write_text(PROBE.format(mark=str(path)))
+    (tmp_path / "probe.py").write_text(
+        PROBE.format(mark=str(path), checking=str(fresh_process.PROBE.parent))
+    )
     monkeypatch.setattr(fresh_process, "PROBE", tmp_path / "probe.py")
     return path
 
@@ -76,9 +85,9 @@ def test_dangerous_code_stays_a_failure_there(sound, mark, tmp_path, monkeypatch
     move_to("a container", monkeypatch, tmp_path)
     folder = shutil.copytree(sound, tmp_path / "folder")
     prepend(folder / FILE, "import subprocess\n")
-    assert main(["check", str(folder)]) == 1
-    assert main(["check", str(folder), "--run-anyway"]) == 1  # which does not mean without walls
-    assert main(["check", str(folder), "--without-walls"]) == 1  # nor the other way round
+    assert main(["check", str(folder)]) == 3
+    assert main(["check", str(folder), "--run-anyway"]) == 3  # which does not mean without walls
+    assert main(["check", str(folder), "--without-walls"]) == 3  # nor the other way round
     assert not mark.exists()
 
 

@@ -67,7 +67,7 @@ def run(tmp_path):
         (tmp_path / "program.py").write_text(code)
         work = tmp_path / "work"
         work.mkdir(exist_ok=True)
-        given = {"timeout": 20, "memory": 2 << 30, **given}
+        given = {"timeout": 20, "memory": 2 << 30, "on_disk": True, **given}
         return run_behind_walls(tmp_path / "program.py", work=work, **given)
 
     return start
@@ -114,7 +114,8 @@ import sys
 from pathlib import Path
 from runpy import run_path
 run = run_path(sys.argv[1])["run_behind_walls"]
-run(Path(sys.argv[2]), work=Path(sys.argv[3]), timeout=600, walls=sys.argv[4].split(","))
+work, walls = Path(sys.argv[3]), sys.argv[4].split(",")
+run(Path(sys.argv[2]), work=work, timeout=600, walls=walls, on_disk=True)
 """
 
 
@@ -202,6 +203,53 @@ def test_a_flood_of_words_or_files_is_cut_off(flood, run, monkeypatch):
     monkeypatch.setattr(behind_walls, "FILES", 1000)
     outcome = run(f"def main(say):\n    {flood}\n", disk=30 << 20)
     assert FLOODS[flood] in outcome.reason
+
+
+ROOM = """
+import os
+def main(say):
+    written = 0
+    try:
+        for number in range(64):
+            {open}
+            for _ in range(16):
+                written += os.write(file, b"x" * (1 << 18))
+    except OSError as error:
+        say(error.strerror)
+    say(written)
+"""
+OPEN = {
+    "a file": "file = os.open(f'{number}', os.O_CREAT | os.O_RDWR)",
+    "a file without a name": "file = os.open('f', os.O_CREAT | os.O_RDWR); os.unlink('f')",
+    "a file that never had one": "file = os.open('.', os.O_TMPFILE | os.O_RDWR)",
+}
+
+
+@pytest.mark.parametrize("kind", OPEN)
+def test_the_room_for_files_holds_whatever_becomes_of_their_names(kind, run):
+    disk = 64 << 20
+    outcome = run(ROOM.format(open=OPEN[kind]), disk=disk, on_disk=False)
+    if outcome.walls["namespaces"]:
+        pytest.skip(outcome.walls["namespaces"])
+    said, written = outcome.lines
+    assert said == "No space left on device"
+    assert disk * 0.9 <= written <= disk
+
+
+def test_a_file_of_results_outside_of_that_room_reaches_the_caller(run, tmp_path):
+    result, other = tmp_path / "result", tmp_path / "other"
+    result.touch()
+    other.touch()
+    code = f"""
+def main(say):
+    open({str(result)!r}, "w").write("answers")
+    open("inside", "w").write("gone with the process")
+    open({str(other)!r}, "w")
+"""
+    outcome = run(code, on_disk=False, results=[result])
+    assert "PermissionError" in outcome.stderr_last_line
+    assert result.read_text() == "answers"
+    assert not (tmp_path / "work" / "inside").exists() or outcome.walls["namespaces"]
 
 
 @pytest.mark.parametrize("name", ["d", "d" * 250])

@@ -67,6 +67,17 @@ def test_functions_take_turns_until_the_fastest_is_chosen(unit, turns, functions
     assert set(calls[len(one_round) * turns :]) <= {"onednn"}
 
 
+def test_functions_are_compared_by_their_time_for_a_token(functions_that_take):
+    """Prompts differ in length, and longer ones may meet the faster function."""
+    functions, calls = functions_that_take(linear=[10], onednn=[15])
+    multiply = choices.fastest(functions, WEIGHT, 64)
+    for call in range(2 * ALL):
+        is_second = call // choices.TURN % 2 == 1
+        multiply(torch.ones(128 if is_second else 64))
+    assert calls.count("onednn") == ALL
+    assert choices.fastest(functions, WEIGHT, 64) is functions["onednn"]
+
+
 def test_a_choice_holds_for_a_shape_a_type_a_few_tokens_and_a_number_of_threads(
     functions_that_take, two_threads
 ):

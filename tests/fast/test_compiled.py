@@ -12,7 +12,7 @@ from torch import nn
 from transformers import LogitsProcessorList
 
 from hf_tformer import fast
-from hf_tformer.fast import compiled
+from hf_tformer.fast import compiled, threads
 from support.counting import generated, left_padded
 from support.families import DECODER
 from support.fast_paths import VARIANTS, end_of_a_row
@@ -291,3 +291,31 @@ def test_a_while_without_leaves_it_as_it_was():
     assert fast.settings.is_compiled
     fast.enable()
     assert not fast.settings.is_compiled
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_steps_with_fewer_threads_take_over_where_compiled_ones_are_slower(
+    family, two_threads, monkeypatch
+):
+    """As beside busy processes, where threads that share a loop wait for each other."""
+    clock = [0.0]
+
+    def tick():
+        clock[0] += torch.get_num_threads() - 0.5
+        return clock[0]
+
+    monkeypatch.setattr(threads, "perf_counter", tick)
+    model = family.build()
+    options = {**left_padded([7]), "max_new_tokens": 50}
+    with counted_codes() as codes:
+        assert_equal_to_plain(model, **options)
+    assert codes
+    paces = threads.PACES[model.get_decoder()]
+    assert {is_compiled: pace.threads for (*_, is_compiled), pace in paces.items()}[True] == 1

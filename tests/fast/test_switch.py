@@ -45,7 +45,7 @@ def test_what_is_replaced_is_listed_with_what_it_replaces():
 
 @pytest.mark.parametrize(
     ("version", "expected"),
-    [("5.16.0", False), ("5.16.1", True), ("5.23.4", True), ("5.24.0", False), ("6.0.0", False)],
+    [("5.16.0", False), ("5.16.1", True), ("5.24.4", True), ("5.25.0", False), ("6.0.0", False)],
 )
 def test_only_versions_between_the_oldest_and_the_newest_tested_ones_count(version, expected):
     assert is_tested("transformers", version) is expected

@@ -10,7 +10,7 @@ runpy.run_path({launcher!r}, run_name="__main__")
 """
 NO_NAMESPACES = """
 import walls_kernel
-def refuse():
+def refuse(*_):
     return dict.fromkeys(("users", *walls_kernel.NAMESPACES), "Operation not permitted")
 walls_kernel.leave_namespaces = refuse
 """

@@ -432,6 +432,25 @@ def take_much_memory(target):
 
 
 @attempt("system calls")
+def take_memory_that_counts_as_a_stack(target):
+    libc.mmap.restype = ctypes.c_void_p
+    room = libc.mmap(None, ctypes.c_long(1 << 20), 3, 0x122, -1, ctypes.c_long(0))
+    if room == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), "no memory")
+
+
+@attempt("system calls")
+def make_a_mapping_larger(target):
+    with mmap.mmap(-1, 1 << 12, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as room:
+        room.resize(1 << 13)
+
+
+@attempt("limits")
+def allow_itself_a_large_stack(target):
+    resource.setrlimit(resource.RLIMIT_STACK, (1 << 30, resource.RLIM_INFINITY))
+
+
+@attempt("system calls")
 def share_much_memory(target):
     mmap.mmap(-1, 1 << 20)
 

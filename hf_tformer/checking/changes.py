@@ -1,0 +1,82 @@
+"""Judge changes of classes, functions and tables that belong to libraries."""
+
+import ast
+
+from .definitions import defined, module_file, text_of
+from .judging import Found, Judging, Place
+from .names import NOT_UNDERSTOOD, is_module
+from .scopes import Scope
+
+MUTATORS = {
+    *("update", "append", "pop", "clear", "setdefault", "extend", "insert", "remove", "popitem"),
+    *("add", "discard", "register", "register_pipeline", "__setitem__", "__delitem__", "__ior__"),
+}
+SETS_ITEM = {"setdefault", "update", "__setitem__", "register", "pop"}
+# Functions that change the class that they are given.
+CHANGES = {"dataclasses.dataclass", "functools.total_ordering", "functools.update_wrapper"}
+# A list that other code only reads, and to which modeling files of transformers used to add.
+ADDED_TO = "ALL_LAYERNORM_LAYERS"
+
+
+class Changes(Judging):
+    """Judges what changes the code of others."""
+
+    def changed_class(self, node: ast.Call, functions: frozenset[str], scope: Scope) -> Found:
+        if functions & CHANGES:
+            for name in [n for value in node.args[:1] for n in self.libraries(value, scope)]:
+                yield from self.changed(name, node)
+
+    def mutation(self, node: ast.Call, method: ast.Attribute, scope: Scope) -> Found:
+        """Judge methods that change their object, if it is a library's."""
+        if method.attr in ("__setattr__", "__delattr__") and len(node.args) > 1:
+            for owner in self.libraries(node.args[0], scope):
+                yield from self.changed(f"{owner}.*", node)
+        for owner in self.libraries(method.value, scope) if method.attr in MUTATORS else ():
+            name = owner.rpartition(".")[2]
+            is_class = name not in (name.lower(), name.upper())
+            if (is_module(owner) and not name.isupper()) or owner.startswith("os.environ"):
+                continue
+            if method.attr == "register" and is_class:
+                yield from self.registration(node, owner, scope)
+            elif method.attr == "append" and name == ADDED_TO:
+                yield "global flags", node.lineno, f"{owner}.append"
+            elif not is_class:
+                keys = [*node.args[:1], *(k.value for k in node.keywords if k.arg == "key")]
+                key = keys[0] if keys and method.attr in SETS_ITEM else None
+                yield from self.item_changed(owner, key, node, scope)
+
+    def registration(self, node: ast.Call, owner: str, scope: Scope) -> Found:
+        """Judge AutoModel.register(config, model) and the like, which may replace others' code."""
+        replaced = next((k.value for k in node.keywords if k.arg == "exist_ok"), None)
+        replaces = replaced is not None and getattr(replaced, "value", True)
+        for value in [*node.args, *(k.value for k in node.keywords if k.arg != "exist_ok")]:
+            for name in self.libraries(value, scope):
+                yield "tampering", node.lineno, f"{owner}.register({name})"
+        key = node.args[0] if node.args else None
+        if isinstance(key, ast.Name | ast.Attribute) and not self.texts.text(key, scope):
+            return
+        text = self.texts.text(key, scope) if key else None
+        is_auto = owner.rpartition(".")[2].startswith("Auto")
+        is_known = is_auto and text and module_file(f"transformers.models.{text.replace('-', '_')}")
+        if text is None:
+            yield NOT_UNDERSTOOD, node.lineno, f"{owner}.register(...)"
+        elif is_auto and is_known and replaces:
+            yield "tampering", node.lineno, f"{owner}.register({text!r}, exist_ok=True)"
+        elif not is_auto:
+            yield from self.item_changed(owner, key, node, scope)
+
+    def item_changed(self, owner: str, key: ast.expr | None, node: Place, scope: Scope) -> Found:
+        """Judge a change in a table of a library: an item of its own harms no other code."""
+        if owner.startswith("."):
+            return
+        text = self.texts.text(key, scope) if key else None
+        place = defined(owner)
+        if text is None or place is None:
+            kind = "tampering"
+        else:
+            ends = range(place.count(".") + 1, 0, -1)
+            modules = (".".join(place.split(".")[:i]) for i in ends)
+            source = next((text_of(module) for module in modules if module_file(module)), "")
+            is_taken = not source or f'"{text}"' in source or f"'{text}'" in source
+            kind = "tampering" if is_taken else "global flags"
+        yield kind, node.lineno, f"{owner}[{text or '...'}] = ..."

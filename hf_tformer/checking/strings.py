@@ -1,0 +1,117 @@
+"""Judge the strings in code: secrets, names of insides, and text that is evaluated as code."""
+
+import ast
+import re
+import string
+
+from . import names
+from .judging import TRUST, Found, Judging, shown
+from .names import NOT_UNDERSTOOD, SECRET_TEXTS
+from .scopes import Scope
+
+TRUSTING = re.compile(r"(?i)trust_remote_code[\"']\s*:\s*[^\s0fn]")  # in a string of JSON
+TYPES = {"typing", "typing_extensions", "collections", "types", "enum", "dataclasses", "torch"}
+COMMENT = re.compile(r"#\s*type:\s*(.+)")
+
+
+class Strings(Judging):
+    """Judges strings, and annotations."""
+
+    def text_of(self, node: ast.expr, scope: Scope) -> Found:
+        text = None if isinstance(node, ast.Name) else self.texts.text(node, scope)
+        parent = self.scopes.parent[node]
+        if text is None or isinstance(parent, ast.Expr):
+            return  # a docstring
+        if text.count("\n") > 2 and isinstance(node, ast.Constant):
+            return  # other prose
+        if found := names.INSIDES.search(text):
+            yield "insides", node.lineno, found[0]
+        if found := SECRET_TEXTS.search(text):
+            yield "secrets", node.lineno, found[0]
+        if names.SECRET_NAMES.fullmatch(text):
+            yield "secrets", node.lineno, text
+        if TRUSTING.search(text):
+            yield "foreign code", node.lineno, TRUST
+        if TRUST in text and text.isidentifier() and not self.is_key(node):
+            yield NOT_UNDERSTOOD, node.lineno, text
+        if names.calls_dangerous(text):
+            yield "eval", node.lineno, f"the text {text[:40]!r}, which is code"
+        if is_kernel(parent) and ("/" in text or ":" in text):
+            yield "foreign code", node.lineno, f"attn_implementation {text[:60]!r}"
+        if "{" in text:
+            for part in parts_of(text):
+                yield from self.attribute(part, node, scope)
+
+    def is_key(self, node: ast.expr) -> bool:
+        """Return whether a string is a key whose value is judged, or that is only asked for."""
+        parent = self.scopes.parent[node]
+        if isinstance(parent, ast.Call):
+            name = getattr(parent.func, "attr", getattr(parent.func, "id", ""))
+            asked = ("pop", "get", "getattr", "hasattr", "setattr", "delattr", "setdefault")
+            return name in asked and node in parent.args[:2]
+        return isinstance(parent, ast.Compare | ast.Dict | ast.Subscript)
+
+    def annotation(self, annotation: ast.expr | None, scope: Scope) -> Found:
+        """Judge text in an annotation that is not written down: it is code when evaluated."""
+        if annotation is None:
+            return
+        arguments = {
+            inner
+            for node in ast.walk(annotation)
+            if isinstance(node, ast.Subscript) and "Annotated" in shown(node.value)
+            for inner in ast.walk(node.slice)
+        }
+        for node in (n for n in ast.walk(annotation) if isinstance(n, ast.expr)):
+            is_text = self.texts.text(node, scope) is not None
+            if not isinstance(node, ast.Constant) and is_text:
+                yield "eval", node.lineno, f"an annotation of text, {shown(node)}"
+            elif node not in arguments and self.may_be_text(node, scope):
+                yield NOT_UNDERSTOOD, node.lineno, f"the annotation {shown(node)}"
+
+    def may_be_text(self, node: ast.expr, scope: Scope) -> bool:
+        """Return whether an annotation may be a string that cannot be read."""
+        for one, around in self.texts.reach(node, scope):
+            if isinstance(one, ast.Call):
+                tops = {name.split(".")[0] for name in self.meanings.of(one.func, around)}
+                is_own = getattr(one.func, "id", "") in self.own.classes
+                if not is_own and not (tops and tops <= TYPES):
+                    return True
+            is_sum = isinstance(one, ast.BinOp) and not isinstance(one.op, ast.BitOr)
+            if is_sum or isinstance(one, ast.JoinedStr | ast.Await | ast.Lambda):
+                return True
+        return False
+
+
+def parts_of(template: str) -> list[str]:
+    """Return the attributes that a template of str.format reads."""
+    try:
+        fields = [field for _, field, _, _ in string.Formatter().parse(template) if field]
+    except ValueError:
+        return []
+    return [part for field in fields for part in re.findall(r"\.(\w+)", field)]
+
+
+def evaluated_comments(text: str) -> list[tuple[int, str]]:
+    """Return (line, code) of the comments with types that torch.jit would evaluate, and that call.
+
+    torch.jit.script evaluates what stands after `# type:`; a type calls nothing.
+    """
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):
+        match = COMMENT.search(line)
+        for side in match[1].split("->") if match and "jit" in text else ():
+            try:
+                nodes = list(ast.walk(ast.parse(side.split("#")[0].strip(), mode="eval")))
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                continue
+            if any(isinstance(node, ast.Call | ast.Lambda) for node in nodes):
+                found.append((number, match[1][:40] if match else ""))
+    return found
+
+
+def is_kernel(node: ast.AST) -> bool:
+    """Return whether an attention implementation is chosen here, perhaps one from the Hub."""
+    targets = getattr(node, "targets", [getattr(node, "target", None)])
+    named = [getattr(node, "arg", None), *(getattr(t, "attr", None) for t in targets)]
+    named.append(getattr(getattr(node, "func", None), "attr", None))
+    return any("attn_implementation" in str(name) for name in named)
