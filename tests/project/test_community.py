@@ -84,3 +84,17 @@ def test_the_policy_names_the_versions_of_the_project_file():
     for name, bounds in (("torch", "{}"), ("transformers", "{},<6")):
         oldest = rows[name].partition(" ")[0]
         assert f'"{name}>={bounds.format(oldest)}"' in PROJECT
+
+
+KINDS = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+
+
+def test_the_changelog_has_the_usual_headings_and_can_be_read():
+    newest = read("CHANGELOG.md").split("\n## ")[1]
+    found = re.findall(r"^### (.+)$", newest, re.M)
+    assert found == [kind for kind in KINDS if kind in found]
+    assert found
+    assert not re.search(r"^- (Changed|Fixed|Added): ", newest, re.M), (
+        "this is what headings are for"
+    )
+    assert len(newest.split()) < 2_500
