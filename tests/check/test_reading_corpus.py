@@ -11,7 +11,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import tomllib
 
 from hf_tformer.checking import check, names
 from hf_tformer.checking.findings import dangers
@@ -19,6 +18,7 @@ from hf_tformer.checking.references import references
 from support.broken_models import FILE, prepend, write_foreign
 
 HERE = Path(__file__).parent
+tomllib = pytest.importorskip("tomllib", reason="is new in Python 3.11")
 HOSTILE = tomllib.loads((HERE / "hostile.toml").read_text(encoding="utf-8"))["form"]
 HONEST = tomllib.loads((HERE / "honest.toml").read_text(encoding="utf-8"))["form"]
 # The file that some forms import from.
