@@ -323,7 +323,7 @@ def test_the_command_prints_a_line_each_and_a_summary(foreign, capsys):
     assert command(foreign, "--no-run") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("ok    auto_map")
-    assert lines[-1] == "9 ok, 0 warnings, 0 failed, 1 skipped"
+    assert lines[-1] == "10 ok, 0 warnings, 0 failed, 1 skipped"
 
 
 def test_the_command_fails_and_speaks_json(copied, capsys):
