@@ -14,12 +14,13 @@ BIN := .venv/bin
 # What needs an environment or a build of its own, each by a verb.
 ELSEWHERE := engine or runtime or wheel or browser or docs or study
 QUICK := -n $(WORKERS) -m "not slow and not ($(ELSEWHERE))"
+PROGRAMS := hf_tformer conversion benchmarks examples tools tests
 
 # One torch thread in each test process: more would only fight the other processes for the cores.
 test test-floor test-newest test-engines test-runtimes test-quantisers test-study test-wheel docs fuzz: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-floor test-newest test-engines test-runtimes test-quantisers test-study test-browser page exports test-wheel docs fuzz bench lint format clean
+.PHONY: help demo test test-slow test-floor test-newest test-engines test-runtimes test-quantisers test-study test-browser page exports test-wheel dist docs fuzz bench lint lint-pythons format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +69,10 @@ page: ## the script of the attention page, from its sources (needs npm)
 test-wheel: .venv/ready ## build the wheel, install it elsewhere, and run every command from there
 	$(BIN)/python -m pytest -n 0 -m wheel tests/project/test_wheel.py $(ARGS)
 
+dist: .venv-dist/ready ## the sdist and the wheel of the last commit, checked, into dist/
+	.venv-dist/bin/python tools/dist.py dist
+	.venv-dist/bin/python -m twine check --strict dist/*
+
 # The tests of the book first: what runs and what both languages have, before it becomes a site.
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: .venv/ready .venv-docs/ready ## the book as a site that opens from a disk, into site/
@@ -84,18 +89,24 @@ fuzz: .venv/ready ## random models on random batches: MINUTES=10 or CASES=10000,
 bench: .venv/ready ## all benchmarks beside their peers, into benchmarks/RESULTS.md (two quiet hours)
 	$(BIN)/python -m benchmarks all --write $(ARGS)
 
-lint: .venv/ready ## ruff, mypy, and transformers' linter on the model folder; changes nothing
+# mypy and vermin hold the code to Python 3.10, the oldest that is promised. vermin takes the method
+# of a tensor, `long`, for a type of Python 2.
+lint: .venv/ready ## ruff, mypy, vermin, and transformers' linter on the model folder; changes nothing
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/vermin --quiet --no-tips --violations --target=3.10- --exclude long $(PROGRAMS)
 	$(BIN)/python tools/lint_model.py
+
+lint-pythons: .venv/ready ## mypy once for each later Python that is promised
+	for version in 3.11 3.12 3.13; do $(BIN)/mypy --python-version $$version || exit 1; done
 
 format: .venv/ready ## let ruff mend what it can
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
 clean: ## remove the environments, the caches and what the demo wrote
-	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes .venv-quantisers .venv-docs .venv-study
+	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes .venv-quantisers .venv-docs .venv-study .venv-dist
 	rm -rf .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage
 	rm -rf site build dist *.egg-info hf_tformer/view/page/node_modules demo_output
 	find . -type d -name __pycache__ -prune -exec rm -rf {} +
@@ -148,6 +159,14 @@ clean: ## remove the environments, the caches and what the demo wrote
 
 # Without the project and what it depends on: constraints/docs.txt says why.
 .venv-docs/ready: constraints/docs.txt pyproject.toml
+	@echo "setting up $(@D)"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--no-deps --requirement $<
+	@touch $@
+
+# Without the project and what it depends on: constraints/dist.txt says why.
+.venv-dist/ready: constraints/dist.txt
 	@echo "setting up $(@D)"
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \

@@ -33,8 +33,9 @@ WITHOUT_CIRCLES = ("hf_tformer", "conversion", "benchmarks", "examples")
 # programs, fast/ the layers of other architectures, benchmarks/ to load the machine, checking/ to
 # run nothing without walls, to follow names into libraries, strings, and every place that hands an
 # object on, to read in a process of its own, to say what a verdict is worth and to serve pipelines,
-# and the commands to refuse what cannot generate or is missing.
-PRODUCT_LINES = 41_700
+# and the commands to refuse what cannot generate or is missing, and to describe the environment in
+# a report. tools/ builds releases.
+PRODUCT_LINES = 41_916
 PRODUCT = ("hf_tformer", "conversion", "benchmarks", "examples", "tools")
 
 

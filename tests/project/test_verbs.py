@@ -32,7 +32,8 @@ CONSTRAINTS = {
     "constraints/study.txt": ("test", "study"),
 }
 WITHOUT_THE_PROJECT = ("constraints/docs.txt",)
-ADDED = ("constraints/quantisers.txt",)  # to those of constraints/tested.txt
+# Without the project: quantisers beside constraints/tested.txt, dist in an environment of its own.
+ADDED = ("constraints/quantisers.txt", "constraints/dist.txt")
 
 
 def project():

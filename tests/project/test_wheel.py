@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
+import time
 import venv
 import zipfile
 from configparser import ConfigParser
@@ -22,6 +24,7 @@ from support.families import DECODER
 from support.paths import ROOT
 
 pytestmark = pytest.mark.wheel
+MOST_BYTES = 700_000  # of the sdist, and of the wheel
 
 
 def run(*words, cwd, status=0, **environment):
@@ -99,6 +102,51 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel):
     }
     assert kept == there
     assert f"-{hf_tformer.__version__}-" in wheel.name
+
+
+def contents(archive):
+    """Name → bytes, of the files in an sdist or a wheel."""
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as file:
+            return {name: file.read(name) for name in file.namelist()}
+    with tarfile.open(archive) as file:
+        entries = [entry for entry in file.getmembers() if entry.isfile()]
+        return {entry.name: file.extractfile(entry).read() for entry in entries}
+
+
+@pytest.fixture(scope="module")
+def released(place):
+    """The sdist and the wheel of `make dist`, built twice in different circumstances."""
+    if subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True).returncode:
+        pytest.skip("this is no clone")
+    folders = place / "first", place / "second"
+    for folder, mask, zone in zip(folders, ("077", "002"), ("UTC", "Asia/Tokyo"), strict=True):
+        command = f"umask {mask}; exec {sys.executable} {ROOT / 'tools/dist.py'} {folder}"
+        run("sh", "-c", command, cwd=place, TZ=zone, TMPDIR=str(place))
+        time.sleep(1.1)  # archives store times in seconds
+    return [sorted(folder.iterdir()) for folder in folders]
+
+
+def test_a_release_has_the_same_bytes_whenever_it_is_built(released):
+    first, second = released
+    assert [path.suffix for path in first] == [".whl", ".gz"]
+    assert [path.name for path in first] == [path.name for path in second]
+    for one, other in zip(first, second, strict=True):
+        assert contents(one) == contents(other), one.name
+        assert one.read_bytes() == other.read_bytes(), one.name
+
+
+def test_a_release_is_small_and_carries_the_packages_alone(released):
+    wheel, sdist = released[0]
+    assert wheel.stat().st_size < MOST_BYTES
+    assert sdist.stat().st_size < MOST_BYTES
+    code = {name for name in contents(wheel) if ".dist-info/" not in name}
+    stored = {name.partition("/")[2]: text for name, text in contents(sdist).items()}
+    packed = {name for name in stored if name.startswith(("hf_tformer/", "conversion/"))}
+    assert code == packed
+    assert {name for name in stored if not name.startswith("hf_tformer.egg-info/")} - packed == {
+        *("LICENSE", "README.md", "pyproject.toml", "PKG-INFO", "setup.cfg"),
+    }
 
 
 def test_every_command_says_what_it_does(wheel, fresh, place):
