@@ -95,7 +95,7 @@ lint: .venv/ready ## ruff, mypy, vermin, and transformers' linter on the model f
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/vermin --quiet --no-tips --violations --target=3.10- --exclude long $(PROGRAMS)
+	$(BIN)/vermin --quiet --no-tips --violations --target=3.10- --exclude long --exclude tomllib $(PROGRAMS)
 	$(BIN)/python tools/lint_model.py
 
 lint-pythons: .venv/ready ## mypy once for each later Python that is promised

@@ -225,7 +225,7 @@ def leading() -> set[str]:
 def known_private() -> set[str]:
     """Return the private names that honest code uses, and those of transformers' base classes."""
     sources = "".join(map(text_of, BASES))
-    return words(PRIVATE) | set(re.findall(r"(?:def |self\.)(_[a-z]\w+)", sources))
+    return words(PRIVATE) | set(re.findall(r"(?m)(?:def |\.|^    )(_[a-z]\w+)", sources))
 
 
 def is_private(name: str) -> bool:

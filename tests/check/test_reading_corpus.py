@@ -17,6 +17,11 @@ from hf_tformer.checking.findings import dangers
 from hf_tformer.checking.references import references
 from support.broken_models import FILE, prepend, write_foreign
 
+try:
+    import tomllib
+except ImportError:  # Python 3.10, where pytest brings the same
+    import tomli as tomllib
+
 HERE = Path(__file__).parent
 tomllib = pytest.importorskip("tomllib", reason="is new in Python 3.11")
 HOSTILE = tomllib.loads((HERE / "hostile.toml").read_text(encoding="utf-8"))["form"]
