@@ -172,7 +172,7 @@ class SelfAttention(Attention):
         if position_embeddings is not None:
             query, key = rotate(query, key, *position_embeddings)
         if past_key_values is not None:
-            key, value = past_key_values.update(key, value, self.layer_idx)
+            key, value = past_key_values.update(key, value, self.layer_idx, kwargs=kwargs)
         # Look-up, call and scaling= stay in this function: vLLM parses its source for them.
         attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention

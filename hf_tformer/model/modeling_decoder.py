@@ -128,7 +128,7 @@ class TformerDecoderModel(TformerDecoderPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPast:
-        past_key_values = kwargs.pop("cache", past_key_values)
+        past_key_values = kwargs.pop(CACHE, past_key_values)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         if inputs_embeds is None:

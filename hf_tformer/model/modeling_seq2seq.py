@@ -125,7 +125,7 @@ class TformerSeq2SeqModel(TableOwner):
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         kwargs["return_dict"] = True
-        past_key_values = kwargs.pop("cache", past_key_values)
+        past_key_values = kwargs.pop(CACHE, past_key_values)
         if encoder_outputs is None:
             # It has no cache, and checkpointed activations would warn of one.
             source = input_ids, attention_mask, inputs_embeds

@@ -234,7 +234,7 @@ class TformerSeq2SeqDecoder(Stack):
             raise ValueError("the decoder attends to encoder_hidden_states: give them")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        past_key_values = self.prepare_cache(kwargs.pop("cache", past_key_values), use_cache)
+        past_key_values = self.prepare_cache(kwargs.pop(CACHE, past_key_values), use_cache)
         self_cache = None if past_key_values is None else past_key_values.self_attention_cache
         mask = self.config, inputs_embeds, attention_mask
         attention_mask = adjust_padding(*mask, past_key_values=self_cache)

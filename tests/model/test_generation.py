@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import DynamicCache, EncoderDecoderCache
 
+from hf_tformer.fast.caches import CACHE
 from support.families import DECODER, SEQ2SEQ, by_writers, pad, random_rows, until_end
 
 ROWS = random_rows([3, 9, 6, 1])
@@ -185,20 +186,20 @@ def test_the_encoder_decoder_keeps_two_caches_and_takes_a_single_one():
 @by_writers
 @pytest.mark.parametrize("is_base", [False, True])
 def test_a_cache_is_taken_by_either_of_its_names(family, is_base):
-    """transformers calls it `cache` from 5.24 on, in generate and in what users write."""
+    """transformers calls it `cache` from 5.24 on; earlier ones give a paged cache that name."""
     model = family.build()
     ids = torch.tensor(random_rows([6]))
     source, model = family.encoded(model, ids), model.base_model if is_base else model
     ids_name, seen = family.ids_name, {}
-    for name in ("past_key_values", "cache"):
+    for name in ("past_key_values", CACHE):
         given = {name: DynamicCache(config=model.config), **source}
         given[name] = model(**{ids_name: ids[:, :4]}, **given)[1]  # of the encoder-decoder, a pair
         read = model(**{ids_name: ids[:, 4:]}, **{**source, **given})
         assert read[1] is given[name]
         seen[name] = read[0]
-    torch.testing.assert_close(seen["cache"], seen["past_key_values"])
+    torch.testing.assert_close(seen[CACHE], seen["past_key_values"])
     whole = model(**{ids_name: ids}, **source, use_cache=False)[0]
-    torch.testing.assert_close(seen["cache"], whole[:, 4:], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(seen[CACHE], whole[:, 4:], rtol=1e-4, atol=1e-5)
 
 
 @by_writers
