@@ -23,7 +23,6 @@ except ImportError:  # Python 3.10, where pytest brings the same
     import tomli as tomllib
 
 HERE = Path(__file__).parent
-tomllib = pytest.importorskip("tomllib", reason="is new in Python 3.11")
 HOSTILE = tomllib.loads((HERE / "hostile.toml").read_text(encoding="utf-8"))["form"]
 HONEST = tomllib.loads((HERE / "honest.toml").read_text(encoding="utf-8"))["form"]
 # The file that some forms import from.
