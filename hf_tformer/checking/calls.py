@@ -6,7 +6,7 @@ import re
 from .by_name import GETATTR, SETATTR, ByName
 from .changes import Changes
 from .judging import FLAGS, TRUST, Found, Place, shown
-from .names import NOT_UNDERSTOOD, SECRET_VARIABLES
+from .names import NOT_UNDERSTOOD, SECRET_VARIABLES, STEERING
 from .scopes import Scope
 
 WRITING = re.compile(r"[rbtU]*[wax+][rwaxbt+U]*")
@@ -128,6 +128,8 @@ class Calls(ByName, Changes):
         if name is None or SECRET_VARIABLES.search(name):
             kind = "secrets" if name else "computed names"
             yield kind, node.lineno, f"os.environ[{name or '...'}]"
+        elif isinstance(getattr(node, "ctx", None), ast.Store) and STEERING.fullmatch(name):
+            yield NOT_UNDERSTOOD, node.lineno, f"os.environ[{name}] = ..."
 
     def opened(self, call: ast.Call | None, node: ast.expr, scope: Scope) -> Found:
         """Judge open(): reading is for a person to see, writing or an unknown mode is dangerous."""

@@ -45,6 +45,18 @@ class Changes(Judging):
                 key = keys[0] if keys and method.attr in SETS_ITEM else None
                 yield from self.item_changed(owner, key, node, scope)
 
+    def extended(self, node: ast.Name, scope: Scope) -> Found:
+        """Judge `name |= ...` and `name += [...]`, which change the table of that name."""
+        parent = self.scopes.parent[node]
+        if not isinstance(parent, ast.AugAssign):
+            return
+        is_listed = isinstance(parent.op, ast.Add) and isinstance(
+            parent.value, (ast.List, ast.Tuple)
+        )
+        for owner in self.libraries(node, scope):
+            if isinstance(parent.op, ast.BitOr) or is_listed:
+                yield from self.item_changed(owner, None, node, scope)
+
     def registration(self, node: ast.Call, owner: str, scope: Scope) -> Found:
         """Judge AutoModel.register(config, model) and the like, which may replace others' code."""
         replaced = next((k.value for k in node.keywords if k.arg == "exist_ok"), None)

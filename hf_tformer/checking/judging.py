@@ -81,8 +81,13 @@ class Judging:
         for node in scopes.scope:
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
                 self.stored.setdefault(getattr(node.value, "id", ""), []).append(node.slice)
-        assigned = scopes.assigned.items()  # a name in a class body is an attribute elsewhere
-        self.followed = {v for name, v in assigned if scopes.scope[name].kind != "class"}
+        # A name in a class body is an attribute elsewhere; what a walrus binds is a value, too.
+        self.followed = {
+            value
+            for name, value in scopes.assigned.items()
+            if scopes.scope[name].kind != "class"
+            and not isinstance(scopes.parent[name], ast.NamedExpr)
+        }
 
     def of_kind(self, kind: str, node: Place, scope: Scope, what: str) -> Found:
         if kind in ("file writes", "file deletions"):

@@ -70,8 +70,9 @@ LISTED = {
         transformers.image_utils.load_image transformers.image_utils.load_images
         transformers.safetensors_conversion.** transformers.utils.cached_file
         transformers.utils.cached_files transformers.utils.download_url transformers.utils.has_file
-        transformers.utils.hub.** transformers.utils.PushToHubMixin.** urllib.** urllib3.**
-        uvicorn.** wandb.** webbrowser.** websocket.** websockets.** wget.** xmlrpc.** zmq.**
+        transformers.utils.hub.** transformers.utils.PushToHubMixin.**
+        transformers.video_utils.load_video* urllib.** urllib3.** uvicorn.** wandb.** webbrowser.**
+        websocket.** websockets.** wget.** xmlrpc.** zmq.**
     """,
     "subprocess": """
         _cffi_backend.** _ctypes.** _multiprocessing.** _posixsubprocess.** _winapi.** asyncio.**
@@ -84,9 +85,10 @@ LISTED = {
         PIL.ImageShow.** plumbum.** posix.** psutil.** pty.** pyximport.** ray.** resource.**
         sched.** setuptools.** sh.** signal.** subprocess.** termios.** torch._C._load*
         torch._inductor.codecache.** torch.classes.load_library torch.cuda._compile_kernel
-        torch.cuda.cudart torch.multiprocessing.** torch.ops.load_library torch.utils.collect_env.**
-        torch.utils.cpp_extension.** torch.utils.hipify.** transformers.cli.**
-        transformers.commands.** transformers.testing_utils.** tty.** venv.** winreg.**
+        torch.cuda.cudart torch.multiprocessing.** torch.ops.load_library
+        torch.utils._strobelight.** torch.utils.collect_env.** torch.utils.cpp_extension.**
+        torch.utils.hipify.** transformers.cli.** transformers.commands.**
+        transformers.testing_utils.** tty.** venv.** winreg.**
     """,
     "eval": """
         asteval.** bdb.** builtins.breakpoint builtins.compile builtins.eval builtins.exec
@@ -118,9 +120,10 @@ LISTED = {
         ensurepip.** evaluate.load kernels.** langchain.** modelscope.** pip.** pkg_resources.**
         smolagents.** transformers.*Agent* transformers.*Tool transformers.AgentRunner
         transformers.agents.** transformers.dynamic_module_utils.**
-        transformers.integrations.hub_kernels.** transformers.load_tool transformers.pipeline
-        transformers.pipelines transformers.pipelines.* transformers.Tool* transformers.tools.**
-        transformers_modules.** zipapp.** zipimport.**
+        transformers.integrations.hub_kernels.** transformers.KernelConfig transformers.load_tool
+        transformers.pipeline transformers.pipelines transformers.pipelines.* transformers.Tool*
+        transformers.tools.** transformers.utils.kernel_config.** transformers_modules.** zipapp.**
+        zipimport.**
     """,
     "hidden import": """
         _frozen_importlib.** _frozen_importlib_external.** _imp.** builtins.__import__ imp.**
@@ -145,7 +148,18 @@ LISTED = {
     "tampering": """
         builtins.__build_class__ contextlib.redirect_* enum.global_enum forbiddenfruit.** gorilla.**
         hf_tformer.** mock.** sys.path sys.path.** sys.stderr.** sys.stdin.** sys.stdout.**
-        torch._dynamo.eval_frame.** wrapt.**
+        torch._dynamo.eval_frame.** torch.library.**
+        torch.optim.optimizer.register_optimizer_step_* wrapt.**
+    """,
+    "not understood": """
+        safetensors.serialize_file torch.*Storage.from_file torch._C.** torch._dynamo.**
+        torch._inductor.** torch._inductor.config.c* torch._inductor.config.c*.** torch._logging.**
+        torch._VF.** torch.fx.graph_module.** torch.profiler.ExecutionTraceObserver.**
+        torch.utils._pytree.register_* torch.utils.data.datapipes.** torch.utils.file_baton.**
+        transformers.conversion_mapping.register_checkpoint_conversion_mapping
+        transformers.model_debugging_utils.** transformers.pipelines.audio_utils.**
+        transformers.trainer_jit_checkpoint.** transformers.trainer_pt_utils.save_*
+        transformers.utils.import_utils.direct_transformers_import
     """,
     "file deletions": """
         bz2.** configparser.** contextlib.chdir csv.writer filecmp.** fileinput.** gzip.** h5py.**
@@ -154,8 +168,9 @@ LISTED = {
         os.ftruncate os.lchown os.link os.mkfifo os.mknod os.open os.pwrite* os.remove os.removedirs
         os.rename* os.replace os.rmdir os.sendfile os.setxattr os.splice os.symlink os.truncate
         os.unlink os.utime os.write plistlib.** shutil.** tarfile.** tempfile.** torch.from_file
-        torch.ops.aten.from_file torch.profiler.profile torch.profiler.tensorboard_trace_handler
-        torch.UntypedStorage.** torch.utils.tensorboard.** zipfile.**
+        torch.fx.passes.graph_drawer.** torch.ops.aten.from_file torch.profiler.profile
+        torch.profiler.tensorboard_trace_handler torch.UntypedStorage.** torch.utils.tensorboard.**
+        zipfile.**
     """,
     "file writes": """
         json.dump numpy.save* os.makedirs os.mkdir safetensors.*.save* shutil.copy shutil.copy2
@@ -180,7 +195,8 @@ LISTED = {
     "global flags": """
         numpy.random.seed numpy.random.set_state random.seed random.setstate torch._dynamo.config.**
         torch._inductor.config.** torch.backends.*.* torch.backends.*.*.** torch.cuda.manual_seed*
-        torch.cuda.set_* torch.manual_seed torch.nn.modules.module.register_module_*
+        torch.cuda.set_* torch.manual_seed
+        torch.nn.modules.module.register_module_*
         torch.random.manual_seed torch.random.set_rng_state torch.set_* torch.set_default_*
         torch.set_float32_matmul_precision torch.set_flush_denormal torch.set_num_*
         torch.set_rng_state torch.use_deterministic_algorithms

@@ -5,35 +5,40 @@ The same rule holds as in known_names.py.
 
 OF_LIBRARIES = {
     "harmless, of torch": """
-        __version__ _assert _check _check_is_size abs absolute acos add addcdiv addcmul addmm all
-        allclose amax amin aminmax amp amp.autocast amp.custom_bwd amp.custom_fwd angle any arange
-        arccos arcsin arctan arctan2 argmax argmin argsort argwhere as_strided as_tensor asin atan
-        atan2 atleast_1d atleast_2d atleast_3d autocast autograd autograd.function
-        autograd.Function.** autograd.function.Function autograd.function.Function.**
-        autograd.function.FunctionCtx autograd.function.InplaceFunction
-        autograd.function.once_differentiable autograd.functional.** autograd.grad
-        autograd.profiler.record_function autograd.Variable backends backends.cuda
-        backends.cuda.is_built backends.cuda.sdp_kernel backends.cudnn backends.cudnn.is_available
-        backends.mps backends.mps.is_available baddbmm bernoulli bfloat16 BFloat16Tensor bincount
-        bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor
-        block_diag bmm bool BoolTensor broadcast_shapes broadcast_tensors broadcast_to bucketize
-        ByteTensor cartesian_prod cat cdist ceil celu cfloat channels_last chunk clamp clamp_max
-        clamp_min clip clone column_stack combinations compiler compiler.disable
-        compiler.is_compiling compiler.is_dynamo_compiling compiler.is_exporting complex complex128
-        complex64 concat concatenate cond conj contiguous_format conv1d conv2d conv3d
-        conv_transpose1d copysign corrcoef cos cosh count_nonzero cpu cross cuda cuda.amp
-        cuda.amp.autocast cuda.amp.custom_bwd cuda.amp.custom_fwd cuda.current_device
-        cuda.current_stream cuda.device cuda.device_count cuda.empty_cache cuda.Event
-        cuda.FloatTensor cuda.get_device_capability cuda.get_device_name cuda.get_device_properties
-        cuda.is_available cuda.is_bf16_supported cuda.is_current_stream_capturing
-        cuda.is_initialized cuda.Stream cuda.stream cuda.synchronize cummax cummin cumprod cumsum
-        deg2rad detach device diag diag_embed diagonal diff dist distributed distributed.get_rank
-        distributed.get_world_size distributed.is_available distributed.is_initialized distributions
-        distributions.** div divide dot double DoubleTensor dropout dsplit dstack dtype e einsum
-        embedding empty empty_like empty_strided enable_grad eq equal erf erfc erfinv exp exp2 expm1
-        eye fft fft.** finfo flatten flip fliplr flipud float float16 float32 float64 float8_e4m3fn
-        float8_e5m2 FloatTensor floor floor_divide fmax fmin fmod frac from_numpy frombuffer full
-        full_like fx fx.wrap gather ge gelu Generator get_autocast_cpu_dtype get_autocast_dtype
+        __version__ _assert _C _C._functorch.** _C._get_tracing_state
+        _C._jit_override_can_fuse_on_cpu _C._jit_override_can_fuse_on_gpu
+        _C._jit_set_profiling_executor _C._jit_set_profiling_mode _C._nn.** _C.Graph _C.Value
+        _dynamo _dynamo.allow_in_graph _dynamo.disable _dynamo.graph_break _dynamo.is_compiling
+        _dynamo.mark_dynamic _dynamo.mark_static_address _inductor _check _check_is_size abs
+        absolute acos add addcdiv addcmul addmm all allclose amax amin aminmax amp amp.autocast
+        amp.custom_bwd amp.custom_fwd angle any arange arccos arcsin arctan arctan2 argmax argmin
+        argsort argwhere as_strided as_tensor asin atan atan2 atleast_1d atleast_2d atleast_3d
+        autocast autograd autograd.function autograd.Function.** autograd.function.Function
+        autograd.function.Function.** autograd.function.FunctionCtx
+        autograd.function.InplaceFunction autograd.function.once_differentiable
+        autograd.functional.** autograd.grad autograd.profiler.record_function autograd.Variable
+        backends backends.cuda backends.cuda.is_built backends.cuda.sdp_kernel backends.cudnn
+        backends.cudnn.is_available backends.mps backends.mps.is_available baddbmm bernoulli
+        bfloat16 BFloat16Tensor bincount bitwise_and bitwise_left_shift bitwise_not bitwise_or
+        bitwise_right_shift bitwise_xor block_diag bmm bool BoolTensor broadcast_shapes
+        broadcast_tensors broadcast_to bucketize ByteTensor cartesian_prod cat cdist ceil celu
+        cfloat channels_last chunk clamp clamp_max clamp_min clip clone column_stack combinations
+        compiler compiler.disable compiler.is_compiling compiler.is_dynamo_compiling
+        compiler.is_exporting complex complex128 complex64 concat concatenate cond conj
+        contiguous_format conv1d conv2d conv3d conv_transpose1d copysign corrcoef cos cosh
+        count_nonzero cpu cross cuda cuda.amp cuda.amp.autocast cuda.amp.custom_bwd
+        cuda.amp.custom_fwd cuda.current_device cuda.current_stream cuda.device cuda.device_count
+        cuda.empty_cache cuda.Event cuda.FloatTensor cuda.get_device_capability cuda.get_device_name
+        cuda.get_device_properties cuda.is_available cuda.is_bf16_supported
+        cuda.is_current_stream_capturing cuda.is_initialized cuda.Stream cuda.stream
+        cuda.synchronize cummax cummin cumprod cumsum deg2rad detach device diag diag_embed diagonal
+        diff dist distributed distributed.get_rank distributed.get_world_size
+        distributed.is_available distributed.is_initialized distributions distributions.** div
+        divide dot double DoubleTensor dropout dsplit dstack dtype e einsum embedding empty
+        empty_like empty_strided enable_grad eq equal erf erfc erfinv exp exp2 expm1 eye fft fft.**
+        finfo flatten flip fliplr flipud float float16 float32 float64 float8_e4m3fn float8_e5m2
+        FloatTensor floor floor_divide fmax fmin fmod frac from_numpy frombuffer full full_like fx
+        fx.wrap gather ge gelu Generator get_autocast_cpu_dtype get_autocast_dtype
         get_autocast_gpu_dtype get_default_dtype get_device_module group_norm gt half HalfTensor
         heaviside histc hpu hpu.is_available hsplit hstack hypot iinfo imag index_add index_copy
         index_select inf inference_mode inner instance_norm int int16 int32 int64 int8 IntTensor
@@ -78,7 +83,7 @@ OF_LIBRARIES = {
         backbone_utils.** BatchEncoding BatchFeature cache_utils cache_utils.** ChatTemplate
         CONFIG_MAPPING configuration_utils configuration_utils.layer_type_validation
         configuration_utils.Pre* configuration_utils.Pre*.** configuration_utils.strict
-        conversion_mapping.register_checkpoint_conversion_mapping core_model_loading.WeightConverter
+        core_model_loading.WeightConverter
         core_model_loading.WeightRenaming deepspeed.is_deepspeed_zero3_enabled
         feature_extraction_sequence_utils.Seq* feature_extraction_utils.BatchFeature
         feature_extraction_utils.Feature* file_utils.add_* file_utils.is_* file_utils.ModelOutput

@@ -35,7 +35,7 @@ ATTRIBUTES = {
     """,
     "file deletions": """
         write_text write_bytes unlink rmdir rmtree symlink_to hardlink_to link_to tofile touch chmod
-        lchmod
+        lchmod to_folder write_svg
     """,
     "file writes": """
         mkdir save_file to_json_file _dump _write_file to_csv to_parquet to_pickle to_hdf to_feather

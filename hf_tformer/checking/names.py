@@ -91,6 +91,11 @@ SECRET_NAMES = re.compile(
 SECRET_VARIABLES = re.compile(
     r"(?i)token(?!izer|_?id)|secret|passw|credential|(^|_)key|auth|cookie"
 )
+# Variables that say which programs, libraries and servers other code takes.
+STEERING = re.compile(
+    r"(LD|DYLD|PYTHON|HF|HUGGINGFACE|TORCHINDUCTOR|TRITON)_?\w*|(CC|CXX|PATH|\w*_PROXY|CUDA_HOME)",
+    re.IGNORECASE,
+)
 INSIDES = re.compile(
     r"__(subclasses|globals|builtins|code|closure|import|loader|reduce|mro|self|spec|traceback"
     r"|getattribute|bases?)_*__|^(tb_frame|tb_next|f_(globals|locals|back|builtins|code)"

@@ -146,7 +146,7 @@ class Judge(Calls, Strings):
             return
         call = self.called.get(node)
         what = dotted.removeprefix("builtins.")
-        if dotted in ("builtins.open", "io.open"):
+        if dotted in ("builtins.open", "io.open", "pathlib.Path.open"):
             yield from self.opened(call, node, scope)
         elif dotted in ("builtins.globals", "builtins.locals", "builtins.vars"):
             yield from self.namespace(what, call, node, scope)
@@ -223,6 +223,7 @@ class Judge(Calls, Strings):
         yield from self.flagged(name, value, scope)
         if isinstance(node, ast.Name):
             yield from self.definition(node.id, node)
+            yield from self.extended(node, scope)
             return
         yield from self.attribute(node.attr, node, scope, node.value)
         yield from self.changed_object(node.value, scope)

@@ -35,7 +35,7 @@ WITHOUT_CIRCLES = ("hf_tformer", "conversion", "benchmarks", "examples")
 # object on, to read in a process of its own, to say what a verdict is worth and to serve pipelines,
 # and the commands to refuse what cannot generate or is missing, and to describe the environment in
 # a report. tools/ builds releases.
-PRODUCT_LINES = 41_916
+PRODUCT_LINES = 41_980
 PRODUCT = ("hf_tformer", "conversion", "benchmarks", "examples", "tools")
 
 
