@@ -134,7 +134,7 @@ def test_the_auto_map_of_a_configuration_names_what_is_registered():
 
 
 # What may travel of the standard library: modules that compute, and reach nothing outside.
-COMPUTING = {"collections.abc", "copy", "functools", "math", "operator", "typing"}
+COMPUTING = {"collections.abc", "copy", "dataclasses", "functools", "math", "operator", "typing"}
 
 
 def imported_names(path):
