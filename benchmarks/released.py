@@ -12,7 +12,9 @@ from .decoding import SPECIAL, generation, generation_in_half, prompt
 from .measure import Settings, Workload, Workloads
 from .peers import Pair
 
-FLOORS = {"float32": 1.25, "bfloat16": 1.25}
+FLOOR = 1.25
+# Number format, what is run, and how far its outcomes may differ.
+FORMATS = (("float32", generation, 1e-3), ("bfloat16", generation_in_half, 1.0))
 FEWER = {"num_hidden_layers": 4, "vocab_size": 16000}
 NAMES = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
 # Model → (format, the four sizes, what else is not a default of its configuration)
@@ -28,7 +30,7 @@ TOY, TOY_FIELDS = (48, 64, 6, 2), {"num_hidden_layers": 4, "vocab_size": 997}
 
 
 def released(settings: Settings) -> Workloads:
-    for dtype, floor in FLOORS.items():
+    for dtype, run, tolerance in FORMATS:
         for name, (kind, sizes, others) in RELEASED.items():
             sizes, fields = settings.pick((sizes, FEWER | others), (TOY[: len(sizes)], TOY_FIELDS))
             pair = Pair(
@@ -36,10 +38,9 @@ def released(settings: Settings) -> Workloads:
             )
             pair.dtype = getattr(torch, dtype)
             length = settings.pick(32, 6)
-            how = generation if dtype == "float32" else generation_in_half
             yield Workload(
                 f"{name}, {dtype}, batch 1, {length} tokens",
-                pair.contestants(how, prompt(pair, 1, settings.pick(16, 5)), length),
-                {pair.name: floor},
-                tolerance=1e-3 if dtype == "float32" else 1.0,
+                pair.contestants(run, prompt(pair, 1, settings.pick(16, 5)), length),
+                {pair.name: FLOOR},
+                tolerance=tolerance,
             )

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from . import names
-from .judging import Found, Judging, shown
+from .judging import Found, Judging, is_super, shown
 from .names import NOT_UNDERSTOOD
 from .scopes import Scope, is_saving
 
@@ -175,7 +175,3 @@ class ByName(Judging):
                 yield from self.taken(value, set(), scope)
                 if not any(self.texts.choices(value, scope)):
                     yield NOT_UNDERSTOOD, node.lineno, shown(node, 60)
-
-
-def is_super(node: ast.expr) -> bool:
-    return getattr(getattr(node, "func", None), "id", "") == "super"

@@ -34,12 +34,12 @@ class Calls(ByName, Changes):
             yield from self.from_pretrained(node, scope)
         if method == "open" and not functions & {"io.open"}:
             values = [*node.args, *(k.value for k in node.keywords if k.arg == "mode")]
-            modes = filter(None, (self.texts.text(value, scope) for value in values))
-            unread = not any(map(self.texts.text, values, [scope] * len(values))) and values
+            modes = list(filter(None, (self.texts.text(value, scope) for value in values)))
+            is_unread = bool(values) and not modes
             is_path = isinstance(node.func, ast.Attribute) and any(
                 name.startswith("pathlib.") for name in self.makers(node.func.value, scope)
             )
-            if any(WRITING.fullmatch(mode) for mode in modes) or (is_path and unread):
+            if any(WRITING.fullmatch(mode) for mode in modes) or (is_path and is_unread):
                 yield from self.of_kind("file writes", node, scope, "open() to write")
         if method == "replace" and len(node.args) == 1 and not node.keywords:
             yield from self.of_kind("file deletions", node, scope, "replace, of a path")

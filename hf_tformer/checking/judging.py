@@ -63,10 +63,10 @@ class Own:
         for node in nodes:
             if isinstance(node, Function):
                 name = getattr(node, "name", named.get(node, ""))
-                for i, arg in enumerate((*node.args.posonlyargs, *node.args.args)):
-                    is_method = node.args.args[:1] and node.args.args[0].arg in ITSELF
-                    found = self.positions.setdefault((name, arg.arg), set())
-                    found.add(i - 1 if is_method else i)
+                is_method = bool(node.args.args) and node.args.args[0].arg in ITSELF
+                parameters = (*node.args.posonlyargs, *node.args.args)
+                for i, arg in enumerate(parameters, start=-1 if is_method else 0):
+                    self.positions.setdefault((name, arg.arg), set()).add(i)
 
 
 class Judging:
@@ -145,11 +145,10 @@ class Judging:
             inner.func, scope
         )
         first = inner.args[0] if isinstance(inner, ast.Call) and inner.args else inner
-        is_super = getattr(getattr(inner, "func", None), "id", "") == "super"
         is_class = isinstance(owner, ast.Attribute) and owner.attr == "__class__"
         is_itself = getattr(first, "id", "") in ITSELF
         is_above = any(getattr(n, "attr", "") in ABOVE for n in ast.walk(owner))
-        if is_above or is_super or ((is_type or is_class) and not is_itself):
+        if is_above or is_super(inner) or ((is_type or is_class) and not is_itself):
             yield NOT_UNDERSTOOD, owner.lineno, f"an attribute of {shown(owner)} is set"
 
     def changed_by(self, function: str, parameter: ast.expr) -> None:
@@ -207,6 +206,10 @@ def shown(node: ast.AST, longest: int = 40) -> str:
     if sum(1 for _ in zip(ast.walk(node), range(SMALL), strict=False)) == SMALL:
         return f"{type(node).__name__} ..."
     return ast.unparse(node)[:longest]
+
+
+def is_super(node: ast.expr) -> bool:
+    return getattr(getattr(node, "func", None), "id", "") == "super"
 
 
 def root_name(node: ast.expr) -> str:

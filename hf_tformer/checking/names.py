@@ -181,8 +181,9 @@ def kind_where_defined(name: str) -> str:
 
 @cache
 def severity(kind: str) -> int:
-    grave = NOT_UNDERSTOOD, *(k for k in KINDS if is_dangerous(k)), "file deletions"
-    return 0 if kind == HARMLESS else 1 if kind not in grave else 2 if kind == NOT_UNDERSTOOD else 3
+    if is_dangerous(kind):
+        return 3
+    return 0 if kind == HARMLESS else 2 if kind == NOT_UNDERSTOOD else 1
 
 
 def listed_kind(name: str) -> tuple[str, list[str]]:
@@ -273,7 +274,7 @@ def is_wholly_harmless(module: str) -> bool:
 @cache
 def is_harmless_below(module: str) -> bool:
     """Return whether a module is wholly harmless, and so is every name below it."""
-    dangerous = (name for kind, listed in LISTED.items() if is_dangerous(kind) for name in [listed])
+    dangerous = (listed for kind, listed in LISTED.items() if is_dangerous(kind))
     below = (name for listed in dangerous for name in listed.split())
     return is_wholly_harmless(module) and not any(n.startswith(f"{module}.") for n in below)
 

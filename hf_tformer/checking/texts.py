@@ -23,7 +23,7 @@ METHODS = {
 PARTS = {
     *("split", "rsplit", "strip", "lstrip", "rstrip", "lower", "upper", "removeprefix", "get"),
     *("removesuffix", "partition", "rpartition", "pop", "replace", "keys", "values", "items"),
-    *("group", "groups", "title", "capitalize", "setdefault", "value", "pop", "type"),
+    *("group", "groups", "title", "capitalize", "setdefault", "value", "type"),
 }
 # Functions that make text of something else.
 DECODERS = {"decode", "fromhex", "b64decode", "unhexlify", "translate", "chr", "bytes", "bytearray"}

@@ -19,14 +19,6 @@ def nothing_chosen_yet(monkeypatch):
 
 
 @pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture
 def functions_that_take(monkeypatch):
     """Make functions that return their input after so many microseconds, and list their calls.
 

@@ -293,14 +293,6 @@ def test_a_while_without_leaves_it_as_it_was():
     assert not fast.settings.is_compiled
 
 
-@pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 def test_steps_with_fewer_threads_take_over_where_compiled_ones_are_slower(
     family, two_threads, monkeypatch
 ):
