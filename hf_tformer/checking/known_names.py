@@ -148,7 +148,8 @@ LISTED = {
     "tampering": """
         builtins.__build_class__ contextlib.redirect_* enum.global_enum forbiddenfruit.** gorilla.**
         hf_tformer.** mock.** sys.path sys.path.** sys.stderr.** sys.stdin.** sys.stdout.**
-        torch._dynamo.eval_frame.** torch.library.**
+        torch._dynamo.eval_frame.** torch.library.impl torch.library.impl_abstract
+        torch.library.Library torch.library.Library.** torch.library.register_kernel
         torch.optim.optimizer.register_optimizer_step_* wrapt.**
     """,
     "not understood": """
