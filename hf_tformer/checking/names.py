@@ -24,7 +24,11 @@ KINDS = {
     "network": ("fail", "reaches for the network", "ship what it needs as files of the repository"),
     "subprocess": ("fail", "starts programs or loads native code", "compute it with torch"),
     "eval": ("fail", "runs text as code", "write the code out"),
-    "pickle": ("fail", "unpickles, which can run anything", "read safetensors or JSON"),
+    "pickle": (
+        "fail",
+        "writes or reads pickles, which can run anything",
+        "read safetensors or JSON",
+    ),
     "foreign code": ("fail", "runs another repository's code", "copy what it needs into this one"),
     "hidden import": ("fail", "imports what a reader cannot see", "use an import statement"),
     "insides": ("fail", "reaches into the interpreter", "do without"),
@@ -32,7 +36,7 @@ KINDS = {
     "tampering": ("fail", "changes code of others", "write a class or a function of its own"),
     "file writes": ("fail", "writes or deletes files", "write in save_... methods only"),
     "hidden text": ("fail", "is not what an editor shows", "write the characters as escapes"),
-    "handed on": ("fail", "hands a module on, out of a reader's sight", "name what is used of it"),
+    "handed on": ("fail", "is passed on whole, out of a reader's sight", "name what is used of it"),
     NOT_UNDERSTOOD: (
         "warn",
         "may do anything, as far as this check can follow",

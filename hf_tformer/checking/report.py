@@ -56,7 +56,7 @@ def check(
         if run and dangerous and not run_anyway:
             names = few(dict.fromkeys(finding.name for finding in dangerous))
             remedy = "--run-anyway runs it behind the walls"
-            findings.append(Finding("running", "skip", f"not run: {names} failed; {remedy}"))
+            findings.append(Finding("running", "skip", f"not run, because of {names}: {remedy}"))
         elif run:
             print(
                 f"running the code of {printable(source)} in a fresh process ...", file=sys.stderr

@@ -194,7 +194,7 @@ def test_code_that_looks_dangerous_runs_only_if_someone_insists(copied):
     marker = copied.parent / "marker"
     prepend(copied / FILE, f"import os\nos.mkdir({str(marker)!r})\n")
     findings = check(copied)
-    assert "not run: safety failed; --run-anyway" in find(findings, "running", "skip")
+    assert "not run, because of safety: --run-anyway" in find(findings, "running", "skip")
     assert not marker.exists()
     assert command(copied, "--json") == 3
     assert not marker.exists()
