@@ -142,9 +142,5 @@ class Calls(ByName, Changes):
             has_star = any(isinstance(argument, ast.Starred) for argument in call.args)
             if mode is None or WRITING.fullmatch(mode) or has_star:
                 kind = "file writes"
-            yield from self.of_kind(
-                kind,
-                node,
-                scope,
-                f"open(…) with mode {mode!r}" if mode else "open(…) with some mode",
-            )
+            how = f"mode {mode!r}" if mode else "some mode"
+            yield from self.of_kind(kind, node, scope, f"open(…) with {how}")

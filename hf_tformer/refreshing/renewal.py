@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 
 from .. import __version__
@@ -103,10 +104,21 @@ def renewed(
             if comparison.difference:
                 raise RefreshError(
                     f"nothing was written, because the code of hf_tformer {__version__} does not "
-                    f"answer as {source} does: {comparison.difference}"
+                    f"answer as {source} does: {comparison.difference}{age(folder.config)}"
                 )
             result.heads = comparison.heads
         yield staged, result
+
+
+def age(config: dict) -> str:
+    """Return how to compare a folder that was saved beside an older transformers, or nothing."""
+    saved, installed = str(config.get("transformers_version")), metadata.version("transformers")
+    if saved.split(".")[:2] == installed.split(".")[:2]:
+        return ""
+    return (
+        f"; it was saved with transformers {saved}, and its code may answer otherwise beside "
+        f"{installed}: refresh it where transformers {saved} is installed"
+    )
 
 
 def suitable(path: Path) -> Folder:

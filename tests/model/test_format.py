@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
-from hf_tformer.fast.caches import CACHE
 from hf_tformer.model.configuration_base import FORMAT_VERSION
 from support.families import FAMILIES, WRITERS
 from support.paths import TESTS
+from support.refreshing import OUTLIVED
 
 FOLDERS = sorted(path for path in (TESTS / "checkpoints").glob("format-*/*"))
 WITH_CODE = [path for path in FOLDERS if any(path.glob("*.py"))]
@@ -79,9 +79,7 @@ def test_a_checkpoint_of_every_earlier_format_gives_the_logits_it_gave_then(fold
     torch.testing.assert_close(logits, expected["logits"], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.skipif(
-    CACHE == "cache", reason="code from before transformers 5.24 does not know its name of a cache"
-)
+@OUTLIVED
 def test_folders_that_strangers_hold_open_on_this_transformers_and_torch(tmp_path):
     """With the code that they were saved with, whatever this package has become since."""
     open_as_a_stranger(WITH_CODE, tmp_path)

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from hf_tformer.checking.package_code import package_code
-from support.refreshing import content, expect_same_answers, old_folder
+from support.refreshing import OUTLIVED, content, expect_same_answers, old_folder
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
@@ -111,6 +111,7 @@ def read(folder, name):
     return (folder / name).read_bytes()
 
 
+@OUTLIVED
 def test_a_folder_whose_refresh_was_killed_opens_and_is_finished_by_the_next(tmp_path):
     kill_many("decoder", 20, tmp_path)
 

@@ -86,7 +86,8 @@ class ForeignModel(ForeignPreTrainedModel):
         self.post_init()
 
     def forward(self, input_ids, attention_mask=None, position_ids=None, past_key_values=None,
-                use_cache=None, **kwargs):
+                use_cache=None, cache=None, **kwargs):
+        past_key_values = cache if past_key_values is None else past_key_values  # by either name
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
         rows = past + torch.arange(input_ids.shape[1])
         columns = torch.arange(past + input_ids.shape[1])
@@ -100,7 +101,7 @@ class ForeignModel(ForeignPreTrainedModel):
         states = self.embed_tokens(input_ids) + self.positions(position_ids)
         for layer in self.layers:
             states = layer(states, mask, past_key_values)
-        return BaseModelOutputWithPast(last_hidden_state=states, past_key_values=past_key_values)
+        return BaseModelOutputWithPast(states, past_key_values)
 
 
 class ForeignForCausalLM(ForeignPreTrainedModel, GenerationMixin):
@@ -113,10 +114,11 @@ class ForeignForCausalLM(ForeignPreTrainedModel, GenerationMixin):
         self.post_init()
 
     def forward(self, input_ids, attention_mask=None, position_ids=None, past_key_values=None,
-                use_cache=None, **kwargs):
+                use_cache=None, cache=None, **kwargs):
+        past_key_values = cache if past_key_values is None else past_key_values
         outputs = self.model(input_ids, attention_mask, position_ids, past_key_values)
         logits = self.lm_head(outputs.last_hidden_state)
-        return CausalLMOutputWithPast(logits=logits, past_key_values=outputs.past_key_values)
+        return CausalLMOutputWithPast(None, logits, past_key_values)
 """
 FILE = "modeling_foreign.py"
 CONFIG = {

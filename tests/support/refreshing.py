@@ -7,10 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from hf_tformer.fast.caches import CACHE
 from support.paths import TESTS
 
 CHECKPOINTS = TESTS / "checkpoints" / "format-1"
 AUTO = {"decoder": "AutoModelForCausalLM", "seq2seq": "AutoModelForSeq2SeqLM"}
+
+# Such a folder of a decoder can only be renewed beside the transformers that it knows.
+OUTLIVED = pytest.mark.skipif(
+    CACHE == "cache", reason="code from before transformers 5.24 does not know its name of a cache"
+)
 
 # A stranger's whole program. What it expects of a folder lies beside the weights.
 STRANGER = """
