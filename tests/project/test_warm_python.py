@@ -2,9 +2,11 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -78,3 +80,15 @@ def test_a_program_dies_with_its_caller_and_hears_its_signals(tmp_path):
             time.sleep(0.1)
         else:
             pytest.fail("it outlives its caller")
+
+
+def test_a_caller_that_is_killed_before_it_asks_leaves_no_process(warm):
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(str(warm.executable.with_name("socket")))
+    children = Path(f"/proc/{warm.server.pid}/task/{warm.server.pid}/children")
+    for _ in range(300):
+        time.sleep(0.1)
+        if not children.read_text():
+            break
+    else:
+        pytest.fail("it waits for a question that nobody asks")

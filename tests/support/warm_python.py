@@ -146,7 +146,9 @@ def bury(*_):
 def receive(connection):
     text, files, _, _ = socket.recv_fds(connection, LIMIT, 3)
     while not text.endswith(b"\n"):
-        text += connection.recv(LIMIT)
+        if not (part := connection.recv(LIMIT)):
+            os._exit(0)  # the caller was killed before it had asked for anything
+        text += part
     return json.loads(text), files
 
 
