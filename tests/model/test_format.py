@@ -15,6 +15,8 @@ from support.families import FAMILIES, WRITERS
 from support.paths import TESTS
 from support.refreshing import OUTLIVED
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 FOLDERS = sorted(path for path in (TESTS / "checkpoints").glob("format-*/*"))
 WITH_CODE = [path for path in FOLDERS if any(path.glob("*.py"))]
 WITHOUT_CODE = [path for path in FOLDERS if path not in WITH_CODE]

@@ -18,6 +18,8 @@ from support.leaves import ARCHITECTURES
 from support.listening import listening
 from support.word_tokenizer import TEXT, tokenizer_of_words
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 ENCODER = hf_tformer.TformerSeq2SeqEncoderModel
 SEPARATE = {"share_encoder_decoder_embeddings": False}
 TABLES = {

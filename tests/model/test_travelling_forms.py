@@ -17,6 +17,8 @@ from hf_tformer import TformerSeq2SeqEncoderModel
 from hf_tformer.families import FAMILIES
 from support.families import SEQ2SEQ, by_model_type, random_rows
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 ROWS, TARGETS = random_rows([9, 3, 7, 5]), random_rows([4, 6, 3, 8], seed=1)
 EXACT = {"rtol": 1e-5, "atol": 1e-6}
 

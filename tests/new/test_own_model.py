@@ -14,6 +14,8 @@ from book import DOCS, blocks
 from hf_tformer import check
 from hf_tformer.__main__ import main
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 PAGE = DOCS / "en" / "23-your-own-model.md"
 
 

@@ -21,6 +21,8 @@ from hf_tformer.plan.spans import measure_spans
 from support.families import DECODER, ENCODER, SEQ2SEQ
 from support.plan_answers import assert_traffic
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 ROWS, LENGTH = 2, 12
 
 

@@ -98,7 +98,7 @@ def test_the_scripts_of_the_project_file_are_there(script):
     assert callable(getattr(importlib.import_module(module), name))
 
 
-def test_the_older_spellings_are_the_same_commands(tmp_path):
+def test_the_older_spellings_are_the_same_commands(tmp_path, warm_python):
     expected = run("-m", "hf_tformer", "convert", "formats")
     assert expected[0] == 0
     assert run("-m", "conversion", "formats") == expected

@@ -102,6 +102,7 @@ ROOMS = [
 ]
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_check_publish_and_refresh_are_functions_in_every_order_of_imports():
     code = """
 import hf_tformer, types

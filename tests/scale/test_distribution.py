@@ -11,6 +11,8 @@ from support.families import DECODER, ENCODER, FAMILIES, SEQ2SEQ
 from support.leaves import ARCHITECTURES, backend_of
 from support.paths import ROOT
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 # A vocabulary that two processes can halve: before 5.17 transformers gathers equal parts only.
 SIZES = {"vocab_size": 102, "num_attention_heads": 6, "num_key_value_heads": 2}
 # Attention that needs all heads at once stays whole in each process; the rest is sharded.

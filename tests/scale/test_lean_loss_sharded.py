@@ -12,6 +12,8 @@ from packaging.version import parse
 from support.families import FAMILIES
 from support.paths import ROOT
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 # Before, transformers gathers equal parts only.
 SIZE = {"vocab_size": 101 if parse(transformers.__version__) >= parse("5.23") else 104}
 # Tied; untied, with everything that the loss can be asked for.

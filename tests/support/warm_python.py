@@ -34,7 +34,11 @@ from pathlib import Path
 LIMIT = 1 << 20  # bytes of one request
 NEEDED = ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor")
 # What transformers and datasets import besides torch, where it is installed.
-WELCOME = ("pandas", "pyarrow.parquet", "matplotlib.pyplot", "sklearn.metrics", "regex")
+WELCOME = (
+    *("pandas", "pyarrow.parquet", "matplotlib.pyplot", "sklearn.metrics", "regex", "jinja2"),
+    *("yaml", "httpx", "httpx2", "anyio", "h11", "psutil", "filelock", "tokenizers"),
+    *("safetensors.torch", "torch.distributed.checkpoint.state_dict"),
+)
 PREFIXES = ("hf_tformer", "conversion", "transformers", "huggingface_hub", "accelerate")
 
 CLIENT = """

@@ -16,6 +16,8 @@ from support.attention_maps import IDS, TARGET, folder_of, inputs_of
 from support.families import DECODER, ENCODER, SEQ2SEQ
 from support.training import tokenizer
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 
 def test_the_weights_are_the_same_on_every_backend_and_the_backend_stays(family, backend):
     expected = attention_maps(family.build("eager"), inputs_of(family))
