@@ -148,8 +148,7 @@ LISTED = {
     "tampering": """
         builtins.__build_class__ contextlib.redirect_* enum.global_enum forbiddenfruit.** gorilla.**
         hf_tformer.** mock.** sys.path sys.path.** sys.stderr.** sys.stdin.** sys.stdout.**
-        torch._dynamo.eval_frame.** torch.library.impl torch.library.impl_abstract
-        torch.library.Library torch.library.Library.** torch.library.register_kernel
+        torch._dynamo.eval_frame.** torch.library.*.**
         torch.optim.optimizer.register_optimizer_step_* wrapt.**
     """,
     "not understood": """
@@ -211,8 +210,10 @@ LISTED = {
         json.*Encoder json.*Encoder.** json.decoder.** json.JSONDecoder.** locale.** logging.*
         logging.*.** numpy.lib.stride_tricks.as_strided operator.attrgetter operator.methodcaller
         pprint.** stringprep.** torch.compile torch.compiler.* torch.distributed.** torch.fx.**
-        torch.jit.trace* torch.utils.hooks.** transformers.*Pipeline
-        transformers.pipelines.*Pipeline transformers.pipelines.base.Pipeline
+        torch.jit.trace* torch.library.custom_op torch.library.CustomOpDef torch.library.define
+        torch.library.infer_schema torch.library.opcheck torch.library.register_autograd
+        torch.library.register_fake torch.library.*triton* torch.utils.hooks.**
+        transformers.*Pipeline transformers.pipelines.*Pipeline transformers.pipelines.base.Pipeline
         transformers.pipelines.PIPELINE_REGISTRY.** warnings.* weakref.** zlib.** zoneinfo.**
     """,
 }
