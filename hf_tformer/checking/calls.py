@@ -40,7 +40,7 @@ class Calls(ByName, Changes):
                 name.startswith("pathlib.") for name in self.makers(node.func.value, scope)
             )
             if any(WRITING.fullmatch(mode) for mode in modes) or (is_path and is_unread):
-                yield from self.of_kind("file writes", node, scope, "open() to write")
+                yield from self.of_kind("file writes", node, scope, "open(…) to write")
         if method == "replace" and len(node.args) == 1 and not node.keywords:
             yield from self.of_kind("file deletions", node, scope, "replace, of a path")
         if method == "rename" and len(node.args) == 1 and not self.own.functions & {"rename"}:

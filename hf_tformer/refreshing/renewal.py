@@ -104,16 +104,17 @@ def renewed(
             if comparison.difference:
                 raise RefreshError(
                     f"nothing was written, because the code of hf_tformer {__version__} does not "
-                    f"answer as {source} does: {comparison.difference}{age(folder.config)}"
+                    f"answer as {source} does: {comparison.difference}{saved_beside(folder.config)}"
                 )
             result.heads = comparison.heads
         yield staged, result
 
 
-def age(config: dict) -> str:
-    """Return how to compare a folder that was saved beside an older transformers, or nothing."""
-    saved, installed = str(config.get("transformers_version")), metadata.version("transformers")
-    if saved.split(".")[:2] == installed.split(".")[:2]:
+def saved_beside(config: dict) -> str:
+    """Return the end of an error that says where to refresh what another transformers saved, or ""
+    where it was this one."""
+    saved, installed = config.get("transformers_version"), metadata.version("transformers")
+    if not isinstance(saved, str) or saved.split(".")[:2] == installed.split(".")[:2]:
         return ""
     return (
         f"; it was saved with transformers {saved}, and its code may answer otherwise beside "

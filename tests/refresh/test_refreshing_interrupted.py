@@ -15,9 +15,8 @@ from support.refreshing import OUTLIVED, content, expect_same_answers, old_folde
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
-# Kills refreshes of copies of a folder while they write. The folder is not read and its answers are
-# taken for equal: both take seconds, and write nothing. A copy of each state that a kill left
-# goes to `states`.
+# Kills refreshes of copies of a folder while they write. The code is not read and its answers are
+# taken for equal: both take seconds, and write nothing. A copy of each state goes to `states`.
 DRIVER = '''
 import hashlib, json, os, random, shutil, signal, sys, time
 from pathlib import Path

@@ -32,12 +32,15 @@ import warnings
 from pathlib import Path
 
 LIMIT = 1 << 20  # bytes of one request
-NEEDED = ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor")
+NEEDED = (
+    *("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor"),
+    "torch.distributed.checkpoint.state_dict",
+)
 # What transformers and datasets import besides torch, where it is installed.
 WELCOME = (
     *("pandas", "pyarrow.parquet", "matplotlib.pyplot", "sklearn.metrics", "regex", "jinja2"),
     *("yaml", "httpx", "httpx2", "anyio", "h11", "psutil", "filelock", "tokenizers"),
-    *("safetensors.torch", "torch.distributed.checkpoint.state_dict"),
+    "safetensors.torch",
 )
 PREFIXES = ("hf_tformer", "conversion", "transformers", "huggingface_hub", "accelerate")
 
