@@ -150,7 +150,8 @@ def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
     """Check that the code refers to nothing dangerous.
 
     Files that loading does not reach are read, too, but cause no failure: scripts may do all that.
-    Files that equal one of the installed package are known to be harmless.
+    Files that equal one of the installed package are known to be harmless, and are read only for
+    the sake of others that refer to them.
     """
     loaded = {source.name for source in folder.sources}
     readable = [source for source in folder.all_sources.values() if not source.fault]
@@ -158,7 +159,9 @@ def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
     known = {s.name for s in readable if s.name in ours and s.content == ours[s.name].content}
     places = defaultdict(set)
     try:
-        for found in references({source.name: source.tree for source in readable}):
+        unknown = any(source.name not in known for source in readable)
+        trees = {source.name: source.tree for source in readable} if unknown else {}
+        for found in references(trees):
             if found.file not in known:
                 places[found.kind, found.file in loaded].add((found.file, found.line, found.what))
     except (RecursionError, TooEntangledError):
