@@ -14,6 +14,9 @@ import pytest
 import torch
 
 from hf_tformer import fast
+from hf_tformer.checking import permission, report
+from hf_tformer.checking.folder import opened
+from hf_tformer.checking.reading import static_findings
 from hf_tformer.testing import simulated_flash
 from support.families import BACKENDS, FAMILIES
 from support.older_transformers import expect_differences
@@ -64,6 +67,23 @@ def warm_python(request, monkeypatch):
     if sys.platform == "linux":
         executable = request.getfixturevalue("warm").executable
         monkeypatch.setattr(sys, "executable", str(executable))
+
+
+@pytest.fixture
+def read_here(monkeypatch):
+    """Folders are read in this process, for tests that are not about the process that reads.
+
+    That takes a second for each folder; here the libraries that code refers to are read once.
+    """
+
+    def read(folder, timeout=None):
+        again = opened(folder.path, folder.left_out)
+        findings = list(static_findings(again))
+        folder.unread.update(again.unread)
+        return findings
+
+    for module in (permission, report):
+        monkeypatch.setattr(module, "read", read)
 
 
 @pytest.fixture(params=FAMILIES, ids=lambda family: family.name)

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 import hf_tformer
-from hf_tformer.checking import CheckError, check
+from hf_tformer.checking import CheckError, check, report
 from hf_tformer.checking.command import main
 from support import broken_models
 from support.broken_models import (
@@ -29,7 +29,7 @@ from support.broken_models import (
 )
 from support.families import SEQ2SEQ, WRITERS
 
-pytestmark = pytest.mark.usefixtures("warm_python")
+pytestmark = pytest.mark.usefixtures("warm_python", "read_here")
 
 
 def faults(findings):
@@ -108,7 +108,7 @@ def test_what_shows_only_when_it_runs_is_named(breakage, tmp_path):
 def test_a_hanging_model_fails_where_it_hangs(tmp_path):
     hang = "import torch\nwhile True: pass\n"
     folder = write_foreign(tmp_path / "broken", "import torch\n", hang)
-    findings = check(folder, timeout=8)
+    findings = check(folder, timeout=4)
     assert "no answer within the time allowed" in "\n".join(f.detail for f in findings)
 
 
@@ -148,7 +148,8 @@ def test_a_base_model_that_starts_at_random_is_named(tmp_path):
     assert "start at random" in find(findings, "loads: AutoModel")
 
 
-def test_an_encoder_decoder_that_reads_its_padded_source_is_named(tmp_path):
+def test_an_encoder_decoder_that_reads_its_padded_source_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "compare_answers", lambda *_: ("warn", ""))  # takes ten seconds
     SEQ2SEQ.build().save_pretrained(tmp_path)
     stacks = tmp_path / "stacks_seq2seq.py"
     text = stacks.read_text()

@@ -9,6 +9,8 @@ from hf_tformer.checking import check
 from hf_tformer.checking.findings import dangers
 from support.broken_models import CONFIG, write_foreign
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 EVIL = "import os\nos.system('true')\n\n\nclass Custom:\n    pass\n"
 DECOY = "class Custom:\n    pass\n"
 

@@ -13,15 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from hf_tformer.checking import check, names, report
+from hf_tformer.checking import check, names
 from hf_tformer.checking.command import main
 from hf_tformer.checking.findings import dangers
 from hf_tformer.checking.known_names import HARMLESS, LISTED
-from hf_tformer.checking.reading import static_findings
 from hf_tformer.checking.references import references
 from support.broken_models import FILE, edit_json, prepend, write_foreign
 from support.honest_folders import HONEST
 from support.hostile_code import HOSTILE, MORE, TO_BE_READ, UNREADABLE, marked_line
+
+pytestmark = pytest.mark.usefixtures("read_here")
 
 EVERY_HOSTILE = [
     pytest.param(source, id=f"{group}: {source!r}"[:90])
@@ -371,9 +372,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("file", KEYS)
-def test_values_of_every_wrong_type_are_judged(file, tmp_path, monkeypatch):
-    # Read here: a process of its own for each of 700 folders would take minutes.
-    monkeypatch.setattr(report, "read", lambda folder, timeout: list(static_findings(folder)))
+def test_values_of_every_wrong_type_are_judged(file, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "x"}')
     (tmp_path / "x.py").touch()
     for value in WRONG:

@@ -23,7 +23,7 @@ from support.fallen_walls import move_to
 from support.families import DECODER, ENCODER, SEQ2SEQ, WRITERS
 from support.hub_server import TOKEN, HubServer, environment, online
 
-pytestmark = pytest.mark.usefixtures("warm_python")
+pytestmark = pytest.mark.usefixtures("warm_python", "read_here")
 
 ME = "user/tiny"
 

@@ -23,7 +23,7 @@ from hf_tformer.refreshing import RefreshError, renewal, replacing
 from support.fallen_walls import MACHINES, move_to
 from support.refreshing import OUTLIVED, content, expect_same_answers, old_folder
 
-pytestmark = pytest.mark.usefixtures("warm_python")
+pytestmark = pytest.mark.usefixtures("warm_python", "read_here")
 
 
 @pytest.fixture
