@@ -36,8 +36,19 @@ def pytest_addoption(parser):
     )
 
 
-def pytest_collection_modifyitems(items):
+# Of every test that was found, before any is deselected: its marks.
+MARKS = pytest.StashKey[dict[str, set[str]]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    config.stash[MARKS] = {i.nodeid: {mark.name for mark in i.iter_markers()} for i in items}
     expect_differences(items)
+
+
+@pytest.fixture
+def marks_of_tests(request):
+    return request.config.stash[MARKS]
 
 
 @pytest.fixture(autouse=True)

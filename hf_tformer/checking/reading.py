@@ -150,8 +150,7 @@ def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
     """Check that the code refers to nothing dangerous.
 
     Files that loading does not reach are read, too, but cause no failure: scripts may do all that.
-    Files that equal one of the installed package are known to be harmless, and are read only for
-    the sake of others that refer to them.
+    Files that equal one of the installed package are known: they are read for the others' sake.
     """
     loaded = {source.name for source in folder.sources}
     readable = [source for source in folder.all_sources.values() if not source.fault]
@@ -159,9 +158,7 @@ def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
     known = {s.name for s in readable if s.name in ours and s.content == ours[s.name].content}
     places = defaultdict(set)
     try:
-        unknown = any(source.name not in known for source in readable)
-        trees = {source.name: source.tree for source in readable} if unknown else {}
-        for found in references(trees):
+        for found in references({s.name: s.tree for s in readable if len(known) < len(readable)}):
             if found.file not in known:
                 places[found.kind, found.file in loaded].add((found.file, found.line, found.what))
     except (RecursionError, TooEntangledError):

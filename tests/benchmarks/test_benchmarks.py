@@ -169,6 +169,8 @@ def test_rounded_weights_write_other_tokens_but_as_many():
 def test_a_runtime_that_is_not_installed_is_named(monkeypatch):
     for runtime in RUNTIMES.values():
         monkeypatch.setattr(type(runtime), "packages", ("not_there_at_all",))
+    enable = fast.enable
+    monkeypatch.setattr(fast, "enable", lambda compiled=False: enable())  # compiling takes seconds
     settings = Settings(rounds=1, quick=True)
     workloads = BENCHMARKS["engines"].workloads(settings)  # which keeps the files until it ends
     try:

@@ -32,7 +32,9 @@ def failed(findings, name):
 
 
 @LINUX
-@pytest.mark.parametrize("element", ["[]", "{}", '{"a":[]}'])
+@pytest.mark.parametrize(
+    "element", ["[]", *(pytest.param(x, marks=pytest.mark.slow) for x in ("{}", '{"a":[]}'))]
+)
 def test_a_json_file_of_millions_of_objects_is_refused_in_seconds(element, folder):
     """60 MB of empty lists took 3.2 GB and five minutes."""
     count = (60 << 20) // (len(element) + 1)
@@ -43,6 +45,7 @@ def test_a_json_file_of_millions_of_objects_is_refused_in_seconds(element, folde
     assert "many.json takes too much memory to be read" in failed(findings, "files")
 
 
+@pytest.mark.slow
 def test_a_large_tokenizer_is_read(folder):
     vocabulary = {f"token {number:07}": number for number in range(900_000)}
     merges = [[f"a{number:05}", f"b{number:05}"] for number in range(400_000)]

@@ -219,6 +219,7 @@ for size in ("small", "large"):  # what is imported and compiled at the first us
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="measured as Linux tells it")
 def test_the_peak_of_memory_is_one_shard_and_little_more_than_one_tensor(tmp_path):
     """Without the proof, which loads the models."""

@@ -104,6 +104,15 @@ def test_every_test_file_that_keeps_a_promise_is_in_the_table(language):
     ]
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_table_says_which_files_only_the_slow_verb_runs(language, marks_of_tests):
+    quick = {test.split("::")[0] for test, marks in marks_of_tests.items() if "slow" not in marks}
+    slow = {test.split("::")[0] for test in marks_of_tests} - quick
+    rows = (DOCS / language / "guarantees.md").read_text(encoding="utf-8").splitlines()
+    told = [row for row in rows if any(f"`{file}`" in row for file in slow)]
+    assert not [row for row in told if "`make test-slow`" not in row]
+
+
 TOY = "--number_of_dates 256 --hidden_size 16 --intermediate_size 16 --num_train_epochs 1 --use_cpu"
 
 

@@ -73,7 +73,7 @@ def test_beside_untested_versions_nothing_is_replaced_unless_asked(monkeypatch):
         fast.enable()
 
 
-def test_it_can_be_turned_off_before_a_model_is_touched():
+def test_it_can_be_turned_off_before_a_model_is_touched(warm_python):
     code = """
 import hf_tformer
 hf_tformer.fast.disable()

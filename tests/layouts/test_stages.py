@@ -44,6 +44,7 @@ def test_one_stage_after_the_other_gives_the_logits_of_the_model(family, fields)
     torch.testing.assert_close(states, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @new_layouts
 @pytest.mark.xfail(
     CACHE == "cache",

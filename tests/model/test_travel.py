@@ -15,7 +15,7 @@ import hf_tformer
 from hf_tformer.families import FAMILIES
 from hf_tformer.testing import travel
 from hf_tformer.testing.travel import expect_same, expect_same_elsewhere, start_reader
-from support.families import DECODER, ENCODER, by_model_type
+from support.families import DECODER, ENCODER, by_model_type, decoder_first
 from support.leaves import ARCHITECTURES
 
 pytestmark = pytest.mark.usefixtures("warm_python")
@@ -163,6 +163,7 @@ print(json.dumps([float(loss) for loss in losses]))
 """
 
 
+@decoder_first
 def test_a_checkpoint_of_trainer_goes_on_elsewhere_as_if_never_interrupted(family, tmp_path):
     family.build(dropout=0.1).save_pretrained(tmp_path / "start")
     ids = torch.randint(3, 101, (12, 7))

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from hf_tformer import publish
-from support.families import DECODER
+from support.families import DECODER, decoder_first
 from support.hub_server import TOKEN, HubServer, environment, online
 
 pytestmark = pytest.mark.usefixtures("warm_python")
@@ -74,6 +74,7 @@ def write_versions(family, tmp_path):
     return first, second
 
 
+@decoder_first
 def test_each_folder_answers_with_its_own_code(family, tmp_path, monkeypatch):
     """One name, as the checkpoints of two runs have, and one configuration file."""
     versions = write_versions(family, tmp_path)

@@ -17,7 +17,7 @@ from transformers import (
 )
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-from support.families import DECODER, ENCODER, SEQ2SEQ
+from support.families import DECODER, ENCODER, SEQ2SEQ, decoder_first
 from support.listening import listening
 
 IDS = torch.tensor([[5, 6, 7], [8, 9, 10]])
@@ -115,6 +115,7 @@ def test_the_code_in_a_folder_is_silent_too(family, folder):
     assert not said | said_on_use(family, model)
 
 
+@decoder_first
 def test_trainer_says_what_it_says_of_a_model_of_transformers(family, folder, tmp_path):
     build_theirs(family).save_pretrained(tmp_path / "theirs")
     assert said_in_trainer(family, folder) <= said_in_trainer(family, tmp_path / "theirs")

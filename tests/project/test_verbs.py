@@ -3,21 +3,22 @@
 What a verb then takes minutes for is not run here.
 """
 
-import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from importlib.metadata import packages_distributions
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import pytest
+from _pytest.mark.expression import Expression
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from support.paths import ROOT
+from support.paths import ROOT, TESTS
 
 TARGETS = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
 # Which constraints hold for which of the project's extras: see the Makefile.
@@ -34,6 +35,8 @@ CONSTRAINTS = {
 WITHOUT_THE_PROJECT = ("constraints/docs.txt",)
 # Without the project: quantisers beside constraints/tested.txt, dist in an environment of its own.
 ADDED = ("constraints/quantisers.txt", "constraints/dist.txt")
+
+ROOMS = {path.parent.name for path in TESTS.glob("*/test_*.py")}
 
 
 def project():
@@ -131,63 +134,50 @@ def pytest_arguments(target):
     return words
 
 
-# One process for all: the second collection finds everything imported.
-COLLECT = """
-import json, sys, pytest
-
-class Names:
-    def __init__(self):
-        self.kept = []
-
-    def pytest_collection_finish(self, session):
-        self.kept = [item.nodeid for item in session.items]
-
-found = {}
-for name, arguments in json.loads(sys.argv[1]).items():
-    names = Names()
-    status = pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *arguments], [names])
-    found[name] = {"status": int(status), "kept": names.kept}
-with open(sys.argv[2], "w") as file:
-    json.dump(found, file)
-"""
+def selected(target, marks):
+    """The tests that a verb takes of those that were found."""
+    words = pytest_arguments(target)
+    expression = Expression.compile(words[words.index("-m") + 1])
+    places = tuple(word for word in words if word.startswith("tests/")) or ("",)
+    ignored = tuple(w.partition("=")[2] for w in words if w.startswith("--ignore=")) or ("/",)
+    return {
+        test
+        for test, names in marks.items()
+        if test.startswith(places)
+        and not test.startswith(ignored)
+        and expression.evaluate(lambda name, names=names, **_: name in names)
+    }
 
 
-def collect(cases, tmp_path, before=""):
-    found = tmp_path / "found.json"
-    run = subprocess.run(
-        [sys.executable, "-c", before + COLLECT, json.dumps(cases), str(found)],
-        cwd=ROOT,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert found.exists(), run.stdout[-2000:] + run.stderr[-2000:]
-    collected = json.loads(found.read_text())
-    assert {case["status"] for case in collected.values()} == {0}, (
-        run.stdout[-2000:] + run.stderr[-2000:]
-    )
-    return {name: set(case["kept"]) for name, case in collected.items()}
-
-
-def test_every_test_belongs_to_one_verb(tmp_path, warm_python):
+def test_every_test_belongs_to_one_verb(marks_of_tests):
     """A mark that no verb selects would be a test that nobody runs."""
     verbs = (
         *("test", "test-slow", "test-engines", "test-runtimes", "test-quantisers", "test-wheel"),
         *("test-browser", "test-study", "docs"),
     )
-    cases = {verb: pytest_arguments(verb) for verb in verbs}
     for same in ("test-floor", "test-newest"):
         assert pytest_arguments(same) == pytest_arguments("test")
-    collected = collect({**cases, "all": []}, tmp_path)
-    for verb in verbs:
-        assert collected[verb], f"make {verb} finds no test"
+    taken = {verb: selected(verb, marks_of_tests) for verb in verbs}
     # The page tells of tools that stand in three environments.
-    page = {test for test in collected["all"] if "test_page.py" in test}
+    page = {test for test in marks_of_tests if "test_page.py" in test}
     for verb in ("test-engines", "test-study"):
-        assert collected[verb] & collected["test-runtimes"] == page
-        collected[verb] -= page
-    union = set().union(*(collected[verb] for verb in verbs))
-    assert sum(len(collected[verb]) for verb in verbs) == len(union) == len(collected["all"])
+        assert taken[verb] & taken["test-runtimes"] == page & taken[verb]
+        taken[verb] -= page
+    counts = Counter(chain.from_iterable(taken.values()))
+    assert not [test for test in marks_of_tests if counts[test] != 1]
+    if {test.split("/")[1] for test in marks_of_tests} == ROOMS:
+        assert all(taken.values()), {verb: len(tests) for verb, tests in taken.items()}
+
+
+COLLECT = """
+import sys, pytest
+
+class Names:
+    def pytest_collection_finish(self, session):
+        print("found:", len(session.items))
+
+sys.exit(pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", *sys.argv[1:]], [Names()]))
+"""
 
 
 # As if not installed: whoever asks for the module's spec gets None.
@@ -204,7 +194,7 @@ sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Hiding
 """
 
 
-def test_the_tests_of_the_engines_import_only_what_their_environment_has(tmp_path):
+def test_the_tests_of_the_engines_import_only_what_their_environment_has():
     there = {*pins("constraints/engines.txt"), "hf-tformer", "pip"}
     absent = {
         module
@@ -212,6 +202,13 @@ def test_the_tests_of_the_engines_import_only_what_their_environment_has(tmp_pat
         if not there & {canonicalize_name(name) for name in distributions}
     }
     assert {"datasets", "peft", "trl", "babel"} <= absent
-    cases = {"engines": pytest_arguments("test-engines")}
-    collected = collect(cases, tmp_path, WITHOUT.format(absent=sorted(absent)))
-    assert collected["engines"]
+    program = WITHOUT.format(absent=sorted(absent)) + COLLECT
+    run = subprocess.run(
+        [sys.executable, "-c", program, *pytest_arguments("test-engines")],
+        cwd=ROOT,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
+    assert re.search("found: [1-9]", run.stdout)

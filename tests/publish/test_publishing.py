@@ -20,7 +20,7 @@ from hf_tformer.publishing import PublishError, upload
 from hf_tformer.publishing.card import write_card
 from support.cards import each_prints, one_after_another, programs_of
 from support.fallen_walls import move_to
-from support.families import DECODER, ENCODER, SEQ2SEQ, WRITERS
+from support.families import DECODER, ENCODER, SEQ2SEQ, WRITERS, decoder_first
 from support.hub_server import TOKEN, HubServer, environment, online
 
 pytestmark = pytest.mark.usefixtures("warm_python", "read_here")
@@ -59,6 +59,7 @@ def run_elsewhere(hub, home, code):
     return run.stdout
 
 
+@decoder_first
 def test_a_published_model_is_loaded_by_commit_and_by_branch_by_someone_else(family, hub, tmp_path):
     model = family.build()
     published = publish(model, ME, tokenizer=small_tokenizer(), token=TOKEN)
@@ -93,6 +94,7 @@ def test_everything_arrives_in_one_commit_and_a_second_one_pins_it(hub):
     assert newest.sha != first.sha
 
 
+@decoder_first
 def test_the_card_says_what_was_given_and_its_programs_run(family, hub, tmp_path):
     publish(
         family.build(),

@@ -103,6 +103,7 @@ def run_in_two_processes(script, folder, cases):
     assert run.stdout.count("same") == 2 * len(cases), run.stderr[-3000:]
 
 
+@pytest.mark.slow
 def test_a_tensor_parallel_model_has_the_logits_and_the_gradients_of_one_process(tmp_path):
     cases = {}
     for family, tie in product(FAMILIES, (True, False)):

@@ -47,6 +47,11 @@ FAMILIES = (DECODER, SEQ2SEQ, ENCODER)
 WRITERS = (DECODER, SEQ2SEQ)  # those that generate
 by_model_type = {family.config_class.model_type: family for family in FAMILIES}
 by_writers = pytest.mark.parametrize("family", WRITERS, ids=lambda family: family.name)
+# For what takes seconds: the decoder in `make test`, every family in `make test-slow`.
+OTHERS = [pytest.param(family, marks=pytest.mark.slow) for family in (SEQ2SEQ, ENCODER)]
+decoder_first = pytest.mark.parametrize(
+    "family", [DECODER, *OTHERS], ids=lambda family: family.name
+)
 
 __all__ = [
     "BACKENDS",
@@ -59,6 +64,7 @@ __all__ = [
     "WRITERS",
     "by_model_type",
     "by_writers",
+    "decoder_first",
     "pad",
     "random_rows",
     "until_end",

@@ -65,11 +65,10 @@ def curve(model, batch_of):
     ("config", "their_class", "our_class", "batch_of"),
     [
         (LLAMA, LlamaForCausalLM, hf_tformer.TformerDecoderForCausalLM, decoder_batch),
-        (
-            MARIAN,
-            MarianMTModel,
-            hf_tformer.TformerSeq2SeqForConditionalGeneration,
+        pytest.param(
+            *(MARIAN, MarianMTModel, hf_tformer.TformerSeq2SeqForConditionalGeneration),
             seq2seq_batch,
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["llama", "marian"],

@@ -15,7 +15,7 @@ from transformers import (
 )
 
 import hf_tformer
-from support.families import DECODER, SEQ2SEQ, WRITERS, random_rows, until_end
+from support.families import DECODER, SEQ2SEQ, WRITERS, decoder_first, random_rows, until_end
 from support.training import ROWS, TARGETS, Rows, gradients, rows_of, tokenizer, train
 
 
@@ -95,6 +95,7 @@ def test_trainers_label_smoothing_is_the_shifted_one(family, tmp_path):
     assert loss == pytest.approx(expected.item(), rel=1e-4)
 
 
+@decoder_first
 def test_smoothing_in_the_configuration_trains_like_trainers(family, tmp_path):
     inside = train(family, family.build(label_smoothing=0.1), tmp_path)
     outside = train(family, family.build(), tmp_path, label_smoothing_factor=0.1)

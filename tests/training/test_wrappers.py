@@ -12,7 +12,15 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import AutoModelForCausalLM
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
-from support.families import DECODER, ENCODER, FAMILIES, SEQ2SEQ, by_writers, random_rows
+from support.families import (
+    DECODER,
+    ENCODER,
+    FAMILIES,
+    SEQ2SEQ,
+    by_writers,
+    decoder_first,
+    random_rows,
+)
 from support.paths import ROOT
 from support.training import ROWS, TARGETS, tokenizer, train
 
@@ -37,7 +45,15 @@ def logits_of(family, model):
     return torch.cat(family.logits(model.eval(), rows))
 
 
-@pytest.mark.parametrize("targets", [NAMED, "all-linear", None], ids=["named", "all", "none"])
+@pytest.mark.parametrize(
+    "targets",
+    [
+        pytest.param(NAMED, marks=pytest.mark.slow),
+        "all-linear",
+        pytest.param(None, marks=pytest.mark.slow),
+    ],
+    ids=["named", "all", "none"],
+)
 def test_adapters_train_save_reload_and_merge_without_changing_an_answer(family, targets, tmp_path):
     # gated, so that all seven names exist
     family.build(mlp_type="gated").save_pretrained(tmp_path / "base")
@@ -272,6 +288,7 @@ def assert_same_training(folder, name):
     torch.testing.assert_close(found["weights"], expected["weights"], rtol=1e-3, atol=1e-4)
 
 
+@decoder_first
 def test_accelerate_launch_runs_a_loop_of_ones_own(family, trained, tmp_path):
     folder = trained[family.name]
     launch = "accelerate.commands.launch --cpu --num_processes 1 --num_machines 1"
