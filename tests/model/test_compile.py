@@ -52,7 +52,11 @@ def is_quick(family, pair):
 
 
 STEPS = [
-    pytest.param(family, *pair, marks=() if is_quick(family, pair) else pytest.mark.slow)
+    pytest.param(
+        *(family, *pair),
+        marks=() if is_quick(family, pair) else pytest.mark.slow,
+        id="-".join((family.name, *pair)),
+    )
     for family, pair in product(FAMILIES, PAIRS)
 ]
 
