@@ -5,6 +5,8 @@
 PYTHON ?= python3
 WORKERS ?= 2
 ARGS ?=
+# FOLDER keeps the clone of `make verify` with all its environments, 20 GB.
+FOLDER ?= .verify
 # make fuzz runs for MINUTES or tries CASES, other ones for each SEED, and only PROMISE if it is named.
 FUZZ := $(if $(MINUTES),--minutes $(MINUTES)) $(if $(CASES),--cases $(CASES)) \
 	$(if $(SEED),--seed $(SEED)) $(if $(PROMISE),--promise $(PROMISE))
@@ -20,7 +22,7 @@ PROGRAMS := hf_tformer conversion benchmarks examples tools tests
 test test-floor test-newest test-engines test-runtimes test-quantisers test-study test-wheel docs fuzz: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-floor test-newest test-engines test-runtimes test-quantisers test-study test-browser page exports test-wheel dist docs fuzz bench lint lint-pythons format clean
+.PHONY: help demo verify test test-slow test-floor test-newest test-engines test-runtimes test-quantisers test-study test-browser page exports test-wheel dist docs fuzz bench lint lint-pythons format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +88,9 @@ docs: .venv/ready .venv-docs/ready ## the book as a site that opens from a disk,
 fuzz: .venv/ready ## random models on random batches: MINUTES=10 or CASES=10000, SEED=1
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(FUZZ)
 
+verify: ## run every verb from a fresh clone, into VERIFIED.md (hours): ONLY="docs dist"
+	$(PYTHON) tools/verify.py $(FOLDER) $(ONLY)
+
 bench: .venv/ready ## all benchmarks beside their peers, into benchmarks/RESULTS.md (two quiet hours)
 	$(BIN)/python -m benchmarks all --write $(ARGS)
 
@@ -107,7 +112,7 @@ format: .venv/ready ## let ruff mend what it can
 
 clean: ## remove the environments, the caches and what the demo wrote
 	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes .venv-quantisers .venv-docs .venv-study .venv-dist
-	rm -rf .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage
+	rm -rf .verify .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage
 	rm -rf site build dist *.egg-info hf_tformer/view/page/node_modules demo_output
 	find . -type d -name __pycache__ -prune -exec rm -rf {} +
 

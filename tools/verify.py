@@ -1,0 +1,186 @@
+"""Run the verbs of the Makefile on the last commit, one by one, and write what each showed.
+
+    python tools/verify.py FOLDER [VERB …]      make verify FOLDER=.verify ONLY="docs test-wheel"
+
+FOLDER holds a clone with its environments and what each verb printed; it takes hours and some
+twenty gigabytes. What was shown stands in docs/verified.json, and VERIFIED.md is written from it
+after each verb, so that a run which was cut off goes on where it stopped: without VERB, those run
+whose line is stale, that is, older than a change of what the verb runs.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from datetime import date
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORD, PAGE = ROOT / "docs" / "verified.json", ROOT / "VERIFIED.md"
+CODE = ("hf_tformer", "conversion", "pyproject.toml")
+QUICK = (*CODE, "benchmarks", "examples", "tools", "tests", "docs", "README.md", "README.zh-CN.md")
+# Each verb that shows something, with the paths whose changes make what it showed stale.
+COVERS = {
+    "lint": (*QUICK, "mlinter.toml", "constraints/tested.txt"),
+    "lint-pythons": (*QUICK, "constraints/tested.txt"),
+    "test": (*QUICK, "constraints/tested.txt"),
+    "test-slow": (*QUICK, "constraints/tested.txt"),
+    "test-floor": (*QUICK, "constraints/floor.txt"),
+    "test-newest": QUICK,
+    "test-engines": (*CODE, "tests/engines", "tests/support", "constraints/engines.txt"),
+    "test-runtimes": (*CODE, "tests/runtimes", "tests/support", "constraints/runtimes.txt"),
+    "test-quantisers": (*CODE, "tests/runtimes", "constraints/quantisers.txt"),
+    "test-study": (*CODE, "tests/study", "tests/support", "constraints/study.txt"),
+    "test-browser": ("hf_tformer/view", "tests/view", "constraints/tested.txt"),
+    "test-wheel": (*QUICK, "constraints/tested.txt"),
+    "exports": (*CODE, "tests/runtimes", "constraints/runtimes.txt"),
+    "docs": ("docs", "hf_tformer", "tests/docs", "constraints/docs.txt"),
+    "dist": (*QUICK, "constraints/dist.txt"),
+    "page": ("hf_tformer/view/page",),
+    "fuzz": (*CODE, "tests/fuzz"),
+    "demo": ("hf_tformer", "examples"),
+}
+WITH = {"fuzz": {"CASES": "10000", "SEED": date.today().strftime("%Y%m%d")}}
+TOLD = ("python", "torch", "transformers", "processor", "cores")
+HEAD = """# What was run, and what it showed
+
+Each verb of the Makefile was run in a clone of the commit in its line. A line is stale where what
+the verb runs has changed since. `make verify` runs what is stale and writes this page, and
+`make verify ONLY="docs test-wheel"` those two.
+
+| verb | what it showed | minutes | date | commit | with |
+|---|---|---|---|---|---|"""
+Line = dict[str, Any]
+
+
+def main() -> None:
+    place, *wanted = sys.argv[1:]
+    if unknown := set(wanted) - COVERS.keys():
+        sys.exit(f"no such verb: {', '.join(sorted(unknown))}: choose of {', '.join(COVERS)}")
+    lines = record()
+    folder = Path(place).resolve()
+    words = ["git", "rev-parse", "HEAD"]
+    commit = subprocess.run(
+        words, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    clone = cloned(folder / "clone", commit)
+    for verb in wanted or [verb for verb in COVERS if verb not in lines or is_stale(verb, lines)]:
+        print(f"make {verb} ...", flush=True)
+        lines[verb] = {"commit": commit, **run(verb, clone, folder)}
+        print(f"make {verb}: {shown(lines[verb])}", flush=True)
+        RECORD.write_text(json.dumps(lines, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        PAGE.write_text(page(lines), encoding="utf-8")
+
+
+def record() -> dict[str, Line]:
+    return json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+
+
+def is_stale(verb: str, lines: dict[str, Line]) -> bool:
+    """Return whether what a verb runs has changed since the commit of its line."""
+    words = ["git", "diff", "--quiet", lines[verb]["commit"], "HEAD", "--", *COVERS[verb]]
+    return subprocess.run(words, cwd=ROOT, check=False).returncode != 0
+
+
+def cloned(clone: Path, commit: str) -> Path:
+    """Bring a clone to a commit; what it has built is removed, its environments are kept."""
+    if not clone.exists():
+        subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+    for words in (
+        ["fetch", "--quiet", "origin"],
+        ["checkout", "--quiet", "--force", "--detach", commit],
+        ["clean", "-fdxq", "--exclude", ".venv*"],
+    ):
+        subprocess.run(["git", *words], cwd=clone, check=True)
+    return clone
+
+
+def run(verb: str, clone: Path, folder: Path) -> Line:
+    """Run a verb and return what it showed: its counts if it runs tests, else how it ended."""
+    given = WITH.get(verb, {})
+    report, log = folder / f"{verb}.xml", folder / f"{verb}.log"
+    report.unlink(missing_ok=True)
+    words = ["make", verb, *(f"{name}={value}" for name, value in given.items())]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    environment = {**kept, "ARGS": f"--junitxml={report}"}
+    began = time.monotonic()
+    with log.open("w") as output:
+        ended = subprocess.run(
+            words,
+            cwd=clone,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            check=False,
+        )
+    return {
+        "date": date.today().isoformat(),
+        "minutes": round((time.monotonic() - began) / 60, 1),
+        "status": ended.returncode,
+        "with": given,
+        **(counted(report) if report.exists() else {}),
+        "machine": machine(verb, clone),
+    }
+
+
+def counted(report: Path) -> Line:
+    """Count the tests of a report by how they ended, and those left out by their reasons."""
+    ends: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    for case in ElementTree.parse(report).iter("testcase"):
+        end = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
+        ends["passed" if end is None else end.tag] += 1
+        if end is not None and end.tag == "skipped":
+            reasons[end.get("message", "")] += 1
+    failed = ends["failure"] + ends["error"]
+    return {"passed": ends["passed"], "failed": failed, "left out": dict(reasons.most_common())}
+
+
+def machine(verb: str, clone: Path) -> dict[str, str]:
+    """Return what `tformer env` says of the machine and of the environment of a verb."""
+    plan = subprocess.run(["make", "-n", verb], cwd=clone, capture_output=True, text=True)
+    found = re.search(r"(\.venv[\w-]*)/bin/", plan.stdout)
+    python = clone / (found[1] if found else ".venv") / "bin" / "python"
+    if not python.exists():
+        return {}
+    words = [python, "-m", "hf_tformer", "env", "--json"]
+    done = subprocess.run(words, cwd=clone, capture_output=True, text=True, check=False)
+    told = json.loads(done.stdout) if done.returncode == 0 else {}
+    return {name: told[name] for name in TOLD if name in told}
+
+
+def page(lines: dict[str, Line]) -> str:
+    """Write the table for readers, with the reasons of what was left out below it."""
+    rows = [
+        f"| `make {verb}` | {shown(line)} | {line['minutes']:g} | {line['date']} "
+        f"| {line['commit'][:8]}{' (stale)' if is_stale(verb, lines) else ''} "
+        f"| {'; '.join(f'{name} {told}' for name, told in line['machine'].items())} |"
+        for verb in COVERS
+        if (line := lines.get(verb))
+    ]
+    reasons = [
+        f"- `make {verb}`, {count}: {reason}"
+        for verb in COVERS
+        for reason, count in lines.get(verb, {}).get("left out", {}).items()
+    ]
+    return "\n".join([HEAD, *rows, "", "## Tests that were left out", "", *reasons, ""])
+
+
+def shown(line: Line) -> str:
+    """Say in a cell how a verb ended."""
+    given = "".join(f", {name}={value}" for name, value in line["with"].items())
+    if "passed" not in line:
+        return ("done" if line["status"] == 0 else f"**ended with {line['status']}**") + given
+    left_out = sum(line["left out"].values())
+    failed = f"**{line['failed']} failed**" if line["failed"] else "0 failed"
+    return f"{line['passed']:,} passed, {failed}, {left_out} left out{given}"
+
+
+if __name__ == "__main__":
+    main()
