@@ -4,9 +4,10 @@ import ast
 from collections.abc import Iterator
 
 from . import names
-from .judging import Found, Judging, is_super, shown
+from .judging import Found, is_super, shown
 from .names import NOT_UNDERSTOOD
 from .scopes import Scope, is_saving
+from .shared import Shared
 
 GETATTR, SETATTR = "builtins.getattr", ("builtins.setattr", "builtins.delattr")
 WRITERS = {"save_pretrained", "save_vocabulary", "save_model", "save_config", "save_weights"}
@@ -14,7 +15,7 @@ PLAIN_WRITERS = {"save", "dump"}  # of an image, which may be saved into memory
 BUFFERS = {"io.BytesIO", "io.StringIO"}
 
 
-class ByName(Judging):
+class ByName(Shared):
     """Judges getattr and the like."""
 
     def by_name(self, node: ast.Call, scope: Scope, functions: frozenset[str]) -> Found:
@@ -26,8 +27,9 @@ class ByName(Judging):
             attributes += self.texts.choices(value, around)
         if functions & set(SETATTR):
             for attribute in attributes:
-                for value in node.args[2:3]:
-                    yield from self.flagged(attribute, value, scope)
+                given = node.args[2] if len(node.args) > 2 else None
+                yield from self.flagged(attribute, given, scope)
+                yield from self.replaced(attribute, node.args[0], given, scope)
             yield from self.changed_object(node.args[0], scope)
             for owner in owners:
                 yield from self.changed(f"{owner}.{(attributes or '*')[0]}", node)

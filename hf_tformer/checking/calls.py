@@ -4,7 +4,7 @@ import ast
 import re
 
 from .by_name import GETATTR, SETATTR, ByName
-from .changes import Changes
+from .changes import MUTATORS, Changes
 from .judging import FLAGS, TRUST, Found, Place, shown
 from .names import NOT_UNDERSTOOD, SECRET_VARIABLES, STEERING
 from .scopes import Scope
@@ -43,6 +43,8 @@ class Calls(ByName, Changes):
                 yield from self.of_kind("file writes", node, scope, "open(…) to write")
         if method == "replace" and len(node.args) == 1 and not node.keywords:
             yield from self.of_kind("file deletions", node, scope, "replace, of a path")
+        if method == "from_file" and len(node.args) + len(node.keywords) > 1:
+            yield from self.of_kind("file writes", node, scope, "from_file, shared with a tensor")
         if method == "rename" and len(node.args) == 1 and not self.own.functions & {"rename"}:
             yield NOT_UNDERSTOOD, node.lineno, "rename, perhaps of a file"
         if "logging.basicConfig" in functions and "filename" in {k.arg for k in node.keywords}:
@@ -56,16 +58,13 @@ class Calls(ByName, Changes):
             yield NOT_UNDERSTOOD, node.lineno, shown(node, 60)
         yield from self.by_library(node, functions, scope)
         yield from self.changed_class(node, functions, scope)
+        yield from self.setting(node, functions, scope)
         if isinstance(node.func, ast.Attribute):
             yield from self.mutation(node, node.func, scope)
+            if method in MUTATORS:
+                yield from self.changed_for_all(node.func.value, node, scope)
             if method in ("setdefault", "__setitem__") and len(node.args) > 1:
                 yield from self.item(node.args[0], node.args[1], scope)
-
-    def makers(self, node: ast.expr, scope: Scope) -> set[str]:
-        """Return the dotted names of the functions that may have made an object."""
-        reached = self.texts.reach(node, scope)
-        calls = ((one.func, around) for one, around in reached if isinstance(one, ast.Call))
-        return {name for func, around in calls for name in self.meanings.of(func, around)}
 
     def options(self, options: ast.expr, node: ast.Call, scope: Scope) -> Found:
         """Judge what is handed by `**`: a key that nobody can read may be one of FLAGS."""

@@ -3,7 +3,7 @@
 import ast
 
 from .definitions import defined, module_file, text_of
-from .judging import Found, Judging, Place
+from .judging import Found, Judging, Place, shown
 from .names import NOT_UNDERSTOOD, is_module
 from .scopes import Scope
 
@@ -14,6 +14,7 @@ MUTATORS = {
 SETS_ITEM = {"setdefault", "update", "__setitem__", "register", "pop"}
 # Functions that change the class that they are given.
 CHANGES = {"dataclasses.dataclass", "functools.total_ordering", "functools.update_wrapper"}
+DECORATORS = {"dataclasses.dataclass", "functools.total_ordering"}
 # A list that other code only reads, and to which modeling files of transformers used to add.
 ADDED_TO = "ALL_LAYERNORM_LAYERS"
 
@@ -25,13 +26,20 @@ class Changes(Judging):
         if functions & CHANGES:
             for name in [n for value in node.args[:1] for n in self.libraries(value, scope)]:
                 yield from self.changed(name, node)
+            first = getattr(node.args[0], "id", "") if node.args else ""
+            if functions & DECORATORS and node.args and first not in self.own.classes:
+                yield NOT_UNDERSTOOD, node.lineno, f"{shown(node)}, of a class out of sight"
 
     def mutation(self, node: ast.Call, method: ast.Attribute, scope: Scope) -> Found:
         """Judge methods that change their object, if it is a library's."""
         if method.attr in ("__setattr__", "__delattr__") and len(node.args) > 1:
             for owner in self.libraries(node.args[0], scope):
                 yield from self.changed(f"{owner}.*", node)
-        for owner in self.libraries(method.value, scope) if method.attr in MUTATORS else ():
+        owners = self.libraries(method.value, scope) if method.attr in MUTATORS else []
+        replaces = method.attr == "register" and "exist_ok" in {k.arg for k in node.keywords}
+        if replaces and not owners:
+            yield NOT_UNDERSTOOD, node.lineno, f"{shown(node)}, which may replace a class"
+        for owner in owners:
             name = owner.rpartition(".")[2]
             is_class = name not in (name.lower(), name.upper())
             if (is_module(owner) and not name.isupper()) or owner.startswith("os.environ"):

@@ -177,6 +177,12 @@ class Judging:
     def is_module(self, dotted: str) -> bool:
         return dotted[1:] in self.meanings.files if dotted[0] == "." else is_module(dotted)
 
+    def makers(self, node: ast.expr, scope: Scope) -> set[str]:
+        """Return the dotted names of the functions that may have made an object."""
+        reached = self.texts.reach(node, scope)
+        calls = ((one.func, around) for one, around in reached if isinstance(one, ast.Call))
+        return {name for func, around in calls for name in self.meanings.of(func, around)}
+
     def libraries(self, node: ast.expr, scope: Scope) -> list[str]:
         """Return the names of libraries that an expression may mean, without the builtins."""
         found = self.meanings.of(node, scope)

@@ -152,10 +152,12 @@ LISTED = {
         torch.optim.optimizer.register_optimizer_step_* wrapt.**
     """,
     "not understood": """
-        safetensors.serialize_file torch.*Storage.from_file torch._C.** torch._dynamo.**
-        torch._inductor.** torch._inductor.config.c* torch._inductor.config.c*.** torch._logging.**
-        torch._VF.** torch.fx.graph_module.** torch.profiler.ExecutionTraceObserver.**
-        torch.utils._pytree.register_* torch.utils.data.datapipes.** torch.utils.file_baton.**
+        functools.singledispatch functools.singledispatch.** functools.singledispatchmethod
+        functools.singledispatchmethod.** safetensors.serialize_file torch.*Storage.from_file
+        torch._C.** torch._dynamo.** torch._inductor.** torch._inductor.config.c*
+        torch._inductor.config.c*.** torch._logging.** torch._VF.** torch.fx.graph_module.**
+        torch.profiler.ExecutionTraceObserver.** torch.utils._pytree.register_*
+        torch.utils.data.datapipes.** torch.utils.file_baton.**
         transformers.conversion_mapping.register_checkpoint_conversion_mapping
         transformers.model_debugging_utils.** transformers.pipelines.audio_utils.**
         transformers.trainer_jit_checkpoint.** transformers.trainer_pt_utils.save_*
@@ -184,7 +186,7 @@ LISTED = {
         soundfile.**
     """,
     "computed names": """
-        builtins.locals builtins.vars
+        builtins.dir builtins.locals builtins.vars
     """,
     "downloads": """
         transformers.*.load_backbone transformers.utils.backbone_utils.load_backbone

@@ -42,7 +42,7 @@ ATTRIBUTES = {
         to_excel
     """,
     "tampering": "_convert_",
-    "secrets": "get_token",
+    "secrets": "download_kwargs get_token",
 }
 # Attributes that a person has to look at, on any object.
 READ_ATTRIBUTES = {
@@ -56,6 +56,7 @@ READ_ATTRIBUTES = {
         get_feature_extractor_dict get_video_processor_dict get_tokenizer_config
     """,
     "file reads": "read_text read_bytes iterdir rglob from_file read_file from_json_file",
+    "global flags": "addFilter addHandler removeFilter removeHandler set_verbosity",
     "unknown": "show __del__ __setattr__ __delattr__",
 }
 # Attributes that lead from harmless objects of the standard library to dangerous ones, such as the
@@ -63,6 +64,12 @@ READ_ATTRIBUTES = {
 LEADING = """
     fp buffer raw stream obj handlers manager loggerDict format_map get_field vformat interpolate
     __match_args__ __instancecheck__ __subclasscheck__
+"""
+# Attributes that a class of transformers has for all its objects and subclasses.
+SHARED = """
+    attribute_map base_model_ep_plan base_model_fsdp_plan base_model_pp_plan base_model_tp_plan
+    ignore_keys_at_rope_validation keys_to_ignore_at_inference model_input_names
+    skip_tensor_conversion sub_configs SPECIAL_TOKENS_ATTRIBUTES
 """
 # Private attributes of torch and transformers that honest code uses.
 PRIVATE = """

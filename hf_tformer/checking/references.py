@@ -91,6 +91,7 @@ class Judge(Calls, Strings):
                 yield from self.attribute(name, node, scope)
         elif isinstance(node, Function | ast.ClassDef):
             yield from self.definition(getattr(node, "name", ""), node)
+            yield from self.held_open(node, scope) if isinstance(node, Function) else ()
             if isinstance(node, ast.ClassDef):
                 yield from self.inheriting(node, scope)
         if isinstance(node, ast.expr):
@@ -138,6 +139,9 @@ class Judge(Calls, Strings):
             yield from self.meaning(dotted, node, scope)
         if any(map(self.is_module, meanings)) and not self.may_stand(node, scope):
             yield "handed on", node.lineno, min(filter(self.is_module, meanings))
+        yield from self.table(node, meanings, scope)
+        if isinstance(node, ast.Attribute) and node.attr == "format":
+            yield from self.formatted(node, scope)
         if getattr(node, "attr", "") == "from_pretrained" and node not in self.called:
             yield "downloads", node.lineno, "from_pretrained"
 
@@ -221,12 +225,15 @@ class Judge(Calls, Strings):
         value = getattr(parent, "value", None) if isinstance(parent, ast.stmt) else None
         name = node.id if isinstance(node, ast.Name) else node.attr
         yield from self.flagged(name, value, scope)
+        if isinstance(parent, ast.AugAssign):
+            yield from self.changed_for_all(node, node, scope)
         if isinstance(node, ast.Name):
             yield from self.definition(node.id, node)
             yield from self.extended(node, scope)
             return
         yield from self.attribute(node.attr, node, scope, node.value)
         yield from self.changed_object(node.value, scope)
+        yield from self.replaced(node.attr, node.value, value, scope)
         if node.attr in MAKES_FIELDS:
             yield NOT_UNDERSTOOD, node.lineno, node.attr
         for owner in self.meanings.of(node.value, scope):
@@ -258,6 +265,7 @@ class Judge(Calls, Strings):
             parent = self.scopes.parent[node]
             value = getattr(parent, "value", None) if isinstance(parent, ast.stmt) else None
             yield from self.item(node.slice, value, scope)
+            yield from self.changed_for_all(node.value, node, scope)
             if isinstance(node.value, ast.Attribute) and node.value.attr in ABOVE:
                 yield from self.changed_object(node.value, scope)
             for owner in owners:

@@ -11,7 +11,13 @@ from .scopes import Scope
 
 TRUSTING = re.compile(r"(?i)trust_remote_code[\"']\s*:\s*[^\s0fn]")  # in a string of JSON
 TYPES = {"typing", "typing_extensions", "collections", "types", "enum", "dataclasses", "torch"}
-COMMENT = re.compile(r"#\s*type:\s*(.+)")
+COMMENT = re.compile(r"#\s*type:(?!\s*ignore\b)\s*(.+)")
+CALLS = (ast.Call, ast.Lambda, ast.Await, ast.NamedExpr)
+TYPES_OF_JIT = {
+    *("Any", "Callable", "Device", "Dict", "Future", "Generator", "Iterator", "List", "NoneType"),
+    *("Optional", "Set", "Tensor", "Tuple", "Union", "bool", "complex", "dict", "float", "int"),
+    *("list", "number", "set", "str", "torch", "tuple"),
+}
 
 
 class Strings(Judging):
@@ -92,19 +98,21 @@ def parts_of(template: str) -> list[str]:
 
 
 def evaluated_comments(text: str) -> list[tuple[int, str]]:
-    """Return (line, code) of the comments with types that torch.jit would evaluate, and that call.
+    """Return (line, code) of the comments that torch.jit.script would evaluate, but for types.
 
-    torch.jit.script evaluates what stands after `# type:`; a type calls nothing.
+    It evaluates what stands after `# type:`, also in a function that another file gives to it. An
+    index calls a method of the class, which may be the folder's own; a comment for mypy is no code.
     """
     found = []
     for number, line in enumerate(text.split("\n"), 1):
         match = COMMENT.search(line)
-        for side in match[1].split("->") if match and "jit" in text else ():
+        for side in match[1].split("->") if match else ():
             try:
                 nodes = list(ast.walk(ast.parse(side.split("#")[0].strip(), mode="eval")))
             except (SyntaxError, ValueError, RecursionError, MemoryError):
                 continue
-            if any(isinstance(node, ast.Call | ast.Lambda) for node in nodes):
+            names = {n.id for n in nodes if isinstance(n, ast.Name)}
+            if any(isinstance(n, CALLS) for n in nodes) or names - TYPES_OF_JIT:
                 found.append((number, match[1][:40] if match else ""))
     return found
 

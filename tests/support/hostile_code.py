@@ -420,7 +420,6 @@ TO_BE_READ = [
     "import logging\nf = type(logging.getLogger().handlers[0].stream.buffer)",
     "class A(type):\n    def __prepare__(*_): return {}",
     "import typing\ntyping.TypedDict('T', {'a if print(1) else a': int})",
-    "import torch\ntorch.zeros(1).untyped_storage().from_file('x', True, 8)",
     "from tokenizers import Tokenizer\nTokenizer.from_file('x')",
     "from tokenizers.models import WordLevel\nWordLevel.read_file('x')",
     "from PIL import ImageOps\nImageOps.Image.open('picture.png')",
