@@ -22,7 +22,7 @@ PROGRAMS := hf_tformer conversion benchmarks examples tools tests
 test test-floor test-newest test-engines test-runtimes test-quantisers test-study test-wheel docs fuzz: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo verify test test-slow test-floor test-newest test-engines test-runtimes test-quantisers test-study test-browser page exports test-wheel dist docs fuzz bench lint lint-pythons format clean
+.PHONY: help demo verify test test-slow test-floor test-newest test-engines test-runtimes test-quantisers test-study test-browser page exports scanners test-wheel dist docs fuzz bench lint lint-pythons format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ test-study: .venv-study/ready ## the tests that need bertviz, captum, inseq, nns
 
 exports: .venv-runtimes/ready ## what each runtime is proven to serve, into docs/EXPORTS.md (half an hour)
 	.venv-runtimes/bin/python -m pytest -n 0 -m runtime tests/runtimes/test_table.py --write-exports $(ARGS)
+
+# RULES is a checkout of https://github.com/semgrep/semgrep-rules: without it Semgrep is left out.
+scanners: .venv/ready ## what other scanners say of the forms that check names, into docs/SCANNERS.md
+	PYTHONPATH=tests $(BIN)/python -m scanners --write $(if $(RULES),--semgrep-rules $(RULES)) $(ARGS)
 
 test-browser: .venv/ready ## the attention page in chromium (apt-get install chromium)
 	$(BIN)/python -m pytest -n 0 -m browser tests/view/test_browser.py $(ARGS)
@@ -112,7 +116,7 @@ format: .venv/ready ## let ruff mend what it can
 
 clean: ## remove the environments, the caches and what the demo wrote
 	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes .venv-quantisers .venv-docs .venv-study .venv-dist
-	rm -rf .verify .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage
+	rm -rf .verify .venv-scanners .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage
 	rm -rf site build dist *.egg-info hf_tformer/view/page/node_modules demo_output
 	find . -type d -name __pycache__ -prune -exec rm -rf {} +
 

@@ -16,17 +16,9 @@ from hf_tformer.checking import check, names
 from hf_tformer.checking.findings import dangers
 from hf_tformer.checking.references import references
 from support.broken_models import FILE, prepend, write_foreign
+from support.corpus import OTHER, forms_of
 
-try:
-    import tomllib
-except ImportError:  # Python 3.10, where pytest brings the same
-    import tomli as tomllib
-
-HERE = Path(__file__).parent
-HOSTILE = tomllib.loads((HERE / "hostile.toml").read_text(encoding="utf-8"))["form"]
-HONEST = tomllib.loads((HERE / "honest.toml").read_text(encoding="utf-8"))["form"]
-# The file that some forms import from.
-OTHER = "import os as o\nfrom os import *\ndef hasattr(o, n): o.system(n)\n"
+HOSTILE, HONEST = forms_of("hostile"), forms_of("honest")
 
 
 def name_of(form):

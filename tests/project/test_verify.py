@@ -16,7 +16,7 @@ import verify
 sys.path.pop(0)
 
 # Verbs that show nothing of the code, or write figures that have dates of their own.
-NOT_RUN = {"help", "verify", "bench", "format", "clean"}
+NOT_RUN = {"help", "verify", "bench", "scanners", "format", "clean"}
 MAKEFILE = """
 tested:
 \tcp report.xml $(patsubst --junitxml=%,%,$(ARGS))
