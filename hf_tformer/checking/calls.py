@@ -41,12 +41,7 @@ class Calls(ByName, Changes):
             )
             if any(WRITING.fullmatch(mode) for mode in modes) or (is_path and is_unread):
                 yield from self.of_kind("file writes", node, scope, "open(…) to write")
-        if method == "replace" and len(node.args) == 1 and not node.keywords:
-            yield from self.of_kind("file deletions", node, scope, "replace, of a path")
-        if method == "from_file" and len(node.args) + len(node.keywords) > 1:
-            yield from self.of_kind("file writes", node, scope, "from_file, shared with a tensor")
-        if method == "rename" and len(node.args) == 1 and not self.own.functions & {"rename"}:
-            yield NOT_UNDERSTOOD, node.lineno, "rename, perhaps of a file"
+        yield from self.of_files(node, method, scope)
         if "logging.basicConfig" in functions and "filename" in {k.arg for k in node.keywords}:
             yield from self.of_kind("file writes", node, scope, "logging.basicConfig(filename=...)")
         if functions & {"os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault"}:
@@ -65,6 +60,15 @@ class Calls(ByName, Changes):
                 yield from self.changed_for_all(node.func.value, node, scope)
             if method in ("setdefault", "__setitem__") and len(node.args) > 1:
                 yield from self.item(node.args[0], node.args[1], scope)
+
+    def of_files(self, node: ast.Call, method: str, scope: Scope) -> Found:
+        """Judge methods of objects that may be files, or lie in one."""
+        if method == "replace" and len(node.args) == 1 and not node.keywords:
+            yield from self.of_kind("file deletions", node, scope, "replace, of a path")
+        if method == "from_file" and len(node.args) + len(node.keywords) > 1:
+            yield from self.of_kind("file writes", node, scope, "from_file, shared with a tensor")
+        if method == "rename" and len(node.args) == 1 and not self.own.functions & {"rename"}:
+            yield NOT_UNDERSTOOD, node.lineno, "rename, perhaps of a file"
 
     def options(self, options: ast.expr, node: ast.Call, scope: Scope) -> Found:
         """Judge what is handed by `**`: a key that nobody can read may be one of FLAGS."""
