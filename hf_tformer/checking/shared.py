@@ -46,11 +46,19 @@ class Shared(Judging):
 
     def replaced(self, name: str, owner: ast.expr, value: ast.expr | None, scope: Scope) -> Found:
         """Judge an attribute that is set, and that is a method of other classes."""
-        if name not in methods():
+        if name not in methods() or self.is_own_class(owner):
             return
         is_own = getattr(owner, "id", "") in ITSELF
         if not is_own or value is None or self.may_be_function(value, scope):
             yield NOT_UNDERSTOOD, owner.lineno, f"{shown(owner)}.{name} = ..., which is a method"
+
+    def is_own_class(self, node: ast.expr) -> bool:
+        """Return whether a name is a class of this folder, and nothing else in this file."""
+        name = getattr(node, "id", "")
+        bound = (n for n in self.scopes.scope if isinstance(n, ast.Name) and n.id == name)
+        is_bound_again = any(not isinstance(n.ctx, ast.Load) for n in bound)
+        is_argument = any(isinstance(n, ast.arg) and n.arg == name for n in self.scopes.scope)
+        return name in self.own.classes and not is_bound_again and not is_argument
 
     def may_be_function(self, value: ast.expr, scope: Scope) -> bool:
         if isinstance(value, NO_FUNCTIONS):

@@ -52,6 +52,8 @@ METHODS = {
     "target of a loop": "for layer.forward in [evil]: pass",
     "made a dataclass": "for layer in LAYERS.values(): dataclasses.dataclass(layer)",
     "registered instead": "def add(auto, kind): auto.register(kind, evil, exist_ok=True)",
+    "named as a class of its own": "class A: pass\n"
+    "def fuse(A): A.forward = evil\nfuse(list(LAYERS.values())[0])",
     "base of a metaclass": "class M(type):\n"
     "    def __init__(cls, name, bases, space): bases[0].tie_weights = evil",
     "self by a partial": "class A(nn.Module):\n"
@@ -108,6 +110,7 @@ WARNS = {
     "a generator": "def f():\n    with torch.no_grad():\n        yield",
 }
 HONEST = {
+    "a class of its own": "class A(nn.Module): pass\nA.forward = evil",
     "norm_layer": "class A(nn.Module):\n    def __init__(self, norm_layer=nn.LayerNorm):\n"
     "        self.norm = norm_layer(8)\n        self.act = ACT2FN['gelu']",
     "a size": "class A(nn.Module):\n    def __init__(self, dim):\n        self.half = dim // 2",

@@ -35,7 +35,7 @@ WITHOUT_CIRCLES = ("hf_tformer", "conversion", "benchmarks", "examples")
 # object on, to read in a process of its own, to see what is changed for all models, to say what a
 # verdict is worth and to serve pipelines, and the commands to refuse what cannot generate or is
 # missing, and to describe the environment in a report. tools/ builds releases and runs every verb.
-PRODUCT_LINES = 42_380
+PRODUCT_LINES = 42_390
 PRODUCT = ("hf_tformer", "conversion", "benchmarks", "examples", "tools")
 
 
