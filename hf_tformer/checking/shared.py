@@ -7,13 +7,13 @@ another object another `forward`.
 
 import ast
 import re
-from functools import cache
+from functools import cache, cached_property
 
 from .changes import MUTATORS
 from .definitions import text_of
 from .judging import ITSELF, Found, Judging, Place, shown
 from .known_names_of_objects import SHARED
-from .names import NOT_UNDERSTOOD
+from .names import NOT_UNDERSTOOD, words
 from .scopes import Function, Scope
 
 METHODS_OF = (
@@ -38,6 +38,7 @@ SETTINGS = {
 CLOSED = {"contextlib.contextmanager", "contextlib.asynccontextmanager"}
 PLAIN = (ast.Constant, ast.JoinedStr, ast.BinOp, ast.Compare)
 PLAIN_CALLS = {"str", "int", "float", "len", "round", "repr", "bool"}
+OF_CLASSES = words(SHARED)
 OBJECTS = {"config", "model", "module", "layer", "tokenizer", "processor"}
 
 
@@ -55,10 +56,14 @@ class Shared(Judging):
     def is_own_class(self, node: ast.expr) -> bool:
         """Return whether a name is a class of this folder, and nothing else in this file."""
         name = getattr(node, "id", "")
-        bound = (n for n in self.scopes.scope if isinstance(n, ast.Name) and n.id == name)
-        is_bound_again = any(not isinstance(n.ctx, ast.Load) for n in bound)
-        is_argument = any(isinstance(n, ast.arg) and n.arg == name for n in self.scopes.scope)
-        return name in self.own.classes and not is_bound_again and not is_argument
+        return name in self.own.classes and name not in self.assigned_names
+
+    @cached_property
+    def assigned_names(self) -> set[str]:
+        """The names of this file that are bound by an assignment, a loop or a call."""
+        nodes = self.scopes.scope
+        names = {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+        return names | {n.arg for n in nodes if isinstance(n, ast.arg)}
 
     def may_be_function(self, value: ast.expr, scope: Scope) -> bool:
         if isinstance(value, NO_FUNCTIONS):
@@ -92,12 +97,9 @@ class Shared(Judging):
             if isinstance(one, ast.Attribute):
                 known = self.texts.attributes.get(one.attr, ())
                 for value in (one, *(value for value, _ in known)):
-                    if getattr(value, "attr", "") in shared_names():
-                        yield (
-                            "global flags",
-                            node.lineno,
-                            f"{shown(value)}, the class's, is changed",
-                        )
+                    if getattr(value, "attr", "") in OF_CLASSES:
+                        what = f"{shown(value)}, the class's, is changed"
+                        yield "global flags", node.lineno, what
 
     def setting(self, node: ast.Call, functions: frozenset[str], scope: Scope) -> Found:
         """Judge settings of torch that are entered and perhaps not left again."""
@@ -157,11 +159,6 @@ def methods() -> frozenset[str]:
     found = [pair for module in METHODS_OF for pair in METHOD.findall(text_of(module))]
     names = {name for marks, name in found if "property" not in marks and ".setter" not in marks}
     return frozenset(n for n in names if not n.startswith("__")) | MORE_METHODS
-
-
-@cache
-def shared_names() -> frozenset[str]:
-    return frozenset(SHARED.split())
 
 
 def has_yield(node: ast.With) -> bool:
