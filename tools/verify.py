@@ -24,12 +24,13 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORD, PAGE = ROOT / "docs" / "verified.json", ROOT / "VERIFIED.md"
 CODE = ("hf_tformer", "conversion", "pyproject.toml")
 QUICK = (*CODE, "benchmarks", "examples", "tools", "tests", "docs", "README.md", "README.zh-CN.md")
+TESTED = (*QUICK, "constraints/tested.txt")
 # Each verb that shows something, with the paths whose changes make what it showed stale.
 COVERS = {
-    "lint": (*QUICK, "mlinter.toml", "constraints/tested.txt"),
-    "lint-pythons": (*QUICK, "constraints/tested.txt"),
-    "test": (*QUICK, "constraints/tested.txt"),
-    "test-slow": (*QUICK, "constraints/tested.txt"),
+    "lint": (*TESTED, "mlinter.toml"),
+    "lint-pythons": TESTED,
+    "test": TESTED,
+    "test-slow": TESTED,
     "test-floor": (*QUICK, "constraints/floor.txt"),
     "test-newest": QUICK,
     "test-engines": (*CODE, "tests/engines", "tests/support", "constraints/engines.txt"),
@@ -37,7 +38,7 @@ COVERS = {
     "test-quantisers": (*CODE, "tests/runtimes", "constraints/quantisers.txt"),
     "test-study": (*CODE, "tests/study", "tests/support", "constraints/study.txt"),
     "test-browser": ("hf_tformer/view", "tests/view", "constraints/tested.txt"),
-    "test-wheel": (*QUICK, "constraints/tested.txt"),
+    "test-wheel": TESTED,
     "exports": (*CODE, "tests/runtimes", "constraints/runtimes.txt"),
     "docs": ("docs", "hf_tformer", "tests/docs", "constraints/docs.txt"),
     "dist": (*QUICK, "constraints/dist.txt"),
@@ -64,10 +65,7 @@ def main() -> None:
         sys.exit(f"no such verb: {', '.join(sorted(unknown))}: choose of {', '.join(COVERS)}")
     lines = record()
     folder = Path(place).resolve()
-    words = ["git", "rev-parse", "HEAD"]
-    commit = subprocess.run(
-        words, cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()
+    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
     clone = cloned(folder / "clone", commit)
     for verb in wanted or [verb for verb in COVERS if verb not in lines or is_stale(verb, lines)]:
         print(f"make {verb} ...", flush=True)

@@ -12,9 +12,9 @@ MUTATORS = {
     *("add", "discard", "register", "register_pipeline", "__setitem__", "__delitem__", "__ior__"),
 }
 SETS_ITEM = {"setdefault", "update", "__setitem__", "register", "pop"}
-# Functions that change the class that they are given.
-CHANGES = {"dataclasses.dataclass", "functools.total_ordering", "functools.update_wrapper"}
+# Functions that change the class that they are given; what the last is given may be a function.
 DECORATORS = {"dataclasses.dataclass", "functools.total_ordering"}
+CHANGES = DECORATORS | {"functools.update_wrapper"}
 # A list that other code only reads, and to which modeling files of transformers used to add.
 ADDED_TO = "ALL_LAYERNORM_LAYERS"
 
@@ -23,11 +23,10 @@ class Changes(Judging):
     """Judges what changes the code of others."""
 
     def changed_class(self, node: ast.Call, functions: frozenset[str], scope: Scope) -> Found:
-        if functions & CHANGES:
-            for name in [n for value in node.args[:1] for n in self.libraries(value, scope)]:
+        for first in node.args[:1] if functions & CHANGES else ():
+            for name in self.libraries(first, scope):
                 yield from self.changed(name, node)
-            first = getattr(node.args[0], "id", "") if node.args else ""
-            if functions & DECORATORS and node.args and first not in self.own.classes:
+            if functions & DECORATORS and getattr(first, "id", "") not in self.own.classes:
                 yield NOT_UNDERSTOOD, node.lineno, f"{shown(node)}, of a class out of sight"
 
     def mutation(self, node: ast.Call, method: ast.Attribute, scope: Scope) -> Found:
