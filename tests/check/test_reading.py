@@ -1,6 +1,5 @@
 """`tformer check --no-run` warns of hostile code and hostile files, and lets honest ones pass."""
 
-import ast
 import importlib
 import json
 import os
@@ -17,10 +16,10 @@ from hf_tformer.checking import check, names
 from hf_tformer.checking.command import main
 from hf_tformer.checking.findings import dangers
 from hf_tformer.checking.known_names import HARMLESS, LISTED
-from hf_tformer.checking.references import references
 from support.broken_models import FILE, edit_json, prepend, write_foreign
 from support.honest_folders import HONEST
 from support.hostile_code import HOSTILE, MORE, TO_BE_READ, UNREADABLE, marked_line
+from support.judged_code import found_in, judged, stops
 
 pytestmark = pytest.mark.usefixtures("read_here")
 
@@ -33,16 +32,7 @@ EVERY_HOSTILE = [
 
 def verdicts(source, **siblings):
     """(verdict, line) of everything that is found in a file."""
-    trees = {f"{name}.py": ast.parse(text) for name, text in siblings.items()}
-    found = references({"main.py": ast.parse(source), **trees})
-    return {(names.KINDS[f.kind][0], f.line) for f in found if f.file == "main.py"}
-
-
-def stops(source, **siblings):
-    """Return whether a file has something because of which it is not run."""
-    trees = {f"{name}.py": ast.parse(text) for name, text in siblings.items()}
-    kinds = {f.kind for f in references({"main.py": ast.parse(source), **trees})}
-    return names.NOT_UNDERSTOOD in kinds or any(map(names.is_dangerous, kinds))
+    return {(names.KINDS[f.kind][0], f.line) for f in found_in(source, **siblings)}
 
 
 def find(findings, name, verdict="fail"):
@@ -155,7 +145,8 @@ def test_no_dangerous_name_is_harmless_however_it_is_reached(way):
         fields = {"module": module, "leaf": leaf, "name": name, "top": name.split(".")[0]}
         other = f"import {module} as m"
         code = WAYS[way].format(**fields)
-        if not stops(code, other=other, second="from .other import m as k"):
+        found = judged(code, other=other, second="from .other import m as k")
+        if not any(stops(one.kind) for one in found):
             missed.append(name)
     assert not missed
 
@@ -396,6 +387,7 @@ SLOW = {
     "bound to each other": "".join(f"x{i} = x{i + 1} or x{i + 2}\n" for i in range(2_000)),
     "many lines that hide": "# \x1b\n" * 20_000,
     "many imports": "from .a import b\n" * 4_000,
+    "many methods that are set": "class A: pass\n" + "A.forward = A\n" * 10_000,
     "text that doubles": "x0 = 'x' * 9\n" + "".join(f"x{i + 1} = x{i} + x{i}\n" for i in range(99)),
 }
 

@@ -4,7 +4,6 @@ hostile.toml is for others, too: name, kind, reason and smallest form of what pa
 some version of this reader, or in the readers of others.
 """
 
-import ast
 import json
 import shutil
 from collections import Counter
@@ -14,9 +13,9 @@ import pytest
 
 from hf_tformer.checking import check, names
 from hf_tformer.checking.findings import dangers
-from hf_tformer.checking.references import references
 from support.broken_models import FILE, prepend, write_foreign
 from support.corpus import OTHER, forms_of
+from support.judged_code import found_in, stops
 
 HOSTILE, HONEST = forms_of("hostile"), forms_of("honest")
 
@@ -25,24 +24,16 @@ def name_of(form):
     return form["name"]
 
 
-def found_in(code):
-    trees = {"main.py": ast.parse(code), "other.py": ast.parse(OTHER)}
-    return [found for found in references(trees) if found.file == "main.py"]
-
-
-def stops(kind):
-    return kind == names.NOT_UNDERSTOOD or names.is_dangerous(kind)
-
-
 @pytest.mark.parametrize("form", HOSTILE, ids=name_of)
 def test_a_hostile_form_is_named(form):
     assert stops(form["kind"])
-    assert form["kind"] in {found.kind for found in found_in(form["code"])}
+    assert form["kind"] in {found.kind for found in found_in(form["code"], other=OTHER)}
 
 
 @pytest.mark.parametrize("form", HONEST, ids=name_of)
 def test_an_honest_form_is_not_held_back(form):
-    assert not [found for found in found_in(form["code"]) if stops(found.kind)]
+    found = found_in(form["code"], other=OTHER)
+    assert not [one for one in found if stops(one.kind)]
 
 
 def test_the_corpus_says_why():

@@ -4,13 +4,10 @@ The forms are those of an attack: a class or a table reaches the place where it 
 that a reader cannot follow, so the change itself is what counts.
 """
 
-import ast
-
 import pytest
 
-from hf_tformer.checking import names
-from hf_tformer.checking.references import references
 from hf_tformer.checking.strings import evaluated_comments
+from support.judged_code import found_in, stops
 
 BEFORE = """
 import contextlib, copy, dataclasses, enum, functools, types, typing
@@ -24,15 +21,6 @@ def evil(*args): return args[-1]
 LAYERS = {"linear": nn.Linear}
 """
 BOX = "class Box:\n    def setup(self): self.forward = evil\n"
-
-
-def found_in(code):
-    return [(found.kind, found.what) for found in references({"main.py": ast.parse(code)})]
-
-
-def stops(code):
-    kinds = {kind for kind, _ in found_in(code)}
-    return names.NOT_UNDERSTOOD in kinds or any(map(names.is_dangerous, kinds))
 
 
 METHODS = {
@@ -127,17 +115,18 @@ HONEST = {
 
 @pytest.mark.parametrize("form", STOPS)
 def test_what_may_change_the_code_of_others_is_not_run(form):
-    assert not stops(BEFORE)
-    assert stops(BEFORE + STOPS[form])
+    assert not any(stops(found.kind) for found in found_in(BEFORE))
+    assert any(stops(found.kind) for found in found_in(BEFORE + STOPS[form]))
 
 
 @pytest.mark.parametrize("form", WARNS)
 def test_what_changes_settings_for_all_is_told(form):
-    assert "global flags" in {kind for kind, _ in found_in(BEFORE + WARNS[form])}
+    assert "global flags" in {found.kind for found in found_in(BEFORE + WARNS[form])}
 
 
 @pytest.mark.parametrize("form", HONEST)
 def test_what_only_looks_like_it_is_left_alone(form):
+    # The form stands below, so that what is above it has the same lines.
     assert not set(found_in(BEFORE + HONEST[form])) - set(found_in(BEFORE))
 
 

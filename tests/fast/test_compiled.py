@@ -14,7 +14,7 @@ from transformers import LogitsProcessorList
 from hf_tformer import fast
 from hf_tformer.fast import compiled, threads
 from support.counting import generated, left_padded
-from support.families import DECODER, SEQ2SEQ
+from support.families import DECODER, writer_first
 from support.fast_paths import VARIANTS, end_of_a_row
 
 MORE_VARIANTS = {
@@ -293,9 +293,7 @@ def test_a_while_without_leaves_it_as_it_was():
     assert not fast.settings.is_compiled
 
 
-@pytest.mark.parametrize(
-    "family", [DECODER, pytest.param(SEQ2SEQ, marks=pytest.mark.slow)], ids=["decoder", "seq2seq"]
-)
+@writer_first
 def test_steps_with_fewer_threads_take_over_where_compiled_ones_are_slower(
     family, two_threads, monkeypatch
 ):

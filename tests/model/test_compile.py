@@ -18,6 +18,7 @@ from support.families import (
     by_writers,
     pad,
     random_rows,
+    writer_first,
 )
 from support.leaves import LEAVES, WINDOWS, backend_of, each
 
@@ -123,11 +124,7 @@ def graphs_of_steps(family, model, has_room):
     return count.graphs
 
 
-@pytest.mark.parametrize(
-    "family",
-    [DECODER, pytest.param(SEQ2SEQ, marks=pytest.mark.slow)],
-    ids=lambda family: family.name,
-)
+@writer_first
 def test_steps_beside_a_growing_cache_are_two_graphs(family):
     with hf_tformer.fast.disabled():  # else the past lies in a larger buffer at one step
         assert graphs_of_steps(family, family.build(), has_room=False) == 2

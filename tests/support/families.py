@@ -47,11 +47,16 @@ FAMILIES = (DECODER, SEQ2SEQ, ENCODER)
 WRITERS = (DECODER, SEQ2SEQ)  # those that generate
 by_model_type = {family.config_class.model_type: family for family in FAMILIES}
 by_writers = pytest.mark.parametrize("family", WRITERS, ids=lambda family: family.name)
-# For what takes seconds: the decoder in `make test`, every family in `make test-slow`.
-OTHERS = [pytest.param(family, marks=pytest.mark.slow) for family in (SEQ2SEQ, ENCODER)]
-decoder_first = pytest.mark.parametrize(
-    "family", [DECODER, *OTHERS], ids=lambda family: family.name
-)
+
+
+def first_of(families):
+    """For what takes seconds: the first family in `make test`, every one in `make test-slow`."""
+    first, *others = families
+    slow = [pytest.param(family, marks=pytest.mark.slow) for family in others]
+    return pytest.mark.parametrize("family", [first, *slow], ids=lambda family: family.name)
+
+
+decoder_first, writer_first = first_of(FAMILIES), first_of(WRITERS)
 
 __all__ = [
     "BACKENDS",
@@ -68,4 +73,5 @@ __all__ = [
     "pad",
     "random_rows",
     "until_end",
+    "writer_first",
 ]

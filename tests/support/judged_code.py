@@ -1,0 +1,21 @@
+"""What the reader of `tformer check` finds in code, and which of it stops the code from running."""
+
+import ast
+
+from hf_tformer.checking import names
+from hf_tformer.checking.references import references
+
+
+def judged(code, **siblings):
+    """Everything that is found in a file, main.py, and in its siblings: name → code."""
+    files = {"main": code, **siblings}
+    return list(references({f"{name}.py": ast.parse(text) for name, text in files.items()}))
+
+
+def found_in(code, **siblings):
+    """What is found in main.py alone."""
+    return [found for found in judged(code, **siblings) if found.file == "main.py"]
+
+
+def stops(kind):
+    return kind == names.NOT_UNDERSTOOD or names.is_dangerous(kind)
