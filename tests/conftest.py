@@ -1,5 +1,6 @@
 """Fixtures that every test file may use."""
 
+import gc
 import os
 import signal
 import sys
@@ -20,11 +21,13 @@ from hf_tformer.checking.reading import static_findings
 from hf_tformer.testing import simulated_flash
 from support.families import BACKENDS, FAMILIES
 from support.older_transformers import expect_differences
-from support.warm_python import WarmPython
+from support.warm_python import RARELY, WarmPython
 
 # A shell lets what it starts in the background ignore SIGINT, and so would the tests' programs.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+gc.disable()  # until all tests are collected: nothing of what they import is garbage
 
 # The models are tiny: handing their work to a second thread costs more than doing it.
 torch.set_num_threads(1)
@@ -44,6 +47,14 @@ MARKS = pytest.StashKey[dict[str, set[str]]]()
 def pytest_collection_modifyitems(config, items):
     config.stash[MARKS] = {i.nodeid: {mark.name for mark in i.iter_markers()} for i in items}
     expect_differences(items)
+
+
+def pytest_collection_finish():
+    """What is there by now stays until the end: a tenth of the time went by in looking at it."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*RARELY)
+    gc.enable()
 
 
 @pytest.fixture

@@ -123,6 +123,12 @@ def test_a_sharded_training_step_has_the_gradients_of_one_process(tmp_path):
         folder = tmp_path / f"{family.name}, {'tied' if tie else 'untied'}"
         save_step(family, folder, tie_word_embeddings=tie)
         cases[folder] = family.auto.__name__
+    run_in_two_processes(FULLY_SHARDED, tmp_path, cases)
+
+
+@pytest.mark.slow
+def test_what_other_architectures_have_is_sharded_as_well(tmp_path):
+    cases = {}
     for family in FAMILIES:
         for name, fields in ARCHITECTURES[family.name].items():
             save_step(family, tmp_path / f"{family.name}, {name}", **fields)

@@ -42,6 +42,7 @@ WELCOME = (
     *("yaml", "httpx", "httpx2", "anyio", "h11", "psutil", "filelock", "tokenizers"),
     "safetensors.torch",
 )
+RARELY = (20_000, 20, 20)  # thresholds of the garbage collector, for many objects that stay
 PREFIXES = ("hf_tformer", "conversion", "transformers", "huggingface_hub", "accelerate")
 
 CLIENT = """
@@ -127,6 +128,7 @@ def serve(place):
     listener.listen(64)
     signal.signal(signal.SIGCHLD, bury)
     gc.freeze()  # what is imported stays shared with the programs
+    gc.set_threshold(*RARELY)
     print("ready", flush=True)
     while True:
         connection, _ = listener.accept()
