@@ -53,7 +53,8 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setattr(verify, "ROOT", folder)
     monkeypatch.setattr(verify, "RECORD", folder / "docs" / "verified.json")
     monkeypatch.setattr(verify, "PAGE", folder / "VERIFIED.md")
-    monkeypatch.setattr(verify, "COVERS", {"tested": ("report.xml",), "broken": ("other.txt",)})
+    covers = {"tested": ("report.xml", "docs"), "broken": ("other.txt",)}
+    monkeypatch.setattr(verify, "COVERS", covers)
     return folder
 
 
