@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from . import names
 from .judging import Found, is_super, shown
 from .names import NOT_UNDERSTOOD
-from .scopes import Scope, is_saving
+from .scopes import Scope, called_as, is_saving
 from .shared import Shared
 
 GETATTR, SETATTR = "builtins.getattr", ("builtins.setattr", "builtins.delattr")
@@ -22,9 +22,7 @@ class ByName(Shared):
         """Judge getattr, setattr and delattr."""
         owners = self.meanings.of(node.args[0], scope)
         key = node.args[1]
-        attributes = list(self.texts.choices(key, scope))
-        for value, around in self.texts.attributes.get(getattr(key, "attr", ""), ()):
-            attributes += self.texts.choices(value, around)
+        attributes = self.texts.possible(key, scope)
         if functions & set(SETATTR):
             for attribute in attributes:
                 given = node.args[2] if len(node.args) > 2 else None
@@ -42,21 +40,22 @@ class ByName(Shared):
                 yield from self.attribute(part, node, scope, node.args[0])
                 yield from self.saving(part, node, node.args[0], scope)
         if self.texts.text(key, scope) is None:
-            yield from self.by_computed_name(node, key, owners, scope)
+            yield from self.by_computed_name(node, owners, bool(attributes), scope)
 
     def by_computed_name(
-        self, node: ast.Call, key: ast.expr, owners: frozenset[str], scope: Scope
+        self, node: ast.Call, owners: frozenset[str], is_told: bool, scope: Scope
     ) -> Found:
         """Judge getattr(x, name) where the name is data, or cannot be read.
 
-        Honest code reads `getattr(torch, config.dtype)`, so that only warns: the one dangerous
-        function that it reaches, torch.load, would have to be called with the path of a pickle.
+        Honest code reads `getattr(torch, config.dtype)` and calls `getattr(torch, self.reduction)`,
+        so that only warns where the folder tells what the name is: that has been judged.
         """
+        key = node.args[1]
         what = shown(node, 60)
         modules = sorted(filter(self.is_module, owners))
         if not self.texts.is_complete(key, scope):
             self.take(key, scope, modules)
-        is_called = node in self.called and any(name == "torch" for name in modules)
+        is_called = node in self.called and "torch" in modules and not is_told
         if any(name != "torch" and not names.is_harmless_below(name) for name in modules):
             is_library = all(name.split(".")[0] in names.LIBRARY_OF_MODEL for name in modules)
             kind = NOT_UNDERSTOOD if is_library else "handed on"
@@ -78,12 +77,18 @@ class ByName(Shared):
         )
 
     def take(self, key: ast.expr, scope: Scope, modules: list[str]) -> None:
-        """Note that the function around takes the name of an attribute as an argument."""
+        """Note that the function around takes the name of an attribute as an argument.
+
+        An attribute that is the name may be assigned from an argument of `__init__`.
+        """
+        for value, inside in self.texts.attributes.get(getattr(key, "attr", ""), ()):
+            if isinstance(value, ast.Name):
+                self.take(value, inside, modules)
         if isinstance(key, ast.Name):
             for around in scope.chain():
                 if around.kind == "function" and key.id in around.bindings:
-                    if not names.is_dunder(around.name):
-                        takers = self.own.takers.setdefault(around.name, {})
+                    for name in called_as(around):
+                        takers = self.own.takers.setdefault(name, {})
                         takers.setdefault(key.id, set()).update(modules)
                     return
 
@@ -135,12 +140,16 @@ class ByName(Shared):
         return list(self.texts.choices(node.args[1], scope))
 
     def taken(self, value: ast.expr, modules: set[str], scope: Scope) -> Found:
-        for text in self.texts.choices(value, scope):
+        possible = self.texts.possible(value, scope)
+        for text in possible:
             for part in text.split("."):
                 yield from self.attribute(part, value, scope)
             for module in modules:
                 yield from self.meaning(f"{module}.{text}", value, scope)
-        if self.is_suspect(value, scope):
+        is_made = not isinstance(value, ast.Name | ast.Attribute | ast.Constant)
+        is_hidden = len(self.texts.shape(value, scope).replace(".*", "")) <= 2
+        is_unread = bool(modules) and is_made and is_hidden and not possible
+        if is_unread or self.is_suspect(value, scope):
             yield NOT_UNDERSTOOD, value.lineno, f"the name {shown(value)}"
 
     def saving(self, name: str, node: ast.expr, owner: ast.expr, scope: Scope) -> Found:

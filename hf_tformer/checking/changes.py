@@ -15,6 +15,8 @@ SETS_ITEM = {"setdefault", "update", "__setitem__", "register", "pop"}
 # Functions that change the class that they are given; what the last is given may be a function.
 DECORATORS = {"dataclasses.dataclass", "functools.total_ordering"}
 CHANGES = DECORATORS | {"functools.update_wrapper"}
+# The documented way to add an attention of one's own.
+MADE_TO_BE_EXTENDED = {"AttentionInterface", "AttentionMaskInterface"}
 # A list that other code only reads, and to which modeling files of transformers used to add.
 ADDED_TO = "ALL_LAYERNORM_LAYERS"
 
@@ -25,7 +27,8 @@ class Changes(Judging):
     def changed_class(self, node: ast.Call, functions: frozenset[str], scope: Scope) -> Found:
         for first in node.args[:1] if functions & CHANGES else ():
             for name in self.libraries(first, scope):
-                yield from self.changed(name, node)
+                if not name.startswith("."):
+                    yield "tampering", node.lineno, f"{shown(node, 60)}, which changes {name}"
             if functions & DECORATORS and getattr(first, "id", "") not in self.own.classes:
                 yield NOT_UNDERSTOOD, node.lineno, f"{shown(node)}, of a class out of sight"
 
@@ -98,4 +101,6 @@ class Changes(Judging):
             source = next((text_of(module) for module in modules if module_file(module)), "")
             is_taken = not source or f'"{text}"' in source or f"'{text}'" in source
             kind = "tampering" if is_taken else "global flags"
+            if not is_taken and owner.rpartition(".")[2] in MADE_TO_BE_EXTENDED:
+                return
         yield kind, node.lineno, f"{owner}[{text or '...'}] = ..."

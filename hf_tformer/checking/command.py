@@ -63,13 +63,14 @@ def main(arguments: list[str] | None = None, prog: str = "tformer check") -> int
         try:
             found[source] = checked(source, args)
         except CheckError as error:
+            found[source] = [Finding("folder", "fail", f"not judged: {error}")]
             status = max(status, print_error(error, status=2))
             continue
         status = max(status, exit_status(found[source]))
         if not args.json:
             heading = [f"{printable(source)}:"] if args.changed else []
             print("\n".join([*heading, *report_lines(found[source])]))
-    if args.json and (found or args.changed is not None):
+    if args.json:
         content = {name: [asdict(one) for one in findings] for name, findings in found.items()}
         print(json.dumps(content if args.changed is not None else content[args.source], indent=1))
     if args.sarif:

@@ -46,6 +46,15 @@ def text_of(module: str) -> str:
 
 
 @cache
+def tensor_functions() -> frozenset[str]:
+    """Return the functions of `torch` that compute with tensors, by torch's own list of them."""
+    place = place_of("torch")
+    file = place / "_C" / "_VariableFunctions.pyi" if place else None
+    text = file.read_text(encoding="utf-8") if file and file.is_file() else ""
+    return frozenset(re.findall(r"(?m)^def ([a-z]\w*)\(", text)) - {"from_file"}
+
+
+@cache
 def origins(module: str) -> tuple[dict[str, str], list[str]]:
     """Return the origin of each name of a module, and the modules of which it takes all names."""
     found: dict[str, str] = {}

@@ -24,6 +24,7 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.ckpt", "*.npz", "*.nemo
 
 # Classes that come with sentence-transformers; what has no capital may be any object of its files.
 NEIGHBOURS = re.compile(r"sentence_transformers(\.[a-z_0-9]+)*\.[A-Z]\w*")
+NAME = re.compile(r"\S{1,200}")  # of an attribute, a module, a repository or a file
 # Keys that can have code loaded: those that name it, and those that have something else loaded.
 TELLING = {
     *("auto_map", "custom_pipelines", "trust_remote_code", "base_model_name_or_path"),
@@ -97,6 +98,16 @@ class Folder:
             for line in found
             if line[1] in TELLING or any(part in line[1] for part in TELLING_PARTS)
         ]
+
+    @cached_property
+    def data(self) -> dict[str, list[str]]:
+        """Key → the names and switches that it has in the JSON files, which code may read by it."""
+        found: dict[str, dict[str, None]] = {}
+        for content in self.documents.values():
+            for key, value in values_below(content):
+                if isinstance(value, bool) or (isinstance(value, str) and NAME.fullmatch(value)):
+                    found.setdefault(key, {})[str(value)] = None
+        return {key: list(values) for key, values in found.items()}
 
     @cached_property
     def references(self) -> list[tuple[str, str, object]]:

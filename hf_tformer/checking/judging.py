@@ -60,13 +60,14 @@ class Own:
         self.takers: dict[str, dict[str, set[str]]] = {}
         self.positions: dict[tuple[str, str], set[int]] = {}
         named = {node: name for scopes in files.values() for node, name in scopes.lambdas.items()}
-        for node in nodes:
+        for node, scope in [pair for scopes in files.values() for pair in scopes.scope.items()]:
             if isinstance(node, Function):
                 name = getattr(node, "name", named.get(node, ""))
                 is_method = bool(node.args.args) and node.args.args[0].arg in ITSELF
                 parameters = (*node.args.posonlyargs, *node.args.args)
                 for i, arg in enumerate(parameters, start=-1 if is_method else 0):
-                    self.positions.setdefault((name, arg.arg), set()).add(i)
+                    for called in (name, scope.name) if name == "__init__" else (name,):
+                        self.positions.setdefault((called, arg.arg), set()).add(i)
 
 
 class Judging:

@@ -65,7 +65,7 @@ LISTED = {
         selectors.** smtpd.** smtplib.** socket.** socketserver.** ssl.** telegram.** telnetlib.**
         torch.distributed.*Store torch.distributed.elastic.** torch.distributed.init_process_group
         torch.distributed.launch.** torch.distributed.launcher.** torch.distributed.rpc.**
-        torch.distributed.run.** torch.hub.** torch.utils.model_zoo.** torchvision.datasets.utils.**
+        torch.distributed.run.** torch.utils.model_zoo.** torchvision.datasets.utils.**
         transformers.*.hf_api transformers.audio_utils.load_audio*
         transformers.image_utils.load_image transformers.image_utils.load_images
         transformers.safetensors_conversion.** transformers.utils.cached_file
@@ -76,7 +76,7 @@ LISTED = {
     """,
     "subprocess": """
         _cffi_backend.** _ctypes.** _multiprocessing.** _posixsubprocess.** _winapi.** asyncio.**
-        atexit.** cffi.** concurrent.** ctypes.** Cython.** cython.** deepspeed.launcher.**
+        cffi.** concurrent.** ctypes.** Cython.** cython.** deepspeed.launcher.**
         distutils.** docker.** fabric.** fcntl.** git.** invoke.** joblib.Parallel mmap.** msvcrt.**
         multiprocessing.** nt.** numba.** numpy.ctypeslib.** numpy.distutils.** numpy.f2py.**
         os._exit os.abort os.add_dll_directory os.dup* os.exec* os.fork* os.kill* os.memfd_create
@@ -95,14 +95,14 @@ LISTED = {
         builtins.help cmd.** code.** codecs.* codeop.** cProfile.** dataclasses._*
         dataclasses.make_dataclass doctest.** idlelib.** IPython.** jinja2.** lark.** lib2to3.**
         logging.config.** mako.** numexpr.** numpy.testing.** pandas.core.computation.** pandas.eval
-        pdb.** profile.** pstats.** readline.** runpy.** simpleeval.** sqlite3.** string.Formatter
+        pdb.** profile.** pstats.** readline.** runpy.** simpleeval.** string.Formatter
         sympy.lambdify sympy.parsing.** sympy.sympify timeit.** torch.fx.experimental.**
         torch.fx.Graph torch.fx.graph.** torch.fx.GraphModule torch.jit.CompilationUnit
         torch.jit.frontend.** torch.testing.** torch.utils.benchmark.**
         torch.utils.bundled_inputs.** trace.** transformers.utils.chat_template_utils.** turtle.**
         types.CodeType types.FunctionType types.LambdaType typing._eval_type typing.ForwardRef
         typing.get_type_hints typing_extensions.evaluate_forward_ref
-        typing_extensions.get_type_hints unittest.**
+        typing_extensions.get_type_hints
     """,
     "pickle": """
         _codecs.** _pickle.** cloudpickle.** compress_pickle.** copyreg.** dbm.** dill.** hickle.**
@@ -111,7 +111,8 @@ LISTED = {
         sklearn.externals.** skops.** torch._C._import_ir_module* torch._C.import_ir_module*
         torch._load* torch._utils.** torch._weights_only_unpickler.** torch.distributed.*_object*
         torch.distributed.checkpoint.** torch.export.* torch.jit.* torch.jit._serialization.**
-        torch.jit.load torch.load torch.package.** torch.serialization.** torch.storage.**
+        torch.import_ir_module* torch.jit.load torch.load torch.package.** torch.serialization.**
+        torch.storage.**
         transformers.modeling_utils.load_sharded_checkpoint
         transformers.modeling_utils.load_state_dict transformers.trainer_utils.load_* yaml.*Loader
         yaml.constructor.** yaml.full_load* yaml.load* yaml.unsafe_load*
@@ -120,7 +121,8 @@ LISTED = {
         ensurepip.** evaluate.load kernels.** langchain.** modelscope.** pip.** pkg_resources.**
         smolagents.** transformers.*Agent* transformers.*Tool transformers.AgentRunner
         transformers.agents.** transformers.dynamic_module_utils.**
-        transformers.integrations.hub_kernels.** transformers.KernelConfig transformers.load_tool
+        torch.hub.** transformers.integrations.hub_kernels.** transformers.KernelConfig
+        transformers.load_tool
         transformers.pipeline transformers.pipelines transformers.pipelines.* transformers.Tool*
         transformers.tools.** transformers.utils.kernel_config.** transformers_modules.** zipapp.**
         zipimport.**
@@ -134,7 +136,7 @@ LISTED = {
     """,
     "insides": """
         _interpreters.** _io.** _testcapi.** _thread.** _weakref.** _xxsubinterpreters.**
-        builtins.__builtins__ builtins.__loader__ builtins.__spec__ builtins.globals
+        atexit.** builtins.__builtins__ builtins.__loader__ builtins.__spec__ builtins.globals
         contextvars.Context dis.** faulthandler.** gc.** inspect.* linecache.** opcode.**
         symtable.** sys.* sys.*.** sysconfig.** traceback.** tracemalloc.** types.CellType
         types.FrameType types.ModuleType types.TracebackType
@@ -149,7 +151,7 @@ LISTED = {
         builtins.__build_class__ contextlib.redirect_* enum.global_enum forbiddenfruit.** gorilla.**
         hf_tformer.** mock.** sys.path sys.path.** sys.stderr.** sys.stdin.** sys.stdout.**
         torch._dynamo.eval_frame.** torch.library.*.**
-        torch.optim.optimizer.register_optimizer_step_* wrapt.**
+        torch.optim.optimizer.register_optimizer_step_* unittest.** wrapt.**
     """,
     "not understood": """
         functools.singledispatch functools.singledispatch.** functools.singledispatchmethod
@@ -169,7 +171,8 @@ LISTED = {
         os.chdir os.chmod os.chown os.chroot os.copy_file_range os.fchmod os.fchown os.fdopen
         os.ftruncate os.lchown os.link os.mkfifo os.mknod os.open os.pwrite* os.remove os.removedirs
         os.rename* os.replace os.rmdir os.sendfile os.setxattr os.splice os.symlink os.truncate
-        os.unlink os.utime os.write plistlib.** shutil.** tarfile.** tempfile.** torch.from_file
+        os.unlink os.utime os.write plistlib.** shutil.** sqlite3.** tarfile.** tempfile.**
+        torch.distributed.FileStore torch.from_file torch.PyTorchFileWriter
         torch.fx.passes.graph_drawer.** torch.ops.aten.from_file torch.profiler.profile
         torch.profiler.tensorboard_trace_handler torch.UntypedStorage.** torch.utils.tensorboard.**
         zipfile.**

@@ -9,74 +9,49 @@ OF_LIBRARIES = {
         _C._jit_override_can_fuse_on_cpu _C._jit_override_can_fuse_on_gpu
         _C._jit_set_profiling_executor _C._jit_set_profiling_mode _C._nn.** _C.Graph _C.Value
         _dynamo _dynamo.allow_in_graph _dynamo.disable _dynamo.graph_break _dynamo.is_compiling
-        _dynamo.mark_dynamic _dynamo.mark_static_address _inductor _check _check_is_size abs
-        absolute acos add addcdiv addcmul addmm all allclose amax amin aminmax amp amp.autocast
-        amp.custom_bwd amp.custom_fwd angle any arange arccos arcsin arctan arctan2 argmax argmin
-        argsort argwhere as_strided as_tensor asin atan atan2 atleast_1d atleast_2d atleast_3d
-        autocast autograd autograd.function autograd.Function.** autograd.function.Function
+        _dynamo.mark_dynamic _dynamo.mark_static_address _inductor _check _check_is_size amp
+        amp.autocast amp.custom_bwd amp.custom_fwd atleast_1d atleast_2d atleast_3d autocast
+        autograd autograd.function autograd.Function.** autograd.function.Function
         autograd.function.Function.** autograd.function.FunctionCtx
         autograd.function.InplaceFunction autograd.function.once_differentiable
         autograd.functional.** autograd.grad autograd.profiler.record_function autograd.Variable
         backends backends.cuda backends.cuda.is_built backends.cuda.sdp_kernel backends.cudnn
-        backends.cudnn.is_available backends.mps backends.mps.is_available baddbmm bernoulli
-        bfloat16 BFloat16Tensor bincount bitwise_and bitwise_left_shift bitwise_not bitwise_or
-        bitwise_right_shift bitwise_xor block_diag bmm bool BoolTensor broadcast_shapes
-        broadcast_tensors broadcast_to bucketize ByteTensor cartesian_prod cat cdist ceil celu
-        cfloat channels_last chunk clamp clamp_max clamp_min clip clone column_stack combinations
-        compiler compiler.disable compiler.is_compiling compiler.is_dynamo_compiling
-        compiler.is_exporting complex complex128 complex64 concat concatenate cond conj
-        contiguous_format conv1d conv2d conv3d conv_transpose1d copysign corrcoef cos cosh
-        count_nonzero cpu cross cuda cuda.amp cuda.amp.autocast cuda.amp.custom_bwd
+        backends.cudnn.is_available backends.mps backends.mps.is_available bfloat16 BFloat16Tensor
+        block_diag bool BoolTensor broadcast_shapes broadcast_tensors ByteTensor cartesian_prod
+        cdist cfloat channels_last compiler compiler.disable compiler.is_compiling
+        compiler.is_dynamo_compiling compiler.is_exporting complex128 complex64 cond
+        contiguous_format cpu cuda cuda.amp cuda.amp.autocast cuda.amp.custom_bwd
         cuda.amp.custom_fwd cuda.current_device cuda.current_stream cuda.device cuda.device_count
         cuda.empty_cache cuda.Event cuda.FloatTensor cuda.get_device_capability cuda.get_device_name
         cuda.get_device_properties cuda.is_available cuda.is_bf16_supported
         cuda.is_current_stream_capturing cuda.is_initialized cuda.Stream cuda.stream
-        cuda.synchronize cummax cummin cumprod cumsum deg2rad detach device diag diag_embed diagonal
-        diff dist distributed distributed.get_rank distributed.get_world_size
-        distributed.is_available distributed.is_initialized distributions distributions.** div
-        divide dot double DoubleTensor dropout dsplit dstack dtype e einsum embedding empty
-        empty_like empty_strided enable_grad eq equal erf erfc erfinv exp exp2 expm1 eye fft fft.**
-        finfo flatten flip fliplr flipud float float16 float32 float64 float8_e4m3fn float8_e5m2
-        FloatTensor floor floor_divide fmax fmin fmod frac from_numpy frombuffer full full_like fx
-        fx.wrap gather ge gelu Generator get_autocast_cpu_dtype get_autocast_dtype
-        get_autocast_gpu_dtype get_default_dtype get_device_module group_norm gt half HalfTensor
-        heaviside histc hpu hpu.is_available hsplit hstack hypot iinfo imag index_add index_copy
-        index_select inf inference_mode inner instance_norm int int16 int32 int64 int8 IntTensor
-        inverse is_autocast_available is_autocast_cpu_enabled is_autocast_enabled is_complex
-        is_floating_point is_grad_enabled is_inference_mode_enabled is_nonzero is_storage is_tensor
-        isclose isfinite isin isinf isnan isneginf isposinf isreal jit jit.annotate jit.export
-        jit.Final jit.ignore jit.is_scripting jit.is_tracing jit.script jit.script_if_tracing
-        jit.unused kron kthvalue layer_norm layout le lerp linalg linalg.** linspace log log10 log1p
-        log2 log_softmax logaddexp logical_and logical_not logical_or logical_xor logit logspace
-        logsumexp long LongTensor lt masked masked_fill masked_select matmul max maximum mean median
-        memory_format meshgrid mgrid min minimum mm mode moveaxis movedim mps mps.is_available mul
-        multinomial multiply mv nan nan_to_num nanmean nansum narrow ne neg negative nested
-        nested.nested_tensor nn nn.** no_grad norm normal not_equal npu npu.is_available numel ones
-        ones_like onnx onnx.is_in_onnx_export optim optim.** outer overrides
+        cuda.synchronize device distributed distributed.get_rank distributed.get_world_size
+        distributed.is_available distributed.is_initialized distributions distributions.** double
+        DoubleTensor dtype e einsum enable_grad fft fft.** finfo float float16 float32 float64
+        float8_e4m3fn float8_e5m2 FloatTensor fx fx.wrap gelu Generator get_autocast_cpu_dtype
+        get_autocast_dtype get_autocast_gpu_dtype get_device_module half HalfTensor hpu
+        hpu.is_available iinfo inf inference_mode int int16 int32 int64 int8 IntTensor
+        is_autocast_available is_autocast_cpu_enabled is_autocast_enabled is_storage is_tensor jit
+        jit.annotate jit.export jit.Final jit.ignore jit.is_scripting jit.is_tracing jit.script
+        jit.script_if_tracing jit.unused layout linalg linalg.** long LongTensor masked
+        memory_format meshgrid mgrid mps mps.is_available nan nested nested.nested_tensor nn nn.**
+        no_grad norm npu npu.is_available onnx onnx.is_in_onnx_export optim optim.** overrides
         overrides.handle_torch_function overrides.has_torch_function
-        overrides.has_torch_function_unary overrides.has_torch_function_variadic pad_sequence
-        permute pi pinverse polar pow preserve_format prod profiler profiler.record_function
-        promote_types quantile quint8 rand rand_like randint randint_like randn randn_like random
-        randperm range ravel real reciprocal relu remainder renorm repeat_interleave reshape
-        resolve_conj result_type rms_norm roll rot90 round rsqrt rsub scalar_tensor scatter
-        scatter_add scatter_reduce searchsorted select select_scatter selu set_grad_enabled sgn
-        short sigmoid sign signal.windows.** signbit sin sinc sinh Size slice_scatter softmax sort
-        sparse sparse_coo special special.** split sqrt square squeeze stack std std_mean strided
-        sub subtract sum svd swapaxes swapdims t take take_along_dim tan tanh Tensor tensor
-        Tensor.** tensor_split tensordot tile topk trace transpose trapezoid trapz tril tril_indices
-        triu triu_indices true_divide trunc types types.** uint16 uint32 uint8 unbind unflatten
-        unique unique_consecutive unravel_index unsqueeze utils utils._pytree utils._pytree.tree_map
-        utils.checkpoint utils.checkpoint.checkpoint utils.checkpoint.checkpoint_sequential
-        utils.checkpoint.create_selective_checkpoint_contexts utils.rnn.** vander var var_mean vdot
-        version version.** view_as view_as_complex view_as_real vmap vsplit vstack where xlogy xpu
-        xpu.is_available zeros zeros_like
+        overrides.has_torch_function_unary overrides.has_torch_function_variadic pad_sequence pi
+        preserve_format profiler profiler.record_function quint8 random set_grad_enabled short
+        signal.windows.** Size sparse sparse_coo special special.** split strided Tensor Tensor.**
+        tensordot types types.** uint16 uint32 uint8 unique unique_consecutive unravel_index utils
+        utils._pytree utils._pytree.tree_map utils.checkpoint utils.checkpoint.checkpoint
+        utils.checkpoint.checkpoint_sequential utils.checkpoint.create_selective_checkpoint_contexts
+        utils.rnn.** version version.** view_as vmap xpu xpu.is_available
     """,
     "harmless, of transformers": """
         *Backend *Backend.** *Cache *Cache.** *CacheLayer *Config *Config.** *FeatureExtractor
         *FeatureExtractor.** *For* *For*.** *LogitsProcessor *LogitsWarper *Mixin *Mixin.** *Model
         *Model.** *Output *Processor *Processor.** *ProcessorFast *Streamer *Tokenizer *Tokenizer.**
         *TokenizerFast *TokenizerFast.** __version__ activations activations.** activations_*.**
-        AddedToken AttentionInterface AttentionMaskInterface audio_utils audio_utils.amplitude_to_db
+        AddedToken AttentionInterface AttentionInterface.register AttentionMaskInterface
+        AttentionMaskInterface.register audio_utils audio_utils.amplitude_to_db
         audio_utils.AudioInput audio_utils.hertz_to_mel audio_utils.make_list_of_audio
         audio_utils.mel_filter_bank audio_utils.mel_to_hertz audio_utils.optimal_fft_length
         audio_utils.power_to_db audio_utils.spectrogram audio_utils.window_function
@@ -102,6 +77,7 @@ OF_LIBRARIES = {
         image_utils.make_* image_utils.OPENAI* image_utils.PIL* image_utils.PIL*.**
         image_utils.Size* image_utils.to_numpy_array image_utils.valid_images image_utils.validate_*
         initialization initialization.** integrations
+        integrations.*_attention integrations.*_attention.*_forward
         integrations.deepspeed.is_deepspeed_zero3_enabled
         integrations.hub_kernels.use_kernel_forward_from_hub
         integrations.hub_kernels.use_kernel_func_from_hub
@@ -118,7 +94,8 @@ OF_LIBRARIES = {
         modeling_flash_attention_utils.is_* modeling_flash_attention_utils.prepare_fa*
         modeling_layers modeling_layers.** modeling_outputs modeling_outputs.** modeling_rope_utils
         modeling_rope_utils.** modeling_utils modeling_utils.ALL_* modeling_utils.ALL_*.**
-        modeling_utils.AttentionInterface modeling_utils.get_parameter_dtype
+        modeling_utils.AttentionInterface modeling_utils.AttentionInterface.register
+        modeling_utils.get_parameter_dtype
         modeling_utils.ModuleUtilsMixin modeling_utils.PreTrainedModel
         modeling_utils.PreTrainedModel.** models models.* models.*.*Config models.*.*For*
         models.*.*Model models.*.*Processor* models.*.*Tokenizer* models.*.configuration_*
@@ -132,12 +109,16 @@ OF_LIBRARIES = {
         processing_utils processing_utils.*Kwargs processing_utils.MultiModalData
         processing_utils.ProcessorMixin processing_utils.ProcessorMixin.** processing_utils.Unpack
         pytorch_utils pytorch_utils.** StoppingCriteria StoppingCriteriaList TensorType TextStreamer
+        tokenization_python.PreTrainedTokenizer tokenization_python.PreTrainedTokenizer.**
         tokenization_utils.AddedToken tokenization_utils.PreTrainedTokenizer
         tokenization_utils.PreTrainedTokenizer.** tokenization_utils_base
         tokenization_utils_base.AddedToken tokenization_utils_base.Batch*
         tokenization_utils_base.Pa* tokenization_utils_base.Pre* tokenization_utils_base.TensorType
         tokenization_utils_base.Text* tokenization_utils_base.Trunc* tokenization_utils_fast.Pre*.**
-        tokenization_utils_fast.PreTrainedTokenizerFast trainer_pt_utils.LabelSmoother utils
+        tokenization_utils_fast.PreTrainedTokenizerFast
+        tokenization_utils_tokenizers.PreTrainedTokenizerFast
+        tokenization_utils_tokenizers.PreTrainedTokenizerFast.** trainer_pt_utils.LabelSmoother
+        utils
         utils.*Kwargs utils.add_* utils.auto_docstring utils.backbone_utils.**
         utils.can_return_tuple utils.CONFIG_NAME utils.deprecation.deprecate_kwarg utils.doc.**
         utils.DUMMY_INPUTS utils.DUMMY_MASK utils.ExplicitEnum utils.filter_out_non_signature_kwargs

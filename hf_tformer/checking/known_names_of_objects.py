@@ -73,50 +73,24 @@ SHARED = """
 """
 # Private attributes of torch and transformers that honest code uses.
 PRIVATE = """
-    _ALPHABET_SERIALIZED_FILENAME _BatchNorm _C _LANGUAGE_MODEL_SERIALIZED_DIRECTORY _VF _add_tokens
-    _added_tokens_decoder _added_tokens_encoder _additional_special_tokens _alphabet _asdict
-    _attn_implementation _attn_implementation_autoset _attn_implementation_internal _auto_class
-    _autoset_attn_implementation _backward_hooks _base _batch_encode_plus _batch_prepare_for_model
-    _backbone _bos_token_tensor _buffers _calculate_fan_in_and_fan_out _call_one _cast
-    _check_special_mm_tokens _commit_hash _config _conv_forward _convert_encoding
-    _convert_id_to_token _convert_token_to_id _convert_to_legacy_cache _cos_cached _decode
-    _decode_and_sample_videos _decoder_start_token_tensor _device _device_map _dict_from_json_file
-    _dtype _dynamo _encode _encode_new_memory _encode_plus _eos_token_tensor
-    _eventual_warn_about_too_long_sequence _expand_inputs_for_generation
-    _extract_generation_mode_kwargs _extract_past_from_model_output _fields _flash_attention_forward
-    _flash_attn_2_enabled _flash_attn_uses_top_left_mask _forward_hooks _forward_pre_hooks
-    _freeze_parameters _from_config _from_model_config _from_pretrained _functions
-    _generate_next_value_ _get_arguments_from_pretrained _get_candidate_generator
-    _get_feat_extract_output_lengths _get_feature_vector_attention_mask
-    _get_feature_vector_output_lengths _get_generation_mode _get_logits_processor _get_logits_warper
-    _get_name _get_padding_strategies _get_padding_truncation_strategies _get_preprocess_shape
-    _get_resized_embeddings _get_resized_lm_head _get_stopping_criteria
-    _get_subsampling_output_length _global_mapping _gradient_checkpointing_func
-    _has_unfinished_sequences _hf_hook _hf_peft_config_loaded _in_target_context_manager _init_rope
-    _init_weights _initialize_weights _ignore_causal_mask_sdpa _ignore_index _fused
-    _is_full_backward_hook _is_residual _is_hf_initialized _is_stateful
-    _is_user_defined _keep_in_fp32_modules
-    _keys_to_ignore_on_load_missing _keys_to_ignore_on_load_unexpected _keys_to_ignore_on_save
-    _load_from_state_dict _load_state_dict_pre_hooks _make
-    _maybe_initialize_input_ids_for_generation _member_map_ _merge_criteria_processor_list
-    _merge_kwargs _missing_ _model _model_key _modules _name _name_or_path _no_split_modules
-    _non_persistent_buffers_set _pad _pad_token_tensor _parameters _past_length _post_init _prefill
-    _prepare_attention_mask_for_generation _prepare_cache_for_generation _prepare_cache_position
-    _prepare_decoder_attention_mask _prepare_decoder_input_ids_for_generation
-    _prepare_encoder_decoder_kwargs_for_generation _prepare_for_class _prepare_generated_length
-    _prepare_generation_config _prepare_image_like_inputs _prepare_input_videos
-    _prepare_model_inputs _prepare_multimodal_encoder_kwargs_for_generation _prepare_special_tokens
-    _prepare_static_cache _prepare_text_encoder_decoder_kwargs_for_generation _process_images
-    _register_load_state_dict_pre_hook _reorder_cache _replace _replicate_for_data_parallel
-    _requires_grad _reset_cache _reset_parameters _resize_token_embeddings _rope_parameters
-    _rotate_half _sample _save_to_state_dict _seen_tokens _set_gradient_checkpointing _shape
-    _shared_state _shift_right _sin_cached _skip_keys_device_placement _softmax_backward_data
-    _special_tokens_map _standardize_kwargs _supports_cache_class _supports_flash_attn
-    _supports_flash_attn_2 _supports_sdpa _temporary_reorder_cache _tie_or_clone_weights
-    _tie_weights _tied_weights_keys _token _tokenize _tokenizer _tokenizer_json_has_byte_level
-    _tp_plan _unpad_input _upad_input _update_causal_mask _update_model_kwargs_for_generation
-    _update_total_vocab_size _update_trie _upcast_and_reordered_attn _use_flash_attention_2
-    _use_sdpa _validate_assistant _validate_generated_length _validate_generation_mode
-    _validate_model_class _validate_model_kwargs _validate_preprocess_kwargs _value2member_map_
-    _version _weight_norm_cls
+    _ALPHABET_SERIALIZED_FILENAME _BatchNorm _C _LANGUAGE_MODEL_SERIALIZED_DIRECTORY _VF
+    _additional_special_tokens _alphabet _asdict _attn_implementation_autoset
+    _autoset_attn_implementation _base _batch_encode_plus _batch_prepare_for_model _backbone
+    _calculate_fan_in_and_fan_out _call_one _cast _commit_hash _config _conv_forward
+    _convert_to_legacy_cache _cos_cached _device _device_map _dtype _encode _encode_new_memory
+    _extract_past_from_model_output _fields _flash_attention_forward _flash_attn_2_enabled
+    _flash_attn_uses_top_left_mask _freeze_parameters _from_model_config _functions
+    _generate_next_value_ _get_feat_extract_output_lengths _get_feature_vector_attention_mask
+    _get_feature_vector_output_lengths _get_generation_mode _get_logits_warper _get_preprocess_shape
+    _get_subsampling_output_length _hf_peft_config_loaded _init_rope _ignore_causal_mask_sdpa
+    _ignore_index _fused _is_residual _is_user_defined _make _member_map_ _missing_ _model
+    _model_key _name _past_length _prepare_cache_position _prepare_decoder_attention_mask
+    _prepare_encoder_decoder_kwargs_for_generation _prepare_for_class
+    _prepare_multimodal_encoder_kwargs_for_generation
+    _prepare_text_encoder_decoder_kwargs_for_generation _replace _requires_grad _reset_cache
+    _rope_parameters _rotate_half _seen_tokens _shape _shared_state _shift_right _sin_cached
+    _softmax_backward_data _supports_cache_class _supports_flash_attn_2 _temporary_reorder_cache
+    _tie_or_clone_weights _tie_weights _token _tokenizer_json_has_byte_level _unpad_input
+    _upad_input _update_causal_mask _upcast_and_reordered_attn _use_flash_attention_2 _use_sdpa
+    _validate_assistant _validate_model_class _value2member_map_ _weight_norm_cls
 """

@@ -23,8 +23,8 @@ STEPS_OF_NODE = 20
 class Meanings:
     """The dotted names that an expression may stand for."""
 
-    def __init__(self, files: dict[str, Scopes]) -> None:
-        self.files, self.texts = files, Texts(files)
+    def __init__(self, files: dict[str, Scopes], data: dict[str, list[str]] | None = None) -> None:
+        self.files, self.texts = files, Texts(files, data)
         self.text = self.texts.text
         self.steps = STEPS + STEPS_OF_NODE * sum(len(scopes.scope) for scopes in files.values())
         self.known: dict[Any, frozenset[str]] = {}  # by expression
@@ -70,7 +70,7 @@ class Meanings:
                 yield from self.of(value, around)
         elif isinstance(node, ast.Call) and len(node.args) > 1:
             if "builtins.getattr" in self.of(node.func, scope):
-                for attribute in self.texts.choices(node.args[1], scope):
+                for attribute in self.texts.possible(node.args[1], scope):
                     yield from self.below(self.of(node.args[0], scope), attribute)
                 yield from self.of(node.args[2], scope) if len(node.args) > 2 else ()
         elif isinstance(node, ast.Subscript) and self.is_namespace(node.value, scope):

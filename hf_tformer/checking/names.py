@@ -12,7 +12,7 @@ import re
 import sys
 from functools import cache
 
-from .definitions import defined, module_file, text_of
+from .definitions import defined, module_file, tensor_functions, text_of
 from .findings import NOT_UNDERSTOOD
 from .known_names import HARMLESS, LISTED
 from .known_names_of_objects import ATTRIBUTES, LEADING, PRIVATE, READ_ATTRIBUTES
@@ -197,6 +197,8 @@ def listed_kind(name: str) -> tuple[str, list[str]]:
     if rows:
         _, _, kind, stem, _ = max(rows, key=lambda row: row[:2])
         return kind, stem.split(".")
+    if parts[0] == "torch" and len(parts) == 2 and parts[1] in tensor_functions():
+        return HARMLESS, parts
     if parts[0] in sys.stdlib_module_names:
         return "insides" if parts[0].startswith("_") else NOT_UNDERSTOOD, []
     return "unknown", []

@@ -29,6 +29,7 @@ PACKAGES = {
     **{"fla": "flash-linear-attention", "PIL": "pillow", "cv2": "opencv-python"},
     **{"sklearn": "scikit-learn", "skimage": "scikit-image", "OpenSSL": "pyopenssl"},
 }
+OF_IMAGES = {"PIL", "torchvision"}  # what transformers' own image processors need, too
 
 
 def check_auto_map(folder: Folder) -> Iterator[tuple[str, str]]:
@@ -118,10 +119,13 @@ def check_absolute_imports(folder: Folder) -> Iterator[tuple[str, str]]:
             if is_foreign(module):
                 places[module][guarded].append(f"{source.name}:{line}")
     for module, found in sorted(places.items()):
+        is_of_images = module in OF_IMAGES and all("processing" in at for at in found[False])
         name = f"{module} (the package {PACKAGES[module]})" if module in PACKAGES else module
         where = found[False] or found[True]
         if not found[False]:
             yield "warn", f"{few(where)}: {name} is optional: results may differ where it is not"
+        elif is_of_images:
+            yield "warn", f"{few(where)}: {name} has to be there, as for transformers' own"
         elif module in COME_ALONG:
             yield "warn", f"{few(where)}: {name} comes with transformers, but not by promise"
         else:
@@ -158,7 +162,8 @@ def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
     known = {s.name for s in readable if s.name in ours and s.content == ours[s.name].content}
     places = defaultdict(set)
     try:
-        for found in references({s.name: s.tree for s in readable if len(known) < len(readable)}):
+        trees = {s.name: s.tree for s in readable if len(known) < len(readable)}
+        for found in references(trees, folder.data if trees else {}):
             if found.file not in known:
                 places[found.kind, found.file in loaded].add((found.file, found.line, found.what))
     except (RecursionError, TooEntangledError):

@@ -18,6 +18,7 @@ from .scopes import Function, Scope, Scopes
 from .strings import Strings
 from .texts import TooEntangledError
 
+LOADERS = {"_load_pretrained_model"}  # it is given the files of the weights, and may take others
 MAKES_FIELDS = {"__annotations__", "__prepare__"}  # a dataclass puts their names into code
 LOADS = {"torch.load", "torch.serialization.load"}
 KNOWN_TO_SAVE = ("torch.", "numpy.", "json.", "safetensors.", "transformers.")
@@ -42,13 +43,18 @@ class Reference:
     what: str
 
 
-def references(trees: dict[str, ast.Module]) -> Iterator[Reference]:
-    """Yield every reference in these files (name → tree) that is not harmless."""
+def references(
+    trees: dict[str, ast.Module], data: dict[str, list[str]] | None = None
+) -> Iterator[Reference]:
+    """Yield every reference in these files (name → tree) that is not harmless.
+
+    `data`: key → the strings that it has in the JSON files which the code may read.
+    """
     files = {
         name.removesuffix(".py"): Scopes(tree, folder=name[: name.rfind("/") + 1])
         for name, tree in trees.items()
     }
-    meanings, own = Meanings(files), Own(files)
+    meanings, own = Meanings(files, data), Own(files)
     judges = {name: Judge(scopes, meanings, own) for name, scopes in files.items()}
     found = {name: set(judge.everything()) for name, judge in judges.items()}
     for _ in range(ROUNDS):  # a function may hand a name on to another one
@@ -242,7 +248,7 @@ class Judge(Calls, Strings):
     def definition(self, name: str, node: Place) -> Found:
         """Judge names that Python itself looks up, such as special methods."""
         kind = attribute_kind(name)
-        if name in MAKES_FIELDS or (names.is_dunder(name) and names.is_leading(name)):
+        if name in MAKES_FIELDS | LOADERS or (names.is_dunder(name) and names.is_leading(name)):
             yield NOT_UNDERSTOOD, node.lineno, name
         elif name.startswith("__") and names.is_dangerous(kind):
             yield kind, node.lineno, name

@@ -60,6 +60,14 @@ class Scope:
         return self.bindings.get(name, [])
 
 
+def called_as(function: Scope) -> list[str]:
+    """Return the names under which code calls a function: a class stands for its `__init__`."""
+    if function.name == "__init__" and function.parent and function.parent.kind == "class":
+        return [function.parent.name, "__init__"]
+    is_special = function.name.startswith("__") and function.name.endswith("__")
+    return [] if is_special else [function.name]
+
+
 class Scopes:
     """The scope and the parent of each node of a tree."""
 

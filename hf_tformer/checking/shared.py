@@ -140,17 +140,24 @@ class Shared(Judging):
 
     def may_lead_on(self, value: ast.expr, scope: Scope) -> bool:
         """Return whether a value is an object whose attributes lead to modules."""
-        name = getattr(value, "id", "")
-        is_object = name in ITSELF | self.own.functions | self.own.classes | OBJECTS
-        return is_object or isinstance(value, ast.Starred) or bool(self.libraries(value, scope))
+        names = {getattr(one, "id", "") for one, _ in self.texts.reach(value, scope)}
+        is_object = names & (ITSELF | self.own.functions | self.own.classes | OBJECTS)
+        is_starred = isinstance(value, ast.Starred)
+        return bool(is_object) or is_starred or bool(self.libraries(value, scope))
 
     def is_plain(self, value: ast.expr, scope: Scope) -> bool:
         """Return whether a value is a text or a number, whose attributes lead nowhere."""
-        for one, around in self.texts.reach(value, scope):
-            name = getattr(one.func, "id", "") if isinstance(one, ast.Call) else ""
-            if isinstance(one, PLAIN) or (name in PLAIN_CALLS and not around.find(name)):
-                return True
-        return False
+        reached = self.texts.reach(value, scope)
+        names = [(one.id, s) for one, s in reached if isinstance(one, ast.Name)]
+        if any(bound is None for name, s in names for _, bound in s.find(name)):
+            return False  # a parameter
+        ends = [(one, s) for one, s in reached if not list(self.texts.followed(one, s))]
+        return all(self.is_made_plain(one, around) for one, around in ends)
+
+    def is_made_plain(self, node: ast.expr, scope: Scope) -> bool:
+        """Return whether an expression that leads to no other one is a text or a number."""
+        name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+        return isinstance(node, PLAIN) or (name in PLAIN_CALLS and not scope.find(name))
 
 
 @cache

@@ -1,7 +1,7 @@
 """Read the strings that code puts together, and say which cannot be read.
 
 "".join(["sys", "tem"])  → "system"      name[::-1], decode("bWV0")  → made up, out of sight
-config.hidden_act        → data, which is no part of the code
+config.hidden_act        → data: "gelu", where a JSON file of the folder says so
 """
 
 import ast
@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .scopes import Scope, Scopes
+from .scopes import Function, Scope, Scopes
 
 LONGEST = 10_000  # characters of a string that is put together
 CHOICES = 60  # of one expression
@@ -47,13 +47,17 @@ class TooEntangledError(Exception):
 class Texts:
     """The strings that expressions stand for, as far as the code writes them down."""
 
-    def __init__(self, files: dict[str, Scopes]) -> None:
+    def __init__(self, files: dict[str, Scopes], data: dict[str, list[str]] | None = None) -> None:
+        self.data = data or {}  # key → the strings that it has in the folder's JSON files
+        self.defaults: dict[str, list[ast.expr]] = {}  # parameter → its defaults
         self.own = {name for scopes in files.values() for name in functions_of(scopes)}
         self.read: dict[ast.AST, Read] = {}
         # attribute → what the folder assigns to attributes of that name
         self.attributes: dict[str, list[tuple[ast.expr, Scope]]] = {}
         self.items: dict[str, list[tuple[ast.expr, Scope]]] = {}  # name of a table → what is set
         for node, scope in [pair for scopes in files.values() for pair in scopes.scope.items()]:
+            for name, default in defaults_of(node):
+                self.defaults.setdefault(name, []).append(default)
             for target in node.targets if isinstance(node, ast.Assign) else ():
                 if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
                     self.items.setdefault(target.value.id, []).append((node.value, scope))  # type: ignore[attr-defined]
@@ -146,6 +150,43 @@ class Texts:
         """Yield every string that an expression may be, as far as they can be read."""
         found = (self.text(one, around) for one, around in self.reach(node, scope))
         yield from dict.fromkeys(text for text in found if text is not None)
+
+    def possible(self, node: ast.expr, scope: Scope) -> list[str]:
+        """Return every string that an expression may be by the code and the folder's JSON files."""
+        found = list(self.choices(node, scope))
+        for one, around in self.reach(node, scope):
+            found += self.told(one, around, set())
+        return list(dict.fromkeys(found))
+
+    def told(self, node: ast.expr, scope: Scope, seen: set[tuple[type, str]]) -> Iterator[str]:
+        """Yield what the JSON files, an assignment or a default say of `x.key` or `x["key"]`."""
+        key = self.key_of(node, scope)
+        if key is None or (type(node), key) in seen:
+            return
+        seen.add((type(node), key))
+        yield from self.data.get(key, ())
+        values = list(self.attributes.get(key, ()) if isinstance(node, ast.Attribute) else ())
+        if isinstance(node, ast.Name):
+            values = [(default, scope.chain()[-1]) for default in self.defaults.get(key, ())]
+        for value, around in values:
+            yield from self.choices(value, around)
+            for one, where in self.reach(value, around):
+                yield from self.told(one, where, seen)
+
+    def key_of(self, node: ast.expr, scope: Scope) -> str | None:
+        """Return the name under which an expression reads data, or that of a parameter."""
+        if isinstance(node, ast.Attribute):
+            return node.attr
+        if isinstance(node, ast.Name):
+            return node.id if any(value is None for _, value in scope.find(node.id)) else None
+        if isinstance(node, ast.Subscript):
+            return self.text(node.slice, scope)
+        if isinstance(node, ast.Call) and node.args:
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            place = 1 if name == "getattr" else 0
+            if name in ("get", "pop", "getattr") and len(node.args) > place:
+                return self.text(node.args[place], scope)
+        return None
 
     def reach(self, node: ast.expr, scope: Scope) -> list[tuple[ast.expr, Scope]]:
         """Return the expressions one of which an expression is, by all the ways to name it."""
@@ -244,6 +285,17 @@ def joined(between: Any, parts: list) -> Any:
     if sum(map(len, parts)) + len(between) * len(parts) > LONGEST:
         return UNREAD
     return between.join(parts)
+
+
+def defaults_of(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Yield (parameter, default) of a function."""
+    if isinstance(node, Function):
+        given = node.args
+        positional = [*given.posonlyargs, *given.args]
+        first = len(positional) - len(given.defaults)
+        pairs = [*zip(positional[first:], given.defaults, strict=True)]
+        pairs += [(a, d) for a, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d]
+        yield from ((parameter.arg, default) for parameter, default in pairs)
 
 
 def functions_of(scopes: Scopes) -> Iterator[str]:

@@ -6,15 +6,18 @@ from hf_tformer.checking import names
 from hf_tformer.checking.references import references
 
 
-def judged(code, **siblings):
-    """Everything that is found in a file, main.py, and in its siblings: name → code."""
+def judged(code, data=None, **siblings):
+    """Everything that is found in a file, main.py, and in its siblings: name → code.
+
+    `data`: key → what the folder's JSON files have under it.
+    """
     files = {"main": code, **siblings}
-    return list(references({f"{name}.py": ast.parse(text) for name, text in files.items()}))
+    return list(references({f"{name}.py": ast.parse(text) for name, text in files.items()}, data))
 
 
-def found_in(code, **siblings):
+def found_in(code, data=None, **siblings):
     """What is found in main.py alone."""
-    return [found for found in judged(code, **siblings) if found.file == "main.py"]
+    return [found for found in judged(code, data, **siblings) if found.file == "main.py"]
 
 
 def stops(kind):
