@@ -160,7 +160,8 @@ def describe(done: Conversion) -> str:
         else f"largest difference of the {done.compared}: {done.difference:.1e}"
     )
     assumed = "".join(f"; assumed {name}={value}" for name, value in done.assumed.items())
-    first = f"{done.folder}: {done.tensors} tensors, {done.format}; {proof}{assumed}"
+    read_by = f"; {done.read_by}" if done.read_by else ""
+    first = f"{done.folder}: {done.tensors} tensors, {done.format}; {proof}{assumed}{read_by}"
     omitted = (f"omitted: {part}" for part in done.left_out)
     disagreements = (f"does not agree: {sentence}" for sentence in done.disagreements)
     return "\n".join(map(printable, (first, *omitted, *disagreements)))

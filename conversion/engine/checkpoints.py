@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from math import prod
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from packaging.version import Version
@@ -150,7 +150,18 @@ DAMAGE = (
 )
 
 
-Shard = SafeShard | PickledShard
+class Shard(Protocol):
+    """A file that holds tensors by their names, each read on demand."""
+
+    def names(self) -> list[str]: ...
+
+    def shape(self, name: str) -> tuple[int, ...]: ...
+
+    def nbytes(self, name: str) -> int: ...
+
+    def read(self, name: str) -> torch.Tensor: ...
+
+    def close(self) -> None: ...
 
 
 class Checkpoint:

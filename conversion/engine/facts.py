@@ -102,6 +102,10 @@ def matching(words: Iterable[str]) -> list[AnyFormat]:
     known = " ".join(texts.values())
     unknown = [word for word in wanted if word not in known]
     hint = did_you_mean(unknown[0], re.findall(r"[\w.]+", known)) if unknown else ""
+    if "gguf" in wanted:
+        hint = (
+            ": `tformer convert import FILE.gguf NEW` reads a file, `export --to gguf` writes one"
+        )
     raise ConversionError(
         f"no format has {' and '.join(map(repr, unknown or wanted))} in its name, models or "
         f"classes{hint}"

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import transformers
-
 from hf_tformer.command_line import did_you_mean
 from hf_tformer.file_integrity import UNREADABLE, fault_of_text, json_object
 
@@ -35,14 +33,7 @@ OLD_LIBRARY = (
 )
 TENSORFLOW = OLD_LIBRARY.replace("{flag}", "from_tf").replace("{package}", "TensorFlow")
 FLAX = OLD_LIBRARY.replace("{flag}", "from_flax").replace("{package}", "Flax")
-# Versions of transformers that have this class keep the weights packed, and do not save them.
-PACKED = hasattr(transformers, "GgufConfig")
-UNPACK = ", quantization_config=GgufConfig(dequantize=True)" if PACKED else ""
-GGUF = (
-    f"run AutoModelForCausalLM.from_pretrained('{{folder}}', gguf_file='{{name}}'{UNPACK})"
-    ".save_pretrained('NEW') after `pip install gguf`, the same with AutoTokenizer and gguf_file "
-    "alone, and import NEW"
-)
+GGUF = "run `tformer convert import {path} NEW`, which needs `pip install gguf`, and give NEW"
 ADAPTERS = (
     "run AutoPeftModelForCausalLM.from_pretrained('{folder}').merge_and_unload()"
     ".save_pretrained('NEW') of peft, which needs adapter_config.json, and import NEW"

@@ -2,6 +2,7 @@
 
 import torch
 
+from ..runtimes.gguf.importing import gguf_file, import_gguf
 from .aliases import Fields, FilePath
 from .convert import transfer
 from .errors import ConversionError
@@ -24,7 +25,7 @@ def import_checkpoint(
     settings: Fields | None = None,
     rules: FilePath | None = None,
 ) -> Conversion:
-    """Make the folder `dst` of ours from `src`, a folder or file of another format.
+    """Make the folder `dst` of ours from `src`, a folder or file of another format, or of GGUF.
 
     `tokenizer` (a folder, a tokenizer.json, a repository on the Hub) replaces the one in `src`.
     `progress` shows a bar if stderr is a terminal. `settings` are values that a plain file lacks,
@@ -35,6 +36,10 @@ def import_checkpoint(
         raise ConversionError(
             "rules describe all of a file: give no format and no settings with them"
         )
+    if path := gguf_file(src):
+        if rules or format or settings:
+            raise ConversionError(f"{path} says what it holds: give no format and no settings")
+        return import_gguf(path, dst, as_dtype(dtype), verify, tokenizer, progress)
     refuse_unreadable(src)
     chosen = read_rules(rules, verify) if rules else detect(src, format)
     return transfer(

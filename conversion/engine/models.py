@@ -116,19 +116,24 @@ class Library:
             custom_object_save(model, folder, config=model.config)
         model.config.save_pretrained(folder)
 
+    def open(self, folder: FilePath | None, **source: object) -> tuple[PreTrainedModel, Fields]:
+        """Return the model of a folder in float32, and the report of the names that were loaded."""
+        # Chunks change no output, and fail where they do not divide the length of a sequence.
+        whole = {"chunk_size_feed_forward": 0} if self.is_encoder else {}
+        return self.model_class.from_pretrained(
+            folder,
+            dtype=torch.float32,
+            attn_implementation=ATTENTION,
+            output_loading_info=True,
+            **whole,
+            **source,
+        )
+
     def load(self, folder: FilePath, settings: Fields | None = None) -> LoadedModel:
         """Load the model of a folder in float32, every weight of it from there."""
         stored = self.load_config(folder, settings).dtype or torch.float32
-        # Chunks change no output, and fail where they do not divide the length of a sequence.
-        whole = {"chunk_size_feed_forward": 0} if self.is_encoder else {}
         with unreported():
-            model, report = self.model_class.from_pretrained(
-                folder,
-                dtype=torch.float32,
-                attn_implementation=ATTENTION,
-                output_loading_info=True,
-                **whole,
-            )
+            model, report = self.open(folder)
         may_lack = (*self.may_lack, *self.sinusoids)
         missing = [name for name in report["missing_keys"] if not is_ignored(may_lack, name)]
         lacking = sorted(map(str, (*missing, *report["mismatched_keys"])))

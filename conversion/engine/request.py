@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from .aliases import Fields, FilePath
 from .translation import AnyFormat, AnySide
@@ -18,7 +19,8 @@ class Conversion:
     compared. `disagreements` has a sentence for each special id on which configuration, generation
     settings and tokenizer disagree, `assumed` the defaults of settings that were not given,
     `left_out` a sentence for each part of theirs that has no place in ours. `compared` is what was
-    compared: logits, or the hidden states of a model without a head.
+    compared: logits, or the hidden states of a model without a head. `read_by` is a sentence on
+    what the program for which the file was made computes from it.
     """
 
     folder: Path
@@ -29,6 +31,7 @@ class Conversion:
     assumed: Fields = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     compared: str = "logits"
+    read_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Request:
     direction: Literal["import", "export"]
     dtype: torch.dtype | None = None
     verify: bool = True
-    tokenizer: FilePath | None = None
+    tokenizer: PreTrainedTokenizerBase | FilePath | None = None
     progress: bool = False
     settings: Fields | None = None
 

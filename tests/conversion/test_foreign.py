@@ -36,7 +36,6 @@ def make(folder, *names):
 
 
 FILES = {
-    "model.gguf": ("is a GGUF file", "gguf_file='model.gguf'"),
     "tf_model.h5": ("TensorFlow", "AutoModel.from_pretrained", "from_tf=True"),
     "flax_model.msgpack": ("Flax", "from_flax=True", "transformers 4"),
     "model.onnx": ("ONNX graph", "convert the folder that it was exported from"),
@@ -55,12 +54,6 @@ def test_a_file_of_another_program_is_named_with_what_to_run_first(name, tmp_pat
             ask(tmp_path / name, tmp_path / "ours")
         for words in (str(tmp_path / name), *FILES[name]):
             assert words in str(caught.value)
-
-
-def test_a_file_is_known_by_its_first_bytes_whatever_it_is_called(tmp_path):
-    (tmp_path / "model.bin").write_bytes(b"GGUF\3\0\0\0" * 40)
-    with pytest.raises(ConversionError, match=r"model.bin is a GGUF file"):
-        import_checkpoint(tmp_path / "model.bin", tmp_path / "ours")
 
 
 FOLDERS = {
@@ -85,7 +78,6 @@ FOLDERS = {
     "OpenVINO": (["openvino_model.xml", "openvino_model.bin", "config.json"], "exported from"),
     "CTranslate2": (["model.bin", "shared_vocabulary.json", "config.json"], "exported from"),
     "ExecuTorch": (["model.pte"], "exported from"),
-    "GGUF": (["smol.gguf"], "gguf_file='smol.gguf'"),
     "sentence-transformers": (
         ["modules.json", "0_Transformer/config.json", "0_Transformer/model.safetensors"],
         "SentenceTransformer(",
@@ -108,10 +100,10 @@ def test_a_folder_of_another_program_is_named_with_what_to_run_first(what, tmp_p
 
 def test_every_row_of_the_tables_has_an_example_here():
     for row in IN_FOLDERS:
-        assert any(what in row.what for what in FOLDERS), row
+        assert any(what in row.what for what in (*FOLDERS, "GGUF")), row
     endings = {f".{name.rpartition('.')[2]}" for name in FILES}
     rest = [row.what for row in IN_FILES if endings.isdisjoint(row.marks)]
-    assert rest == ["a program of torch.export"]
+    assert rest == ["a GGUF file", "a program of torch.export"]
     assert all(row.remedy for row in (*IN_FILES, *IN_FOLDERS))
 
 
@@ -339,3 +331,24 @@ def test_a_configuration_without_a_model_type_is_answered(tmp_path):
     del config["model_type"]
     (tmp_path / "theirs/config.json").write_text(json.dumps(config))
     assert_refused(tmp_path, "names no model_type", "`tformer convert formats`")
+
+
+def test_a_gguf_file_says_which_package_reads_it(tmp_path, monkeypatch):
+    """tests/runtimes/test_gguf_import.py has that package."""
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    (tmp_path / "theirs").mkdir()
+    path = tmp_path / "theirs/model.bin"
+    path.write_bytes(b"GGUF\3\0\0\0" * 40)
+    for name in ("model.bin", "smol.gguf"):
+        path = path.rename(path.with_name(name))
+        with pytest.raises(ConversionError, match=rf"{name} is a GGUF file.*pip install gguf"):
+            import_checkpoint(path, tmp_path / "ours")
+    assert_refused(tmp_path, "smol.gguf is a GGUF file", "pip install gguf")
+    for ask in (lambda: verify(path, path), lambda: export_checkpoint(path, "new", to="llama")):
+        with pytest.raises(ConversionError, match=r"run `tformer convert import .*smol\.gguf NEW`"):
+            ask()
+
+
+def test_the_list_of_formats_says_how_gguf_files_are_read(capsys):
+    assert main(["formats", "gguf"]) == 1
+    assert "`tformer convert import FILE.gguf NEW` reads a file" in capsys.readouterr().err

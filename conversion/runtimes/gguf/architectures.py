@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-
 from hf_tformer.model.layer_types import is_by_layer_type
 
 from ...engine.aliases import Config, Fields
@@ -22,7 +20,9 @@ from ...engine.format import (
     require,
     require_one_of,
 )
-from ...engine.transforms import InterleavedHeads, RotaryPairs
+from ...engine.transforms import Transform
+from . import reading_fields as reading
+from .layouts import BIGCODE, CONV1D, NEIGHBOURS, OFFSET, TOGETHER, SmallerLogits, WithoutPadding
 
 SILU = ("silu", "swish")
 GELU = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu")  # it approximates the last one
@@ -30,8 +30,6 @@ PLAIN = ("default", "linear", "yarn")  # types of rotation
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
-# Changes a tensor, for a configuration of ours.
-Change = Callable[[torch.Tensor, Config], torch.Tensor]
 Refuse = Callable[[Config, str], None]
 
 
@@ -40,9 +38,10 @@ class Architecture:
     """A graph of llama.cpp. `format` is the name of the format with its tensor names.
 
     `acts`, `rotations` and `choices` are the values of our fields that it supports, `refuses` are
-    functions that check the rest. `more` returns the fields of its file that not all files have.
-    `layout` maps the end of a name to the function that makes llama.cpp's tensor from theirs. A
-    graph that `needs_head` cannot read it from the embeddings, so a tied head is written twice.
+    functions that check the rest. `more` returns the fields of its file that not all files have,
+    and `reads` our fields from those. `layout` maps the end of a name to the transform whose
+    `inverse` makes llama.cpp's tensor. A graph that `needs_head` cannot read it from the
+    embeddings, so a tied head is written twice.
     """
 
     name: str
@@ -52,48 +51,9 @@ class Architecture:
     choices: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     refuses: tuple[Refuse, ...] = ()
     more: Callable[[Config], Fields] = lambda ours: {}
-    layout: Mapping[str, Change] = field(default_factory=dict)
+    reads: Callable[[Fields], Fields] = lambda told: {}
+    layout: Mapping[str, Transform] = field(default_factory=dict)
     needs_head: bool = False
-
-
-def neighbours(heads: str) -> Change:
-    """Return a function that reorders queries or keys for a graph that pairs neighbours."""
-    return lambda tensor, ours: RotaryPairs(heads).inverse((tensor,), ours)[0]
-
-
-def side_by_side(tensor: torch.Tensor, ours: Config) -> torch.Tensor:
-    """Return queries of all heads, then keys, then values; theirs has those of a head together."""
-    return torch.cat(InterleavedHeads().forward((tensor,), ours))
-
-
-def transposed(tensor: torch.Tensor, ours: Config) -> torch.Tensor:
-    return tensor.t()
-
-
-def one_more(tensor: torch.Tensor, ours: Config) -> torch.Tensor:
-    """Return the weight of a norm whose stored weight is an offset from one."""
-    return tensor + 1
-
-
-def without_padding(tensor: torch.Tensor, ours: Config) -> torch.Tensor:
-    """Return the positions of real tokens, without those of padding before them."""
-    return tensor[-ours.max_position_embeddings :]
-
-
-def smaller_logits(tensor: torch.Tensor, ours: Config) -> torch.Tensor:
-    """Return the last norm multiplied by logit_scale, which the graph does not apply."""
-    return tensor * ours.logit_scale
-
-
-NEIGHBOURS = {
-    f"{x}_proj.{kind}": neighbours(heads)
-    for x, heads in (("q", "num_attention_heads"), ("k", "num_key_value_heads"))
-    for kind in ("weight", "bias")
-}
-TOGETHER = {f"query_key_value.{kind}": side_by_side for kind in ("weight", "bias")}
-BIGCODE = {f"c_attn.{kind}": side_by_side for kind in ("weight", "bias")}
-CONV1D = {f"{name}.weight": transposed for name in ("c_attn", "c_proj", "c_fc")}
-OFFSET = {"norm.weight": one_more}
 
 
 def no_windows(ours: Config, format_name: str) -> None:
@@ -146,12 +106,11 @@ def no_rotation_in_each_fourth(ours: Config, format_name: str) -> None:
 
 
 def scale_of_gemma(layers_of_27b: int) -> Refuse:
-    """Refuse other attention scales than Gemma's, which depends on the number of layers."""
+    """Refuse other attention scales than Gemma's."""
 
     def refuse_others(ours: Config, format_name: str) -> None:
-        heads = ours.num_attention_heads
-        is_largest = ours.num_hidden_layers == layers_of_27b
-        scale = (ours.hidden_size // heads if is_largest else ours.head_dim) ** -0.5
+        sizes = ours.hidden_size, ours.num_attention_heads, ours.head_dim
+        scale = reading.gemmas_scale(ours.num_hidden_layers, layers_of_27b, *sizes)
         if abs((ours.attention_scale or ours.head_dim**-0.5) - scale) > 1e-9:
             raise UnexpressibleError("attention_scale", ours.attention_scale, format_name, (scale,))
 
@@ -169,11 +128,7 @@ def of_cohere(ours: Config) -> Fields:
 
 
 def of_gemma2(ours: Config) -> Fields:
-    caps = {
-        f"{name}_logit_softcapping": float(getattr(ours, f"{field}_logit_softcapping") or 0)
-        for name, field in (("attn", "attn"), ("final", "final"))
-    }
-    return {**window(ours), **caps}
+    return {**window(ours), **{name: float(getattr(ours, name) or 0) for name in reading.CAPS}}
 
 
 def of_granite(ours: Config) -> Fields:
@@ -238,6 +193,7 @@ ARCHITECTURES = (
         choices=TIED,
         refuses=(windows(2), scale_of_gemma(46)),
         more=of_gemma2,
+        reads=reading.gemma(46),
         layout=OFFSET,
     ),
     Architecture(
@@ -247,6 +203,7 @@ ARCHITECTURES = (
         choices=TIED,
         refuses=(windows(6), scale_of_gemma(62)),
         more=of_gemma2,
+        reads=reading.gemma(62),
         layout=OFFSET,
     ),
     Architecture("olmo", "olmo", choices=NO_OUTPUT_BIAS, refuses=SQUARE, layout=NEIGHBOURS),
@@ -257,6 +214,7 @@ ARCHITECTURES = (
         choices=NO_OUTPUT_BIAS,
         refuses=(windows(4), plain_attention_scale, square_projections, one_frequency),
         more=window,
+        reads=reading.window,
         needs_head=True,
     ),
     Architecture("phi3", "phi3", refuses=SQUARE),
@@ -270,6 +228,7 @@ ARCHITECTURES = (
         GELU,
         refuses=PLAIN_SCORES,
         more=lambda ours: {"use_parallel_residual": ours.parallel_residual is not None},
+        reads=reading.neox,
         layout=TOGETHER,
         needs_head=True,
     ),
@@ -289,15 +248,25 @@ ARCHITECTURES = (
         more=lambda ours: {"attention.max_alibi_bias": 8.0},
     ),
     Architecture("bloom", "bloom", GELU, refuses=PLAIN_SCORES, layout=TOGETHER),
-    Architecture("command-r", "cohere", choices=TIED, refuses=SQUARE, more=of_cohere),
+    Architecture(
+        "command-r", "cohere", choices=TIED, refuses=SQUARE, more=of_cohere, reads=reading.cohere
+    ),
     Architecture(
         "cohere2",
         "cohere2",
         choices=TIED,
         refuses=(windows(4), plain_attention_scale, square_projections),
         more=of_cohere,
+        reads=reading.cohere,
     ),
-    Architecture("granite", "granite", refuses=(no_windows,), more=of_granite, layout=NEIGHBOURS),
+    Architecture(
+        "granite",
+        "granite",
+        refuses=(no_windows,),
+        more=of_granite,
+        reads=reading.granite,
+        layout=NEIGHBOURS,
+    ),
     Architecture(
         "smollm3",
         "smollm3",
@@ -305,7 +274,7 @@ ARCHITECTURES = (
         refuses=(*PLAIN_SCORES, no_rotation_in_each_fourth),
         layout=NEIGHBOURS,
     ),
-    Architecture("exaone4", "exaone4", refuses=(*SQUARE, not_64_layers)),
+    Architecture("exaone4", "exaone4", refuses=(*SQUARE, not_64_layers), reads=reading.no_window),
     Architecture("chatglm", "glm", refuses=SQUARE),
     Architecture("glm4", "glm4", refuses=PLAIN_SCORES),
     Architecture(
@@ -320,7 +289,7 @@ ARCHITECTURES = (
             (*GELU, "relu"),
             refuses=(act_of_t5, shorter_decoder),
             more=of_t5,
-            layout={"decoder.final_layer_norm.weight": smaller_logits},
+            layout={"decoder.final_layer_norm.weight": SmallerLogits()},
         )
         for format in ("t5", "umt5")
     ),
@@ -331,7 +300,7 @@ ARCHITECTURES = (
             GELU,
             refuses=(no_head, *PLAIN_SCORES),
             more=lambda ours: {"attention.causal": False},
-            layout={"position_embeddings.weight": without_padding},
+            layout={"position_embeddings.weight": WithoutPadding()},
         )
         for format in ("bert", "roberta", "distilbert")
     ),

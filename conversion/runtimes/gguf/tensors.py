@@ -1,16 +1,19 @@
 """The tensors of a GGUF file, in llama.cpp's layout and with its names."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from ...engine.aliases import NamedTensors
+from ...engine.aliases import Config, NamedTensors
 from ...engine.convert import converted_tensors, rounded
 from ...engine.errors import ConversionError
 from ...engine.request import Request
 from ...engine.rules import SavedTensors, plan
+from ...engine.transforms import SAME, Transform
 from ..runtime import Source
+from .architectures import Architecture
 from .expressing import Expressed
 
 TYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0"}
@@ -61,20 +64,12 @@ def write_tensors(writer: Any, source: Source, model: Expressed) -> None:
 
 def laid_out(tensors: NamedTensors, model: Expressed, source: Source) -> NamedTensors:
     """Yield tensors in llama.cpp's layout and with its names."""
-    import gguf
-
     architecture, ours = model.architecture, source.config
-    number = next(i for i, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture.name)
-    layers = max(ours.num_hidden_layers, getattr(ours, "decoder_layers", 0))
-    names = gguf.get_tensor_name_map(number, layers)
-    yield from extra_tensors(model)
+    named_there = names_in_llama_cpp(architecture, ours)
+    yield from extra_tensors(model.theirs)
     for name, tensor in tensors:
-        change = next((f for end, f in architecture.layout.items() if name.endswith(end)), None)
-        if change is not None:
-            tensor = change(tensor, ours)
-        bare = name.removeprefix("transformer.")  # as BLOOM's base model is saved
-        found = (names.get_name(n, try_suffixes=(".weight", ".bias")) for n in (name, bare))
-        named = next(filter(None, found), None)
+        (tensor,) = layout_of(name, architecture).inverse((tensor,), ours)
+        named = named_there(name)
         if named is None:
             raise ConversionError(f"{name} has no name in llama.cpp's {architecture.name}")
         yield named, tensor
@@ -83,12 +78,34 @@ def laid_out(tensors: NamedTensors, model: Expressed, source: Source) -> NamedTe
         del tensor
 
 
-def extra_tensors(model: Expressed) -> NamedTensors:
+def names_in_llama_cpp(architecture: Architecture, ours: Config) -> Callable[[str], str | None]:
+    """Return the function from their name of a tensor to llama.cpp's; None for one without."""
+    import gguf
+
+    number = next(i for i, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture.name)
+    layers = max(ours.num_hidden_layers, getattr(ours, "decoder_layers", 0))
+    names = gguf.get_tensor_name_map(number, layers)
+
+    def named_there(name: str) -> str | None:
+        bare = name.removeprefix("transformer.")  # as BLOOM's base model is saved
+        found = (names.get_name(n, try_suffixes=(".weight", ".bias")) for n in (name, bare))
+        return next(filter(None, found), None)
+
+    return named_there
+
+
+def layout_of(name: str, architecture: Architecture) -> Transform:
+    """Return the transform of a tensor of theirs, whose `inverse` makes llama.cpp's."""
+    changes = architecture.layout.items()
+    return next((change for end, change in changes if name.endswith(end)), SAME)
+
+
+def extra_tensors(theirs: Config) -> NamedTensors:
     """Yield the factors by which llama3 lowers frequencies, which no model stores."""
-    rope = getattr(model.theirs, "rope_parameters", None) or {}
+    rope = getattr(theirs, "rope_parameters", None) or {}
     if rope.get("rope_type") == "llama3":
-        plain, _ = ROPE_INIT_FUNCTIONS["linear"](model.theirs, "cpu")
-        slowed, _ = ROPE_INIT_FUNCTIONS["llama3"](model.theirs, "cpu")
+        plain, _ = ROPE_INIT_FUNCTIONS["linear"](theirs, "cpu")
+        slowed, _ = ROPE_INIT_FUNCTIONS["llama3"](theirs, "cpu")
         yield "rope_freqs.weight", plain * rope["factor"] / slowed
 
 

@@ -1,0 +1,107 @@
+"""A GGUF file: its fields, and its tensors as numbers, whatever type they are packed in."""
+
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hf_tformer.file_integrity import UNREADABLE
+
+from ...engine.aliases import Fields
+from ...engine.errors import ConversionError
+
+MAGIC = b"GGUF"
+PLAIN_TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+# The errors of the reader of gguf for a file that ends too early, or holds other numbers.
+DAMAGE = (*UNREADABLE, ValueError, IndexError, KeyError, TypeError, OverflowError)
+
+
+def is_gguf(path: Path) -> bool:
+    """Return whether a file begins as a GGUF file does, or is called one."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC or path.suffix == ".gguf"
+
+
+class GgufFile:
+    """An opened file; a tensor is read when it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import gguf
+        except ImportError as error:
+            raise ConversionError(
+                f"{path} is a GGUF file, which the package gguf reads: run `pip install gguf`, "
+                "and import it again"
+            ) from error
+        self.path = path
+        try:
+            reader = gguf.GGUFReader(path)
+            self.stored = reader.fields
+            self.fields: Fields = {
+                name: as_python(field.contents()) for name, field in reader.fields.items()
+            }
+            self.packed = {tensor.name: tensor for tensor in reader.tensors}
+        except DAMAGE as error:
+            raise ConversionError(
+                f"{path} is a GGUF file that cannot be read ({type(error).__name__}: {error}): "
+                "fetch it again"
+            ) from error
+        if (parts := self.fields.get("split.count", 1)) > 1:
+            raise ConversionError(
+                f"{path} is one of {parts} parts: run `llama-gguf-split --merge {path} whole.gguf` "
+                "of llama.cpp with the first of them, and import whole.gguf"
+            )
+
+    @cached_property
+    def architecture(self) -> str:
+        return str(self.fields.get("general.architecture"))
+
+    def described(self) -> Fields:
+        """Return the fields that describe the model, without their prefix."""
+        prefix = f"{self.architecture}."
+        return {
+            name.removeprefix(prefix): value
+            for name, value in self.fields.items()
+            if name.startswith(prefix)
+        }
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(int(size) for size in reversed(self.packed[name].shape))
+
+    def dtype(self, name: str) -> torch.dtype:
+        """Return the dtype of the numbers; those that are packed in few bits become float32."""
+        return PLAIN_TYPES.get(self.packed[name].tensor_type.name, torch.float32)
+
+    def nbytes(self, name: str) -> int:
+        return prod(self.shape(name)) * self.dtype(name).itemsize
+
+    def read(self, name: str) -> torch.Tensor:
+        import gguf
+
+        tensor = self.packed[name]
+        kind, dtype, data = tensor.tensor_type, self.dtype(name), tensor.data
+        if kind.name in PLAIN_TYPES:
+            return torch.frombuffer(bytearray(data.tobytes()), dtype=dtype).view(self.shape(name))
+        try:
+            return torch.from_numpy(gguf.dequantize(data, kind)).view(self.shape(name))
+        except NotImplementedError as error:
+            raise ConversionError(
+                f"{name} is packed as {kind.name}, which the package gguf cannot unpack: give a "
+                "file of another type, such as Q8_0 or Q4_K_M"
+            ) from error
+
+
+def as_python(value: Any) -> Any:
+    """Return a value of a field; a float with the fewest digits that float32 tells apart."""
+    return shortest(value) if isinstance(value, float) else value
+
+
+def shortest(value: float) -> float:
+    """Return the number with the fewest digits that is this one in float32: 1e-05, for example."""
+    exact = torch.tensor(value, dtype=torch.float32)
+    rounded = (float(f"{value:.{digits}g}") for digits in range(1, 17))
+    return next((x for x in rounded if torch.tensor(x, dtype=torch.float32) == exact), value)

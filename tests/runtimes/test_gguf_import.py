@@ -1,0 +1,313 @@
+"""A GGUF file becomes a folder of ours: the same configuration, numbers, token ids and logits."""
+
+import contextlib
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+import hf_tformer
+from conversion import ConversionError, import_checkpoint
+from conversion.command import main
+from conversion.engine.format import DECODER
+from conversion.engine.registry import FORMATS, our_side
+from conversion.runtimes.gguf import layouts, proving
+from conversion.runtimes.gguf.architectures import ARCHITECTURES
+from conversion.runtimes.gguf.file import GgufFile
+from conversion.runtimes.gguf.pre_tokenizers import TEXT
+from conversion.runtimes.gguf.runtime import Gguf
+from conversion.runtimes.runtime import Source
+from support.gguf_models import decoder_fields
+from support.parity import randomise
+from support.trained_tokenizers import KNOWN
+
+pytestmark = pytest.mark.runtime
+gguf = pytest.importorskip("gguf")
+pytest.importorskip("cyllama")
+
+DECODERS = sorted(one.format for one in ARCHITECTURES if FORMATS[one.format].our_classes == DECODER)
+SMALL = {
+    "hidden_size": 24,
+    "intermediate_size": 20,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 1,
+    "eos_token_id": 0,
+    "bos_token_id": None,
+    "tie_word_embeddings": False,
+}
+# Rows of K-quants have whole blocks of 256 numbers.
+WIDE = {**SMALL, "hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 4}
+OF_OTHER_KINDS = ("unigram", "word pieces")
+PROVEN = "llama.cpp computes the same token ids and logits"
+# What makes no difference to what is computed, or has no place in a file.
+FREE = {
+    *("architectures", "auto_map", "dtype", "transformers_version", "initializer_range"),
+    *(
+        "_name_or_path",
+        "dropout",
+        "attention_dropout",
+        "embedding_dropout",
+        "bos_token_id",
+        "pad_token_id",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return KNOWN["language model"][0]()
+
+
+def write(folder, tokenizer, dtype="float32", learns=True, **fields):
+    """A random model as a GGUF file."""
+    config = hf_tformer.TformerDecoderConfig(
+        **{**SMALL, "vocab_size": len(tokenizer) + 2, **fields}
+    )
+    model = randomise(hf_tformer.TformerDecoderForCausalLM(config)).eval()
+    for name, parameter in model.named_parameters() if not learns else ():
+        if "norm" in name:
+            torch.nn.init.constant_(parameter, float(name.endswith("weight")))
+    model.save_pretrained(folder / "ours")
+    library = our_side(folder / "ours", "tformer_decoder")
+    source = Source(folder / "ours", library, config, dtype, tokenizer)
+    (folder / "file").mkdir()
+    Gguf().write(source, folder / "file")
+    return model, folder / "file/model.gguf"
+
+
+def opened(folder):
+    return hf_tformer.TformerDecoderForCausalLM.from_pretrained(folder).eval()
+
+
+def logits(model):
+    ids = torch.arange(2, 20).view(2, 9)
+    with torch.no_grad():
+        return model(ids).logits
+
+
+def meaning(config):
+    """Everything that changes an answer, in one spelling."""
+    found = {name: value for name, value in config.to_dict().items() if name not in FREE}
+    found["attention_scale"] = config.attention_scale or config.head_dim**-0.5
+    rope = dict(found.get("rope_parameters") or {})
+    if rope.get("rope_type") == "yarn":
+        rope = {"beta_fast": 32.0, "beta_slow": 1.0, **rope}
+    found["hidden_act"] = found["hidden_act"].replace("gelu_pytorch_tanh", "gelu_new")
+    return {**found, "rope_parameters": rope}
+
+
+@pytest.mark.parametrize("form", DECODERS)
+def test_each_architecture_comes_back_as_it_was(form, tokenizer, tmp_path):
+    fields = decoder_fields(form, len(tokenizer) + 2)
+    model, path = write(tmp_path, tokenizer, learns=form != "olmo", **fields)
+    done = import_checkpoint(path, tmp_path / "back")
+    back = opened(tmp_path / "back")
+    assert meaning(back.config) == meaning(model.config)
+    torch.testing.assert_close(logits(back), logits(model), rtol=1e-5, atol=1e-5)
+    assert PROVEN in done.read_by
+    assert AutoTokenizer.from_pretrained(tmp_path / "back")(TEXT) == tokenizer(TEXT)
+
+
+@pytest.mark.parametrize("rope_type", ["linear", "yarn", "llama3"])
+def test_rotations_come_back_as_they_were(rope_type, tokenizer, tmp_path):
+    more = {"original_max_position_embeddings": 8} if rope_type == "yarn" else {}
+    if rope_type == "llama3":
+        more = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+        more["original_max_position_embeddings"] = 8192
+    rope = {"rope_type": rope_type, "rope_theta": 500000.0, "factor": 4.0, **more}
+    model, path = write(tmp_path, tokenizer, rope_parameters=rope, head_dim=64)
+    import_checkpoint(path, tmp_path / "back")
+    assert meaning(opened(tmp_path / "back").config) == meaning(model.config)
+
+
+def test_frequencies_of_another_kind_are_refused(tokenizer, tmp_path):
+    rope = {"rope_type": "llama3", "rope_theta": 100.0, "factor": 4.0, "low_freq_factor": 1.0}
+    rope |= {"high_freq_factor": 2.0, "original_max_position_embeddings": 64}
+    _, path = write(tmp_path, tokenizer, rope_parameters=rope, head_dim=64)
+    with pytest.raises(ConversionError, match="lowers frequencies in another way"):
+        import_checkpoint(path, tmp_path / "back")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_is_exact_in_half_precision_stays_so(dtype, tokenizer, tmp_path):
+    model, path = write(tmp_path, tokenizer, dtype)
+    import_checkpoint(path, tmp_path / "back")
+    back = opened(tmp_path / "back")
+    assert back.config.dtype == torch.float32  # which random norms need
+    rounded = model.to(getattr(torch, dtype)).state_dict()
+    found = back.state_dict()["model.layers.0.mlp.down_proj.weight"]
+    assert torch.equal(found, rounded["model.layers.0.mlp.down_proj.weight"].float())
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_numbers_of_few_bits_are_unpacked(kind, tied, tokenizer, tmp_path):
+    _, path = write(tmp_path, tokenizer, **{**WIDE, "tie_word_embeddings": tied})
+    packed = quantised(path, kind)
+    done = import_checkpoint(packed, tmp_path / "back")
+    assert PROVEN in done.read_by
+    assert opened(tmp_path / "back").config.tie_word_embeddings is tied
+
+
+@pytest.mark.parametrize("kind", ["Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M", "Q6_K"])
+def test_what_llama_cpp_has_quantised_is_unpacked(kind, tokenizer, tmp_path):
+    model, path = write(tmp_path, tokenizer, **WIDE)
+    done = import_checkpoint(quantised(path, kind), tmp_path / "back")
+    assert PROVEN in done.read_by
+    back = logits(opened(tmp_path / "back"))
+    assert torch.corrcoef(torch.stack((back.flatten(), logits(model).flatten())))[0, 1] > 0.3
+
+
+def quantised(path, kind):
+    """The file as llama.cpp's own quantiser writes it."""
+    from cyllama.llama import llama_cpp
+
+    params = llama_cpp.LlamaModelQuantizeParams()
+    params.ftype = {"Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10}.get(
+        kind
+    ) or {"Q3_K_M": 12, "Q4_K_M": 15, "Q5_K_M": 17, "Q6_K": 18}[kind]
+    packed = path.with_name(f"{kind}.gguf")
+    llama_cpp.model_quantize(str(path), str(packed), params)
+    held = {tensor.tensor_type.name for tensor in GgufFile(packed).packed.values()}
+    assert held & {kind.removesuffix("_M")}, held
+    return packed
+
+
+@pytest.mark.parametrize("name", [name for name in KNOWN if name not in OF_OTHER_KINDS])
+def test_each_kind_of_tokenizer_has_its_ids_again(name, tmp_path):
+    tokenizer = KNOWN[name][0]()
+    _, path = write(tmp_path, tokenizer, eos_token_id=tokenizer.eos_token_id or 0)
+    import_checkpoint(path, tmp_path / "back")
+    back = AutoTokenizer.from_pretrained(tmp_path / "back")
+    assert back(TEXT)["input_ids"] == tokenizer(TEXT)["input_ids"]
+    kept = tokenizer.special_tokens_map
+    assert kept.items() <= back.special_tokens_map.items()
+
+
+@pytest.mark.parametrize("name", OF_OTHER_KINDS)
+def test_a_tokenizer_of_another_kind_is_refused_unless_one_is_given(name, tokenizer, tmp_path):
+    other = KNOWN[name][0]()
+    _, path = write(tmp_path, other, eos_token_id=1)
+    with pytest.raises(ConversionError, match="give the tokenizer of the model with --tokenizer"):
+        import_checkpoint(path, tmp_path / "back")
+    other.save_pretrained(tmp_path / "theirs")
+    import_checkpoint(path, tmp_path / "back", tokenizer=tmp_path / "theirs")
+    assert AutoTokenizer.from_pretrained(tmp_path / "back")("a b") == other("a b")
+
+
+def test_chat_template_and_end_tokens_come_along(tmp_path):
+    tokenizer = KNOWN["language model"][0]()
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    _, path = write(tmp_path, tokenizer, eos_token_id=[0, 3])
+    import_checkpoint(path, tmp_path / "back")
+    back = AutoTokenizer.from_pretrained(tmp_path / "back")
+    assert back.chat_template == tokenizer.chat_template
+    assert opened(tmp_path / "back").generation_config.eos_token_id == [0, 3]
+
+
+# What is refused, or found out
+
+
+def changed(path, **fields):
+    """The file with other fields, as `llama__expert_count=8`."""
+    file = GgufFile(path)
+    names = {name.replace("__", "."): value for name, value in fields.items()}
+    other = path.with_name("changed.gguf")
+    with contextlib.closing(gguf.GGUFWriter(other, file.architecture)) as writer:
+        for name, field in file.stored.items():
+            if not name.startswith("GGUF.") and name not in names and "architecture" not in name:
+                types = list(field.types)
+                inner = {"sub_type": types[-1]} if len(types) > 1 else {}
+                writer.add_key_value(name, field.contents(), types[0], **inner)
+        for name, value in names.items():
+            add = writer.add_string if isinstance(value, str) else writer.add_float32
+            (writer.add_uint32 if isinstance(value, int) else add)(name, value)
+        for name in file.packed:
+            writer.add_tensor(name, file.read(name).numpy())
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+    return other
+
+
+CHANGES = {
+    "llama.expert_count is 8": {"llama__expert_count": 8},
+    "rope.scaling.type is 'longrope'": {"llama__rope__scaling__type": "longrope"},
+    "tokenizer.ggml.pre is 'of-nobody'": {"tokenizer__ggml__pre": "of-nobody"},
+    "one of 3 parts": {"split__count": 3},
+}
+
+
+@pytest.mark.parametrize("said", CHANGES)
+def test_what_a_file_says_beyond_what_is_read_is_refused_by_name(said, tokenizer, tmp_path):
+    _, path = write(tmp_path, tokenizer)
+    with pytest.raises(ConversionError) as caught:
+        import_checkpoint(changed(path, **CHANGES[said]), tmp_path / "back")
+    assert said in str(caught.value)
+    assert not (tmp_path / "back").exists()
+
+
+def test_an_architecture_that_is_not_read_is_named_with_those_that_are(tmp_path):
+    with contextlib.closing(gguf.GGUFWriter(tmp_path / "a.gguf", "mamba")) as writer:
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+    with pytest.raises(ConversionError, match=r"'mamba' in .*a.gguf.*llama, .*qwen3"):
+        import_checkpoint(tmp_path / "a.gguf", tmp_path / "back")
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
+def test_a_file_that_ends_too_early_is_one_sentence(share, tokenizer, tmp_path, capsys):
+    _, path = write(tmp_path, tokenizer)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    assert main(["import", str(path), str(tmp_path / "back")]) == 1
+    told = capsys.readouterr().err
+    assert "fetch it again" in told
+    assert "Traceback" not in told
+    assert not (tmp_path / "back").exists()
+
+
+def test_the_only_file_of_a_folder_is_taken_and_of_several_one_is_to_be_chosen(tokenizer, tmp_path):
+    _, path = write(tmp_path, tokenizer)
+    import_checkpoint(path.parent, tmp_path / "back")
+    path.with_name("other.gguf").write_bytes(path.read_bytes())
+    with pytest.raises(ConversionError, match="holds 2 GGUF files: choose one"):
+        import_checkpoint(path.parent, tmp_path / "again")
+
+
+def test_a_file_says_what_it_holds(tokenizer, tmp_path):
+    _, path = write(tmp_path, tokenizer)
+    with pytest.raises(ConversionError, match="give no format and no settings"):
+        import_checkpoint(path, tmp_path / "back", format="llama")
+
+
+def unturned(tensors, config):
+    return tensors
+
+
+FAULTS = {
+    "rotation in another order": (layouts.RotaryPairs, "forward", unturned),
+    "a norm without its offset": (layouts.OneMore, "forward", unturned),
+    "heads side by side": (layouts.SideBySide, "forward", unturned),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_file_that_is_read_wrongly_is_found_out(fault, tokenizer, tmp_path, monkeypatch):
+    form = {"rotation in another order": "llama", "a norm without its offset": "gemma"}
+    fields = decoder_fields(form.get(fault, "gpt_neox"), len(tokenizer) + 2)
+    _, path = write(tmp_path, tokenizer, **fields)
+    owner, name, wrong = FAULTS[fault]
+    monkeypatch.setattr(owner, name, lambda self, tensors, config: wrong(tensors, config))
+    with pytest.raises(ConversionError, match=r"llama\.cpp computes other logits"):
+        import_checkpoint(path, tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+def test_other_token_ids_are_found_out(tokenizer, tmp_path, monkeypatch):
+    _, path = write(tmp_path, tokenizer)
+    monkeypatch.setattr(proving.LlamaCpp, "ids", lambda self, text: [0, 1, 2])
+    with pytest.raises(ConversionError, match="other ids for a text"):
+        import_checkpoint(path, tmp_path / "back")
