@@ -10,6 +10,16 @@ class ConversionError(ValueError):
         super().__init__(printable(sentence))  # files and values may have any name
 
 
+# Fields for which models that people know are refused: what these have that ours has no place for.
+KNOWN = {
+    "word_embed_proj_dim": "the embeddings of OPT-350M are narrower than its layers",
+    "embedding_size": "the embeddings of the small ELECTRA are narrower than its layers",
+    "use_qk_norm": "Command R+ has other weights for the norm of each head",
+    "qk_layernorm": "StableLM-2-12B has other weights for the norm of each head",
+    "relative_attention_max_distance": "the distances of all released T5 and UMT5 end at 128",
+}
+
+
 class UnexpressibleError(ConversionError):
     """A field has a value that the other side cannot express; `values` are those that convert."""
 
@@ -17,8 +27,9 @@ class UnexpressibleError(ConversionError):
         self, name: str, actual: object, format_name: str, values: tuple[object, ...]
     ) -> None:
         converts = "converts" if len(values) == 1 else "convert"
+        reason = f" ({KNOWN[name]})" if name in KNOWN else ""
         super().__init__(
             f"{name} is {actual!r}, which {format_name} cannot express: only "
-            f"{', '.join(map(repr, values))} {converts}"
+            f"{', '.join(map(repr, values))} {converts}{reason}"
         )
         self.name, self.values = name, values

@@ -132,7 +132,7 @@ THEIR_REFUSALS = {
         "bloom",
         {"apply_residual_connection_post_layernorm": True},
     ),
-    "bloom slices": ("bloom", {"slow_but_exact": True}),
+    "bloom slices": ("bloom", {"slow_but_exact": True, "pretraining_tp": 2}),
     "mpt other widths": ("mpt", {"expansion_ratio": 2}),
     "mpt biases": ("mpt", {"no_bias": False}),
     "mpt scaled logits": ("mpt", {"logit_scale": 0.5}),
@@ -157,6 +157,18 @@ def test_what_we_cannot_express_is_refused_by_field_and_value(case, tmp_path):
     edit_config(tmp_path / "theirs", **fields)
     (field, value) = next(iter(fields.items()))
     assert_refused(tmp_path, field, "0.5" if isinstance(value, dict) else str(value))
+
+
+def test_a_switch_that_changes_nothing_is_no_reason_to_refuse(tmp_path):
+    save_theirs(CASES["bloom"], tmp_path / "theirs")
+    edit_config(tmp_path / "theirs", slow_but_exact=True)
+    assert import_checkpoint(tmp_path / "theirs", tmp_path / "ours").difference < 1e-4
+
+
+def test_a_model_that_people_know_is_named_with_what_it_has(tmp_path):
+    save_theirs(CASES["opt"], tmp_path / "theirs")
+    edit_config(tmp_path / "theirs", word_embed_proj_dim=15)
+    assert_refused(tmp_path, "(the embeddings of OPT-350M are narrower than its layers)")
 
 
 def test_a_field_that_their_configuration_computes_is_refused_by_name(tmp_path):

@@ -129,7 +129,7 @@ OWN = {"bloom": bloom, "mpt": mpt, "xglm": xglm, "m2m_100": m2m_100, "nanochat":
 SPOILT = {
     "bloom": [
         {"apply_residual_connection_post_layernorm": True},
-        {"slow_but_exact": True},
+        {"slow_but_exact": True, "pretraining_tp": 2},
         {"eos_token_id": 10**6},
     ],
     "mpt": [

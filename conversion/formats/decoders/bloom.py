@@ -46,9 +46,9 @@ GELU = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")  # three names of one func
 
 
 def to_ours(theirs: Config) -> Fields:
-    # The second omits biases, and only where pretraining_tp is more than one.
     require(theirs, "hf_tformer", apply_residual_connection_post_layernorm=False)
-    require(theirs, "hf_tformer", slow_but_exact=False)
+    if theirs.pretraining_tp > 1:  # where it omits biases; else it changes nothing
+        require(theirs, "hf_tformer", slow_but_exact=False)
     return {
         **FIELDS.to_ours(theirs),
         "intermediate_size": 4 * theirs.hidden_size,
