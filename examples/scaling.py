@@ -146,12 +146,13 @@ def open_model(args: Namespace, launch: "Launch", layout: "Layout", bf16: bool) 
     """Open the part of the model that this process holds."""
     from hf_tformer import TformerDecoderForCausalLM
     from hf_tformer.scale import choose_device, compile_layers
+    from hf_tformer.training import enable_activation_checkpointing
 
     device = choose_device(launch)
     folder = folder_to_open(args.output)
     model = layout.open(TformerDecoderForCausalLM, folder, device, bf16)
     if args.activation_checkpointing or launch.activation_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        enable_activation_checkpointing(model)
     if args.compile or launch.compile:
         compile_layers(model)
     return model

@@ -1,10 +1,10 @@
-"""Two things that Trainer lacks: the schedule of the paper, and the last complete checkpoint."""
+"""What Trainer lacks: the schedule of the paper, and the last complete checkpoint."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
-from transformers import TrainerState
+from transformers import PreTrainedModel, TrainerState
 
 from .file_integrity import fault_of_pickle, json_object
 
@@ -30,6 +30,15 @@ def noam_learning_rate(hidden_size: int, warmup_steps: int) -> float:
             "the paper needs both to be 1 or more"
         )
     return (hidden_size * warmup_steps) ** -0.5
+
+
+def enable_activation_checkpointing(model: PreTrainedModel) -> None:
+    """Have each layer computed again in the backward pass, by the name of this transformers.
+
+    Since transformers 5.23 it is called so, and the older name is deprecated.
+    """
+    enable = getattr(model, "activation_checkpointing_enable", None)
+    (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
 
 
 def paper_training_arguments(hidden_size: int, warmup_steps: int = 4000) -> dict[str, object]:

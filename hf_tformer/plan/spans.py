@@ -16,6 +16,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from ..training import enable_activation_checkpointing
 from .live import LiveBytes
 from .parameters import head_and_table
 from .skeleton import build_language_model, shallow, skeleton_of, stacks_of
@@ -118,8 +119,7 @@ def measure_spans(config: PreTrainedConfig, settings: Pass) -> list[Span]:
         if settings.tensor > 1:
             split_embeddings(model, settings.tensor)
         if settings.is_checkpointed:
-            enable = getattr(model, "activation_checkpointing_enable", None)
-            (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+            enable_activation_checkpointing(model)
         ids = torch.zeros(settings.rows, settings.row_length, dtype=torch.long)
         recorder = Recorder(model)
         with recorder.memory:

@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, Trainer, TrainingArguments
 
+from ..training import enable_activation_checkpointing
 from .families import IGNORED, Batch, Examples, Family, random_rows
 from .promise import CLOSE, Promises, promise
 
@@ -55,9 +56,7 @@ class TrainingPromises(Promises):
         model = self.build().train()
         batch = self.family.training_batch(SOURCES, TARGETS)
         plain = gradients(model, batch)
-        # Its name since transformers 5.23; the older one is deprecated.
-        enable = getattr(model, "activation_checkpointing_enable", None)
-        (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+        enable_activation_checkpointing(model)
         torch.testing.assert_close(gradients(model, batch), plain, **CLOSE)
 
     @promise

@@ -18,6 +18,7 @@ from hf_tformer.plan.memory import Recipe, step_memory
 from hf_tformer.plan.parameters import distinct_parameters
 from hf_tformer.plan.skeleton import skeleton_of
 from hf_tformer.plan.spans import measure_spans
+from hf_tformer.training import enable_activation_checkpointing
 from support.families import DECODER, ENCODER, SEQ2SEQ
 from support.plan_answers import assert_traffic
 
@@ -115,8 +116,7 @@ def live_peak(family, config, recipe):
     """The most bytes of tensors in a real step, weights and AdamW's moments among them."""
     model = family.model_class._from_config(config, attn_implementation=recipe.backend).train()
     if recipe.is_checkpointed:
-        enable = getattr(model, "activation_checkpointing_enable", None)
-        (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+        enable_activation_checkpointing(model)
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
     ids = torch.randint(3, config.vocab_size, (recipe.rows, recipe.row_length))
     with LiveBytes(model.parameters()) as memory:
