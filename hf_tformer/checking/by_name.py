@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from . import names
-from .judging import Found, is_super, shown
+from .judging import Found, shown
 from .names import NOT_UNDERSTOOD
 from .scopes import Scope, called_as, is_saving
 from .shared import Shared
@@ -165,7 +165,7 @@ class ByName(Shared):
             kind = "saved files" if scope.saving() or in_memory else NOT_UNDERSTOOD
         elif not is_saving(name) or (name in self.own.names and name not in WRITERS):
             return
-        elif scope.saving() or is_super(owner):
+        elif scope.saving():
             kind = "saved files"
         elif call or name in WRITERS:
             kind = "file writes"

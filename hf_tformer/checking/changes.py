@@ -1,6 +1,7 @@
 """Judge changes of classes, functions and tables that belong to libraries."""
 
 import ast
+import re
 
 from .definitions import defined, module_file, text_of
 from .judging import Found, Judging, Place, shown
@@ -12,11 +13,19 @@ MUTATORS = {
     *("add", "discard", "register", "register_pipeline", "__setitem__", "__delitem__", "__ior__"),
 }
 SETS_ITEM = {"setdefault", "update", "__setitem__", "register", "pop"}
+# Classes whose subclasses share their table.
+SHARING = re.compile(r"transformers\..*Interface")
 # Functions that change the class that they are given; what the last is given may be a function.
 DECORATORS = {"dataclasses.dataclass", "functools.total_ordering"}
-CHANGES = DECORATORS | {"functools.update_wrapper"}
+CHANGES = DECORATORS | {
+    *("functools.update_wrapper", "typing.no_type_check", "torch.jit.ignore", "torch.jit.unused"),
+    "torch.jit.export",
+}
 # The documented way to add an attention of one's own.
-MADE_TO_BE_EXTENDED = {"AttentionInterface", "AttentionMaskInterface"}
+MADE_TO_BE_EXTENDED = {
+    *("AttentionInterface", "AttentionMaskInterface"),
+    *("ALL_ATTENTION_FUNCTIONS", "ALL_MASK_ATTENTION_FUNCTIONS"),
+}
 # A list that other code only reads, and to which modeling files of transformers used to add.
 ADDED_TO = "ALL_LAYERNORM_LAYERS"
 
@@ -24,8 +33,23 @@ ADDED_TO = "ALL_LAYERNORM_LAYERS"
 class Changes(Judging):
     """Judges what changes the code of others."""
 
+    def sharing(self, node: ast.ClassDef, scope: Scope) -> Found:
+        """Judge subclasses that share, or replace, what all models look up."""
+        bases = [name for base in node.bases for name in self.libraries(base, scope)]
+        for name in bases:
+            if SHARING.fullmatch(name):
+                yield NOT_UNDERSTOOD, node.lineno, f"a subclass of {name}, which shares its table"
+        inside = self.scopes.scope[node.body[0]]
+        for value in inside.of("_layer_type"):
+            text = self.texts.text(value, inside) if isinstance(value, ast.expr) else None
+            if text is None or f'"{text}":' in text_of("transformers.cache_utils"):
+                what = f"_layer_type of {node.name}, which replaces the cache of all such layers"
+                yield NOT_UNDERSTOOD, node.lineno, what
+
     def changed_class(self, node: ast.Call, functions: frozenset[str], scope: Scope) -> Found:
-        for first in node.args[:1] if functions & CHANGES else ():
+        inner = self.meanings.of(node.func.func, scope) if isinstance(node.func, ast.Call) else ()
+        documents = any(name.endswith("_docstrings") for name in inner)
+        for first in node.args[:1] if functions & CHANGES or documents else ():
             for name in self.libraries(first, scope):
                 if not name.startswith("."):
                     yield "tampering", node.lineno, f"{shown(node, 60)}, which changes {name}"
@@ -75,10 +99,11 @@ class Changes(Judging):
             for name in self.libraries(value, scope):
                 yield "tampering", node.lineno, f"{owner}.register({name})"
         key = node.args[0] if node.args else None
-        if isinstance(key, ast.Name | ast.Attribute) and not self.texts.text(key, scope):
+        is_auto = owner.rpartition(".")[2].startswith("Auto")
+        is_class = isinstance(key, ast.Name | ast.Attribute) and not self.texts.text(key, scope)
+        if is_auto and is_class:
             return
         text = self.texts.text(key, scope) if key else None
-        is_auto = owner.rpartition(".")[2].startswith("Auto")
         is_known = is_auto and text and module_file(f"transformers.models.{text.replace('-', '_')}")
         if text is None:
             yield NOT_UNDERSTOOD, node.lineno, f"{owner}.register(...)"

@@ -30,6 +30,7 @@ TELLING = {
     *("auto_map", "custom_pipelines", "trust_remote_code", "base_model_name_or_path"),
     *("parent_library", "megatron_core", "megatron_config", "backbone"),
     *("audio_tokenizer_name_or_path", "activation_function", "activation_fn", "tokenizer_class"),
+    *("dtype", "torch_dtype", "attribute_map"),
 }
 TELLING_PARTS = ("attn_implementation", "experts_implementation", "trust_remote_code")
 

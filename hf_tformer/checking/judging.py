@@ -1,6 +1,7 @@
 """The base of all judges of code: they know its scopes, its meanings and the folder's own names."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from .meanings import Meanings
@@ -31,6 +32,10 @@ FLAGS = {
     "eval_str": ("eval", True),
     "push_to_hub": ("network", True),
 }
+DTYPE = re.compile(
+    r"(torch\.)?(auto|(b?float|u?int|complex|q?u?int|float8_|float4_)[\w.]*|half|double|long|short|bool"
+    r"|char|byte|c(float|double|half)|bit\w*)"
+)
 ABOVE = {"__bases__", "__base__", "__mro__", "__kwdefaults__", "__defaults__", "__func__"}
 NAMES_FIRST = {"register_buffer", "register_parameter", "add_module", "register_module"}
 
@@ -121,6 +126,10 @@ class Judging:
             text = self.texts.text(value, scope) or ""
             if "/" in text or ":" in text:
                 yield "foreign code", value.lineno, f"attn_implementation {text[:60]!r}"
+        if name in ("dtype", "torch_dtype"):  # whose text transformers takes from torch by name
+            others = [t for t in self.texts.possible(value, scope) if not DTYPE.fullmatch(t)]
+            if others or self.texts.is_made_up(value, scope):
+                yield NOT_UNDERSTOOD, value.lineno, f"{name} {(others or [shown(value)])[0][:60]!r}"
         kind, dangerous = FLAGS.get(TRUST if TRUST in name else name, ("", False))
         truth = bool(value.value) if isinstance(value, ast.Constant) else None
         what = f"{name}={shown(value)}"

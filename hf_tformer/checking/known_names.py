@@ -39,7 +39,8 @@ LISTED = {
         logging.Logger logging.NullHandler logging.WARNING logging.warning math.** numbers.**
         operator operator.__add__ operator.__mul__ operator.add operator.and_ operator.eq
         operator.ge operator.gt operator.index operator.itemgetter operator.le operator.lt
-        operator.mul operator.ne operator.or_ operator.sub operator.truediv os packaging
+        operator.mul operator.ne operator.or_ operator.sub operator.truediv os os.path.basename
+        os.path.dirname os.path.join os.path.normpath os.path.split os.path.splitext packaging
         packaging.version.** pathlib PIL PIL.__version__ PIL.Image PIL.Image.BICUBIC
         PIL.Image.BILINEAR PIL.Image.fromarray PIL.Image.Image.** PIL.Image.LANCZOS
         PIL.Image.NEAREST PIL.Image.new PIL.Image.Resampling.** PIL.ImageOps.** platform
@@ -151,7 +152,8 @@ LISTED = {
         builtins.__build_class__ contextlib.redirect_* enum.global_enum forbiddenfruit.** gorilla.**
         hf_tformer.** mock.** sys.path sys.path.** sys.stderr.** sys.stdin.** sys.stdout.**
         torch._dynamo.eval_frame.** torch.library.*.**
-        torch.optim.optimizer.register_optimizer_step_* unittest.** wrapt.**
+        torch.optim.optimizer.register_optimizer_step_* transformers.monkey_patching.** unittest.**
+        wrapt.**
     """,
     "not understood": """
         functools.singledispatch functools.singledispatch.** functools.singledispatchmethod
@@ -201,6 +203,7 @@ LISTED = {
         numpy.random.seed numpy.random.set_state random.seed random.setstate torch._dynamo.config.**
         torch._inductor.config.** torch.backends.*.* torch.backends.*.*.** torch.cuda.manual_seed*
         torch.cuda.set_* torch.manual_seed
+        torch.distributions.kl.register_kl torch.distributions.register_kl
         torch.nn.modules.module.register_module_*
         torch.random.manual_seed torch.random.set_rng_state torch.set_* torch.set_default_*
         torch.set_float32_matmul_precision torch.set_flush_denormal torch.set_num_*

@@ -6,7 +6,8 @@ ATTRIBUTES = {
         __subclasses__ __globals__ __builtins__ __code__ __closure__ __self__ __loader__ __spec__
         __traceback__ tb_frame tb_next f_globals f_locals f_back f_builtins f_code gi_frame gi_code
         cr_frame cr_code ag_frame ag_code co_code co_consts __getattribute__ __build_class__
-        __import__ gi_yieldfrom cell_contents func_globals __array_interface__ __array_struct__
+        __import__ on_generate_code gi_yieldfrom cell_contents func_globals __array_interface__
+        __array_struct__
         __cuda_array_interface__ __buffer__ ag_await cr_await cr_origin _getframe settrace
         __subclasshook__ __mro_entries__
     """,
@@ -69,7 +70,9 @@ LEADING = """
 SHARED = """
     attribute_map base_model_ep_plan base_model_fsdp_plan base_model_pp_plan base_model_tp_plan
     ignore_keys_at_rope_validation keys_to_ignore_at_inference model_input_names
-    skip_tensor_conversion sub_configs SPECIAL_TOKENS_ATTRIBUTES
+    skip_tensor_conversion sub_configs SPECIAL_TOKENS_ATTRIBUTES _tied_weights_keys
+    _no_split_modules _keep_in_fp32_modules _keys_to_ignore_on_load_missing
+    _keys_to_ignore_on_load_unexpected _keys_to_ignore_on_save _can_record_outputs
 """
 # Private attributes of torch and transformers that honest code uses.
 PRIVATE = """

@@ -10,6 +10,7 @@ from .scopes import Scope
 
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 ELSEWHERE = re.compile(r"^([/~]|[A-Za-z]:\\)\w|(^|[/\\])\.\.([/\\]|$)")  # outside of a folder
+TOKENIZER = re.compile(r"transformers\..*Tokenizer(Fast)?")
 LOADING = {"from_config", "from_pretrained", "generate"}
 PLACED = {"join", "joinpath", "save_pretrained", "save_vocabulary"}  # methods that take a place
 
@@ -23,6 +24,8 @@ class Loading(Judging):
             for text in (t for value in node.args[:1] for t in self.texts.possible(value, scope)):
                 if "/" in text or ":" in text:
                     yield "foreign code", node.lineno, f"attn_implementation {text[:60]!r}"
+        if any(TOKENIZER.fullmatch(name) for name in functions) and (node.args or node.keywords):
+            yield "file reads", node.lineno, shown(node, 60)
         is_loader = method in ("from_pretrained", "load_adapter")
         if is_loader or any(".from_pretrained" in name for name in functions):
             yield from self.from_pretrained(node, scope)
@@ -41,8 +44,10 @@ class Loading(Judging):
     def placed(self, node: ast.Call, method: str, scope: Scope) -> Found:
         """Judge where something is saved: what is joined to a folder may lead out of it."""
         first = 1 if method == "join" else 0
-        for value in node.args[first:]:
-            for text in self.texts.possible(value, scope):
+        for value in [*node.args[first:], *(keyword.value for keyword in node.keywords)]:
+            inside = (getattr(n, "value", None) for n in ast.walk(value))
+            parts = [text for text in inside if isinstance(text, str) and ".." in text]
+            for text in [*self.texts.possible(value, scope), *parts]:
                 if ELSEWHERE.search(text):
                     what = f"{method}(… {text[:60]!r}), elsewhere"
                     yield from self.of_kind("file deletions", node, scope, what)
@@ -56,10 +61,18 @@ class Loading(Judging):
             self.unread[name] = any(self.may_be_flag(key, scope, True) for key in keys)
         if self.unread[name]:
             yield NOT_UNDERSTOOD, node.lineno, f"**{shown(options)}"
-        elif method in LOADING | WRITERS and not isinstance(options, ast.Dict):
+        elif self.takes_flags(node, method, scope) and not (
+            isinstance(options, ast.Dict) and None not in options.keys
+        ):
             yield from self.switches(options, node, scope)
         if method in LOADING and not self.is_written_down(options, scope):
             yield "computed names", node.lineno, f"**{shown(options)}"
+
+    def takes_flags(self, node: ast.Call, method: str, scope: Scope) -> bool:
+        """Return whether a call loads or saves a model, also by another name of the function."""
+        asked = [node.func, *(node.func.args if isinstance(node.func, ast.Call) else ())]
+        names = {name.rpartition(".")[2] for one in asked for name in self.meanings.of(one, scope)}
+        return bool(({method} | names) & (LOADING | WRITERS))
 
     def switches(self, options: ast.expr, node: ast.Call, scope: Scope) -> Found:
         """Judge options that may come from a JSON file of the folder which names one of FLAGS."""
@@ -68,10 +81,12 @@ class Loading(Judging):
             if is_zipped or (isinstance(made, ast.DictComp) and not is_shortened(made.key)):
                 yield NOT_UNDERSTOOD, node.lineno, f"**{shown(made)}"
         for key, values in self.texts.data.items():
-            named = re.sub(r"\W", "_", key)
-            kind, dangerous = FLAGS.get(TRUST if TRUST in named else named, ("", False))
-            if kind and (str(dangerous) in values or key == "custom_generate"):
-                yield kind, node.lineno, f"**{shown(options)}, and a JSON file has {key}"
+            for name in (key, *values):  # pairs may stand in a list
+                named = re.sub(r"\W", "_", name)
+                kind, dangerous = FLAGS.get(TRUST if TRUST in named else named, ("", False))
+                is_set = name is not key or str(dangerous) in values or key == "custom_generate"
+                if kind and is_set:
+                    yield kind, node.lineno, f"**{shown(options)}, and a JSON file has {name}"
 
     def called_inside(self, node: ast.expr) -> set[str]:
         calls = (inner for inner in ast.walk(node) if isinstance(inner, ast.Call))

@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 
 from .findings import few
 from .folder import NEIGHBOURS, Folder, code_files, values_below
+from .judging import DTYPE
 
 PICKLES = re.compile(
     r"\.(bin|ckpt|pkl|pickle|pt|pth|joblib|dill|npy|npz|nemo|mar|pdparams|tar)$", re.IGNORECASE
@@ -50,7 +51,11 @@ def loaded_by(file: str, key: str, value: object) -> Iterator[tuple[str, str]]:
     """Yield what a key of a JSON file has loaded that is not in the folder."""
     if not value:
         return
-    if key.endswith("trust_remote_code"):
+    if key in ("dtype", "torch_dtype") and isinstance(value, str) and not DTYPE.fullmatch(value):
+        yield "fail", f"{file} has {value!r} taken from torch as {key}: name a dtype, as float32"
+    elif key == "attribute_map":
+        yield "fail", f"{file} has attributes stand for others by {key}: remove the key"
+    elif key.endswith("trust_remote_code"):
         yield "warn", f"{file} asks for {key}: remove the key"
     elif key in ("backbone", "audio_tokenizer_name_or_path") and isinstance(value, str):
         yield "warn", f"{file} has {value!r} loaded as {key}, from elsewhere: see that it is yours"

@@ -9,16 +9,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from . import names
-from .by_name import GETATTR, SETATTR
+from .by_name import GETATTR, SETATTR, WRITERS
 from .calls import Calls
 from .judging import ABOVE, Found, Own, Place
 from .meanings import ROUNDS, Meanings
 from .names import NOT_UNDERSTOOD, attribute_kind, is_module, kind_of
 from .scopes import Function, Scope, Scopes
+from .shared import STANDS_FOR
 from .strings import Strings
 from .texts import TooEntangledError
 
 LOADERS = {"_load_pretrained_model"}  # it is given the files of the weights, and may take others
+# Names of a module or a class that decide what it imports, and which of its files are copied.
+PLACES = {"__package__", "__path__", "__file__", "__module__", "__spec__", "__loader__"}
 MAKES_FIELDS = {"__annotations__", "__prepare__"}  # a dataclass puts their names into code
 LOADS = {"torch.load", "torch.serialization.load"}
 KNOWN_TO_SAVE = ("torch.", "numpy.", "json.", "safetensors.", "transformers.")
@@ -87,6 +90,7 @@ class Judge(Calls, Strings):
             yield from (self.read if is_read else self.written)(node, scope)
         elif isinstance(node, ast.Subscript):
             yield from self.subscript(node, scope)
+            yield from self.alias(node, scope)
         elif isinstance(node, ast.Call):
             yield from self.call(node, scope)
         elif isinstance(node, ast.Dict):
@@ -100,6 +104,7 @@ class Judge(Calls, Strings):
             yield from self.held_open(node, scope) if isinstance(node, Function) else ()
             if isinstance(node, ast.ClassDef):
                 yield from self.inheriting(node, scope)
+                yield from self.sharing(node, scope)
         if isinstance(node, ast.expr):
             yield from self.text_of(node, scope)
         for name in ("annotation", "returns"):
@@ -123,6 +128,7 @@ class Judge(Calls, Strings):
                 kind, meanings = kind_of(dotted), [dotted]
             kind = "saved files" if kind == "file writes" else kind  # its use decides
             yield from self.of_kind(kind, node, scope, dotted)
+            yield from self.definition(alias.asname or alias.name, node)
             if scope.kind == "class" and any(map(self.is_module, meanings)):
                 yield "handed on", node.lineno, dotted
 
@@ -131,7 +137,7 @@ class Judge(Calls, Strings):
         known = [name for name in meanings if name[0] != "."]
         parent = self.scopes.parent[node]
         if isinstance(node, ast.Attribute):
-            if not any(name.startswith(KNOWN_TO_SAVE) for name in known):
+            if node.attr in WRITERS or not any(name.startswith(KNOWN_TO_SAVE) for name in known):
                 yield from self.saving(node.attr, node, node.value, scope)
             if not known:
                 yield from self.attribute(node.attr, node, scope, node.value)
@@ -240,7 +246,7 @@ class Judge(Calls, Strings):
         yield from self.attribute(node.attr, node, scope, node.value)
         yield from self.changed_object(node.value, scope)
         yield from self.replaced(node.attr, node.value, value, scope)
-        if node.attr in MAKES_FIELDS:
+        if node.attr in MAKES_FIELDS | PLACES:
             yield NOT_UNDERSTOOD, node.lineno, node.attr
         for owner in self.meanings.of(node.value, scope):
             yield from self.changed(f"{owner}.{node.attr}", node)
@@ -248,7 +254,9 @@ class Judge(Calls, Strings):
     def definition(self, name: str, node: Place) -> Found:
         """Judge names that Python itself looks up, such as special methods."""
         kind = attribute_kind(name)
-        if name in MAKES_FIELDS | LOADERS or (names.is_dunder(name) and names.is_leading(name)):
+        is_alias = name in STANDS_FOR and isinstance(node, Function)  # a property
+        is_special = names.is_dunder(name) and names.is_leading(name)
+        if is_alias or is_special or name in MAKES_FIELDS | LOADERS | PLACES:
             yield NOT_UNDERSTOOD, node.lineno, name
         elif name.startswith("__") and names.is_dangerous(kind):
             yield kind, node.lineno, name

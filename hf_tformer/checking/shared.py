@@ -13,7 +13,7 @@ from .changes import MUTATORS
 from .definitions import text_of
 from .judging import ITSELF, Found, Judging, Place, shown
 from .known_names_of_objects import SHARED
-from .names import NOT_UNDERSTOOD, words
+from .names import NOT_UNDERSTOOD, attribute_kind, is_dangerous, words
 from .scopes import Function, Scope
 
 METHODS_OF = (
@@ -28,6 +28,8 @@ NO_FUNCTIONS = (
 )
 MAKES_FUNCTIONS = {"functools.partial", "functools.partialmethod", "types.MethodType"}
 TABLE = re.compile(r"(torch|transformers)\..*\b(ACT2\w+|ALL_\w+|\w+_(FUNCTIONS|REGISTRY))")
+STANDS_FOR = {"attribute_map", "base_model_prefix"}  # transformers reads what they name
+REBUILDS = {"__init__", "__setstate__", "__dict__", "__class__", "__iadd__"}
 ASKS = {"len", "list", "sorted", "set", "tuple", "dict", "isinstance", "iter"}
 # What changes how all code computes, until it is left.
 SETTINGS = {
@@ -52,6 +54,21 @@ class Shared(Judging):
         is_own = getattr(owner, "id", "") in ITSELF
         if not is_own or value is None or self.may_be_function(value, scope):
             yield NOT_UNDERSTOOD, owner.lineno, f"{shown(owner)}.{name} = ..., which is a method"
+
+    def flagged(
+        self, name: str | None, value: ast.expr | None, scope: Scope, is_argument: bool = False
+    ) -> Found:
+        """Judge what is given under a name, also a name that stands for a method of a model."""
+        yield from super().flagged(name, value, scope, is_argument)
+        if value is None or name not in STANDS_FOR:
+            return
+        values = value.values if isinstance(value, ast.Dict) else [value]
+        for one in values:
+            texts = self.texts.possible(one, scope)
+            is_theirs = getattr(one, "attr", "") == name  # {**Parent.attribute_map, ...}
+            is_method = any(t in methods() or is_dangerous(attribute_kind(t)) for t in texts)
+            if is_method or not (texts or is_theirs):
+                yield NOT_UNDERSTOOD, one.lineno, f"{name} of {shown(one)}"
 
     def is_own_class(self, node: ast.expr) -> bool:
         """Return whether a name is a class of this folder, and nothing else in this file."""
@@ -78,7 +95,8 @@ class Shared(Judging):
         """Judge a table of a library in which all models look, where its use cannot be followed."""
         for dotted in sorted(meanings):
             owner, _, method = dotted.rpartition(".")
-            is_method = method in MUTATORS and node not in self.called and TABLE.fullmatch(owner)
+            is_handed = method in MUTATORS and node not in self.called
+            is_method = (is_handed or method in REBUILDS) and TABLE.fullmatch(owner)
             if is_method or (TABLE.fullmatch(dotted) and not self.table_may_stand(node, scope)):
                 yield "handed on", node.lineno, dotted
 

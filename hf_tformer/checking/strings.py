@@ -10,6 +10,8 @@ from .names import NOT_UNDERSTOOD, SECRET_TEXTS
 from .scopes import Scope
 
 TRUSTING = re.compile(r"(?i)trust_remote_code[\"']\s*:\s*[^\s0fn]")  # in a string of JSON
+GENERIC = {f"builtins.{name}" for name in ("list", "dict", "tuple", "set", "frozenset", "type")}
+OUTSIDE = re.compile(r"(/|~/)\w[\w.-]*/[\w./-]+")  # a path that leads out of the folder
 TYPES = {"typing", "typing_extensions", "collections", "types", "enum", "dataclasses", "torch"}
 COMMENT = re.compile(r"#\s*type:(?!\s*ignore\b)\s*(.+)")
 CALLS = (ast.Call, ast.Lambda, ast.Await, ast.NamedExpr)
@@ -34,6 +36,8 @@ class Strings(Judging):
             yield "insides", node.lineno, found[0]
         if found := SECRET_TEXTS.search(text):
             yield "secrets", node.lineno, found[0]
+        if OUTSIDE.fullmatch(text):
+            yield "file reads", node.lineno, f"the path {text[:60]!r}"
         if names.SECRET_NAMES.fullmatch(text):
             yield "secrets", node.lineno, text
         if TRUSTING.search(text):
@@ -74,18 +78,41 @@ class Strings(Judging):
             elif node not in arguments and self.may_be_text(node, scope):
                 yield NOT_UNDERSTOOD, node.lineno, f"the annotation {shown(node)}"
 
-    def may_be_text(self, node: ast.expr, scope: Scope) -> bool:
-        """Return whether an annotation may be a string that cannot be read."""
+    def alias(self, node: ast.Subscript, scope: Scope) -> Found:
+        """Judge text in a type, wherever it stands: an annotation may name it."""
+        owners = self.meanings.of(node.value, scope)
+        if not any(name.startswith("typing") or name in GENERIC for name in owners):
+            return
+        whole = node.slice
+        if any(name.endswith(".Annotated") for name in owners) and isinstance(whole, ast.Tuple):
+            whole = whole.elts[0]  # the others are no types
+        parts = [part for part in ast.walk(whole) if isinstance(part, ast.expr)]
+        if any(self.is_text_made(part, scope) for part in parts):
+            yield NOT_UNDERSTOOD, node.lineno, f"the type {shown(node)}"
+
+    def may_be_text(self, node: ast.expr, scope: Scope, depth: int = 4) -> bool:
+        """Return whether an annotation, or a part of what it names, may be text out of sight."""
         for one, around in self.texts.reach(node, scope):
-            if isinstance(one, ast.Call):
-                tops = {name.split(".")[0] for name in self.meanings.of(one.func, around)}
-                is_own = getattr(one.func, "id", "") in self.own.classes
-                if not is_own and not (tops and tops <= TYPES):
-                    return True
-            is_sum = isinstance(one, ast.BinOp) and not isinstance(one.op, ast.BitOr)
-            if is_sum or isinstance(one, ast.JoinedStr | ast.Await | ast.Lambda):
+            if self.is_text_made(one, around):
                 return True
+            known = self.texts.attributes.get(getattr(one, "attr", ""), ())
+            inner = [(part, around) for part in ast.iter_child_nodes(one) if one is not node]
+            is_own = isinstance(one, ast.Attribute) and not self.libraries(one, around)
+            for part, inside in [*inner, *(known if is_own else ())] if depth else ():
+                if isinstance(part, ast.expr) and self.may_be_text(part, inside, depth - 1):
+                    return True
         return False
+
+    def is_text_made(self, node: ast.expr, scope: Scope) -> bool:
+        """Return whether an expression makes a string: a call, a sum, or a docstring."""
+        if isinstance(node, ast.Call):
+            tops = {name.split(".")[0] for name in self.meanings.of(node.func, scope)}
+            is_own = getattr(node.func, "id", "") in self.own.classes
+            return not is_own and not (tops and tops <= TYPES)
+        is_sum = isinstance(node, ast.BinOp) and not isinstance(node.op, ast.BitOr)
+        is_documented = getattr(node, "id", getattr(node, "attr", "")) == "__doc__"
+        made = isinstance(node, ast.JoinedStr | ast.Await | ast.Lambda)
+        return is_sum or is_documented or made
 
 
 def parts_of(template: str) -> list[str]:

@@ -389,7 +389,7 @@ UNREADABLE = {
 TO_BE_READ = [
     "import torch\ntorch.nn.Module.__dict__['forward']",
     "import frobnicate",
-    "import os\nos.path.join('a', 'b')",
+    "import os\nos.path.isfile('a')",
     "open('vocab.txt')",
     "def f(vocab_file):\n    with open(vocab_file, 'r', encoding='utf-8') as f: pass",
     "def f(x, name):\n    return getattr(x, name)",
