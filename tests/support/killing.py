@@ -21,6 +21,8 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
+import torch
+
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
 ME = "user/tiny"
 
@@ -235,6 +237,7 @@ def kill(work, count):
 if __name__ == "__main__":
     name, count, place = sys.argv[1:]
     random.seed(int(os.environ.get("SEED", "0")))
+    torch.set_num_threads(1)  # a forked process would wait for the other threads of its parent
     works = {"convert": Converting, "prepare": Preparing, "publish": Publishing, "save": Saving}
     work = works[name](Path(place))
     print(json.dumps(kill(work, int(count))))
