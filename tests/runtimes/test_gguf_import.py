@@ -1,6 +1,7 @@
 """A GGUF file becomes a folder of ours: the same configuration, numbers, token ids and logits."""
 
 import contextlib
+import random
 
 import pytest
 import torch
@@ -266,6 +267,21 @@ def test_a_file_that_ends_too_early_is_one_sentence(share, tokenizer, tmp_path, 
     told = capsys.readouterr().err
     assert "fetch it again" in told
     assert "Traceback" not in told
+    assert not (tmp_path / "back").exists()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_damaged_header_is_one_sentence_or_harmless(seed, tokenizer, tmp_path):
+    """Bytes of the header that were changed, as by a disk: no traceback, nothing half-written."""
+    _, path = write(tmp_path, tokenizer)
+    content, chosen = bytearray(path.read_bytes()), random.Random(seed)
+    end = content.index(b"tokenizer.ggml.tokens") if seed % 2 else len(content) // 3
+    for _ in range(chosen.choice((1, 1, 4, 20))):
+        content[chosen.randrange(4, end)] = chosen.randrange(256)
+    path.write_bytes(content)
+    with contextlib.suppress(ConversionError):
+        import_checkpoint(path, tmp_path / "back", verify=False)
+        return
     assert not (tmp_path / "back").exists()
 
 

@@ -1,5 +1,7 @@
 """A GGUF file: its fields, and its tensors as numbers, whatever type they are packed in."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -7,15 +9,11 @@ from typing import Any
 
 import torch
 
-from hf_tformer.file_integrity import UNREADABLE
-
 from ...engine.aliases import Fields
 from ...engine.errors import ConversionError
 
 MAGIC = b"GGUF"
 PLAIN_TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-# The errors of the reader of gguf for a file that ends too early, or holds other numbers.
-DAMAGE = (*UNREADABLE, ValueError, IndexError, KeyError, TypeError, OverflowError)
 
 
 def is_gguf(path: Path) -> bool:
@@ -24,6 +22,20 @@ def is_gguf(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC or path.suffix == ".gguf"
+
+
+@contextmanager
+def damage(path: Path) -> Iterator[None]:
+    """Say in one sentence that a file holds what no program writes."""
+    try:
+        yield
+    except ConversionError:
+        raise
+    except Exception as error:  # the readers of gguf and tokenizers fail in many ways
+        raise ConversionError(
+            f"{path} is a GGUF file that cannot be read ({type(error).__name__}: {error}): fetch "
+            "it again"
+        ) from error
 
 
 class GgufFile:
@@ -38,18 +50,13 @@ class GgufFile:
                 "and import it again"
             ) from error
         self.path = path
-        try:
+        with damage(path):
             reader = gguf.GGUFReader(path)
             self.stored = reader.fields
             self.fields: Fields = {
                 name: as_python(field.contents()) for name, field in reader.fields.items()
             }
             self.packed = {tensor.name: tensor for tensor in reader.tensors}
-        except DAMAGE as error:
-            raise ConversionError(
-                f"{path} is a GGUF file that cannot be read ({type(error).__name__}: {error}): "
-                "fetch it again"
-            ) from error
         if (parts := self.fields.get("split.count", 1)) > 1:
             raise ConversionError(
                 f"{path} is one of {parts} parts: run `llama-gguf-split --merge {path} whole.gguf` "

@@ -16,7 +16,7 @@ from ...engine.models import Library
 from ...engine.request import Conversion, Request
 from ...engine.rules import SavedTensors
 from .describing import Described, describe
-from .file import GgufFile, is_gguf
+from .file import GgufFile, damage, is_gguf
 from .proving import prove
 from .reading_tokenizer import read_tokenizer
 from .tensors import layout_of, names_in_llama_cpp
@@ -116,9 +116,10 @@ def import_gguf(
 ) -> Conversion:
     """Make the folder `dst` of ours from a file; with llama.cpp installed, it is asked as well."""
     file = GgufFile(path)
-    format = read_format(file)
-    if tokenizer is None:
-        tokenizer = read_tokenizer(file)
+    with damage(path):
+        format = read_format(file)
+        if tokenizer is None:
+            tokenizer = read_tokenizer(file)
     given = tokenizer if isinstance(tokenizer, PreTrainedTokenizerBase) else None
     read_by = prove(file, format.theirs, format.side.model.ours, given) if verify else ""
     request = Request(
