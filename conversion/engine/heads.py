@@ -13,7 +13,7 @@ from .checkpoints import open_checkpoint, read_json
 from .errors import ConversionError, UnexpressibleError
 from .format import ENCODER, Format, Table, meaning, require_one_of
 from .rules import Rule, SavedTensors, as_tuple, modern
-from .translation import translate
+from .translation import translate, within_vocabulary
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,8 @@ class FormatWithHeads(Format):
 
     def refuse_what_is_lost(self, ours: Config, theirs: Config, head: Head) -> None:
         """Refuse what differs from ours after a second import, in fields that the head reads."""
-        back = self.our_classes.make_config(self.config_to_ours(theirs), ours.dtype)
+        fields = within_vocabulary(self.config_to_ours(theirs))
+        back = self.our_classes.make_config(fields, ours.dtype)
         names = (*self.our_classes.config_class.__annotations__, *UNDECLARED)
         skipped = TRAINING_ALONE | unread_fields(ours, head.ours)
         for name in names:

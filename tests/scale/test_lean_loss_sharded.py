@@ -74,8 +74,10 @@ def test_a_sharded_head_makes_no_full_logits_and_the_same_gradients(tmp_path, pr
     cases = []
     for family, fields in product(FAMILIES, CASES):
         known = {name: value for name, value in fields.items() if hasattr(family.config(), name)}
+        if fields["tie_word_embeddings"] and "2x2" in layouts:
+            known["vocab_size"] = 104  # tied tables that are cut both ways have equal parts
         folder = tmp_path / f"{family.name}{len(cases)}"
-        model = family.build(num_attention_heads=8, num_key_value_heads=4, **SIZE, **known)
+        model = family.build(num_attention_heads=8, num_key_value_heads=4, **{**SIZE, **known})
         model.save_pretrained(folder)
         batch = family.training_batch(
             [[5, 6, 7, 8], [9, 10], [11], [12, 13, 14]], [[5], [6, 7], [8, 9, 10], [11, 12]]

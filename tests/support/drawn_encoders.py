@@ -179,6 +179,7 @@ def embeddinggemma(rng):
 
 OWN = {"distilbert": distilbert, "mpnet": mpnet, "modernbert": modernbert, "eurobert": eurobert}
 OWN["embeddinggemma"] = embeddinggemma
+ACTIVATION = {"distilbert": "activation", "embeddinggemma": "hidden_activation"}
 
 
 def spoilt(rng, form):
@@ -191,7 +192,7 @@ def spoilt(rng, form):
             {"mask_token_id": 10**6},
             {"is_decoder": True},
             {"max_position_embeddings": 2},
-            {"hidden_act" if form != "distilbert" else "activation": "prelu"},
+            {ACTIVATION.get(form, "hidden_act"): "prelu"},
             {"relative_attention_num_buckets": 16} if form == "mpnet" else {"num_hidden_layers": 0},
             {"embedding_size": 4} if form == "electra" else {"num_attention_heads": 5},
             {"partial_rotary_factor": 0.5},

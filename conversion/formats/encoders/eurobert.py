@@ -20,7 +20,6 @@ FIELDS = (
     "attention_bias",
     "attention_dropout",
     "mlp_bias",
-    "mask_token_id",
 )
 FIXED = {
     "position_embedding_type": "rotary",
