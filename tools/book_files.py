@@ -15,6 +15,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 SHOWN = {".md", ".py", ".svg", ".png"}
+BADGE = re.compile(r"\[?!\[[^\[\]]*\]\(https?://[^)]*\)(\]\([^)]*\))? ?")  # lies elsewhere
 TEXT_LINK = re.compile(rf"{FENCE.pattern}|\[(?P<name>[^\[\]]*){LINK.pattern}", re.M | re.S)
 
 
@@ -47,7 +48,10 @@ def place(path: Path) -> str:
 
 
 def relinked(markdown: str, page: Path) -> str:
-    """Link to the same files in the site; those it does not show are only named."""
+    """Link to the same files in the site; those it does not show are only named.
+
+    Badges are left out: a page of the site loads nothing from a network.
+    """
 
     def moved(match: re.Match) -> str:
         path, name = match[4], match[5]
@@ -61,7 +65,7 @@ def relinked(markdown: str, page: Path) -> str:
         where = posixpath.relpath(place(target), posixpath.dirname(place(page)) or ".")
         return f"[{match['name']}]({where}{f'#{name}' if name else ''})"
 
-    return TEXT_LINK.sub(moved, markdown)
+    return TEXT_LINK.sub(moved, BADGE.sub("", markdown))
 
 
 def code_page(path: Path) -> str:
