@@ -48,10 +48,7 @@ def place(path: Path) -> str:
 
 
 def relinked(markdown: str, page: Path) -> str:
-    """Link to the same files in the site; those it does not show are only named.
-
-    Badges are left out: a page of the site loads nothing from a network.
-    """
+    """Link to the same files in the site; those it does not show are only named, without badges."""
 
     def moved(match: re.Match) -> str:
         path, name = match[4], match[5]

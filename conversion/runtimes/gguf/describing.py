@@ -57,12 +57,12 @@ class Described:
 
 def describe(file: GgufFile) -> Described:
     """Return the model of a file, or refuse it by what cannot be expressed."""
-    kin = [one for one in ARCHITECTURES if one.name == file.architecture]
-    if not kin or FORMATS[kin[0].format].our_classes is not DECODER:
-        readable = sorted({a.name for a in ARCHITECTURES if is_decoder(a)})
+    readable = [one for one in ARCHITECTURES if FORMATS[one.format].our_classes is DECODER]
+    kin = [one for one in readable if one.name == file.architecture]
+    if not kin:
         raise ConversionError(
             f"general.architecture is {file.architecture!r} in {file.path}, which is not read: "
-            f"choose a file of {', '.join(readable)}"
+            f"choose a file of {', '.join(sorted({one.name for one in readable}))}"
         )
     refusals = []
     for architecture in kin:
@@ -71,10 +71,6 @@ def describe(file: GgufFile) -> Described:
         except ConversionError as error:
             refusals.append(error)
     raise refusals[0]
-
-
-def is_decoder(architecture: Architecture) -> bool:
-    return FORMATS[architecture.format].our_classes is DECODER
 
 
 def described_as(file: GgufFile, architecture: Architecture) -> Described:
