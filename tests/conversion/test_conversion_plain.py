@@ -270,8 +270,9 @@ def test_the_commands_of_the_chapter_run(tmp_path, monkeypatch, capsys):
     del params["rope_scaling_factor"]
     (src / "params.json").write_text(json.dumps(params))
     lines = [words for _, _, *words in commands("tformer", DOCS / "en" / "25-converting.md")]
-    assert len(lines) == 4
+    assert len(lines) == 5
     for command in lines:
-        if "--rules" not in command:  # tests/conversion/test_conversion_rules.py
+        # test_conversion_rules.py and tests/runtimes/test_gguf_import.py run the others.
+        if "--rules" not in command and not command[1].endswith(".gguf"):
             assert main(command) == 0, capsys.readouterr().err
             shutil.rmtree("ours")

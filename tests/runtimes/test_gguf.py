@@ -172,7 +172,7 @@ def test_smaller_numbers_are_near(dtype, tokenizer, tmp_path):
 def test_a_file_that_is_not_proven_is_not_kept(tokenizer, tmp_path, monkeypatch):
     """One tensor in another layout is enough."""
     save_decoder(tmp_path / "ours", tokenizer)
-    name = "conversion.runtimes.gguf.architectures.RotaryPairs.inverse"
+    name = "conversion.runtimes.gguf.layouts.RotaryPairs.inverse"
     monkeypatch.setattr(name, lambda self, tensors, config: tensors)
     with pytest.raises(ConversionError, match=r"outputs of llama\.cpp differ"):
         export_to_runtime(tmp_path / "ours", tmp_path / "out", "gguf")
