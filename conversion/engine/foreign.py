@@ -159,12 +159,18 @@ def refuse_foreign_file(path: Path) -> None:
     if fault := fault_of_text(path):
         beside = f", or give its folder, {path.parent}" if is_readable(path.parent) else ""
         raise ConversionError(fault + beside)
+    for kind in IN_FILES:
+        if ending_of(path) in kind.marks:
+            raise kind.refusal(path)
+
+
+def ending_of(path: Path) -> str:
+    """Return the ending that a file should have by its first bytes, else the one that it has."""
     with path.open("rb") as file:
         head = file.read(8)
-    ending = next((end for magic, end in MAGIC.items() if head.startswith(magic)), path.suffix)
-    for kind in IN_FILES:
-        if ending.lower() in kind.marks:
-            raise kind.refusal(path)
+    return next(
+        (end for magic, end in MAGIC.items() if head.startswith(magic)), path.suffix
+    ).lower()
 
 
 def refuse_foreign_folder(folder: Path) -> None:

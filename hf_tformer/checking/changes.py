@@ -51,8 +51,7 @@ class Changes(Judging):
         documents = any(name.endswith("_docstrings") for name in inner)
         for first in node.args[:1] if functions & CHANGES or documents else ():
             for name in self.libraries(first, scope):
-                if not name.startswith("."):
-                    yield "tampering", node.lineno, f"{shown(node, 60)}, which changes {name}"
+                yield "tampering", node.lineno, f"{shown(node, 60)}, which changes {name}"
             if functions & DECORATORS and getattr(first, "id", "") not in self.own.classes:
                 yield NOT_UNDERSTOOD, node.lineno, f"{shown(node)}, of a class out of sight"
 

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cached_property
 
 from .by_name import WRITERS
 from .judging import FLAGS, TRUST, Found, Judging, shown
@@ -77,20 +78,24 @@ class Loading(Judging):
     def switches(self, options: ast.expr, node: ast.Call, scope: Scope) -> Found:
         """Judge options that may come from a JSON file of the folder which names one of FLAGS."""
         for made, _ in self.texts.reach(options, scope):
-            is_zipped = "zip" in self.called_inside(made) and "dict" in self.called_inside(made)
+            is_zipped = called_inside(made) >= {"zip", "dict"}
             if is_zipped or (isinstance(made, ast.DictComp) and not is_shortened(made.key)):
                 yield NOT_UNDERSTOOD, node.lineno, f"**{shown(made)}"
+        for kind, name in self.told_flags:
+            yield kind, node.lineno, f"**{shown(options)}, and a JSON file has {name}"
+
+    @cached_property
+    def told_flags(self) -> list[tuple[str, str]]:
+        """(kind, name) of each of FLAGS that a JSON file of the folder sets, or names."""
+        found = []
         for key, values in self.texts.data.items():
             for name in (key, *values):  # pairs may stand in a list
                 named = re.sub(r"\W", "_", name)
                 kind, dangerous = FLAGS.get(TRUST if TRUST in named else named, ("", False))
                 is_set = name is not key or str(dangerous) in values or key == "custom_generate"
                 if kind and is_set:
-                    yield kind, node.lineno, f"**{shown(options)}, and a JSON file has {name}"
-
-    def called_inside(self, node: ast.expr) -> set[str]:
-        calls = (inner for inner in ast.walk(node) if isinstance(inner, ast.Call))
-        return {getattr(call.func, "id", "") for call in calls}
+                    found.append((kind, name))
+        return found
 
     def keys(self, options: ast.expr, scope: Scope) -> list[ast.expr | None]:
         """Return the keys of a dict as they are written, also where it is changed in this file."""
@@ -118,6 +123,12 @@ class Loading(Judging):
             bound = scope.find(options.id)
             return all(not isinstance(value, (ast.Call, ast.DictComp)) for _, value in bound)
         return isinstance(options, ast.Attribute)
+
+
+def called_inside(node: ast.expr) -> set[str]:
+    """Return the names of the functions that are called in an expression."""
+    calls = (inner for inner in ast.walk(node) if isinstance(inner, ast.Call))
+    return {getattr(call.func, "id", "") for call in calls}
 
 
 def is_shortened(key: ast.expr) -> bool:

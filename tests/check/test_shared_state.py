@@ -7,7 +7,7 @@ that a reader cannot follow, so the change itself is what counts.
 import pytest
 
 from hf_tformer.checking.strings import evaluated_comments
-from support.judged_code import found_in, stops
+from support.judged_code import found_in, in_groups, stops
 
 BEFORE = """
 import contextlib, copy, dataclasses, enum, functools, types, typing
@@ -73,17 +73,13 @@ EVALUATED = {
     "singledispatch": "@functools.singledispatch\ndef size(x): return 0",
     "singledispatchmethod": "class A:\n    size = functools.singledispatchmethod(evil)",
 }
-STOPS = {
-    f"{group}: {name}": code
-    for group, forms in {
-        "methods": METHODS,
-        "tables": TABLES,
-        "format": FORMATS,
-        "evaluated": EVALUATED,
-        "files": {"mapped": "def f(t): t.untyped_storage().from_file('x', True, 40).fill_(0)"},
-    }.items()
-    for name, code in forms.items()
-}
+STOPS = in_groups(
+    methods=METHODS,
+    tables=TABLES,
+    format=FORMATS,
+    evaluated=EVALUATED,
+    files={"mapped": "def f(t): t.untyped_storage().from_file('x', True, 40).fill_(0)"},
+)
 WARNS = {
     "map of attributes": "def f(config): config.attribute_map['eos_token_id'] = 'bos_token_id'",
     "plan": "def f(config): config.base_model_tp_plan.clear()",

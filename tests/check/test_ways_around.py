@@ -9,7 +9,7 @@ import pytest
 
 from hf_tformer.checking.folder import opened
 from hf_tformer.checking.reading import static_findings
-from support.judged_code import judged, stops
+from support.judged_code import in_groups, judged, stops
 
 BEFORE = """
 import enum, functools, typing
@@ -85,17 +85,7 @@ REGISTRIES = {
     "patched": "from transformers.monkey_patching import register_patch_mapping\n"
     "register_patch_mapping({'LlamaMLP': att})",
 }
-STOPS = {
-    f"{group}: {name}": code
-    for group, forms in {
-        "saves": SAVES,
-        "types": TYPES,
-        "names": NAMES,
-        "places": PLACES,
-        "registries": REGISTRIES,
-    }.items()
-    for name, code in forms.items()
-}
+STOPS = in_groups(saves=SAVES, types=TYPES, names=NAMES, places=PLACES, registries=REGISTRIES)
 WARNS = {
     "a file of a tokenizer": "PreTrainedTokenizer(vocab_file=PLACE)",
     "a path": "def f(t): t.train(['/home/someone/secret.txt'])",

@@ -13,6 +13,7 @@ from conversion import ConversionError
 from conversion.runtimes.exporting import export_to_runtime
 from conversion.runtimes.gguf.modelfile import modelfile
 from conversion.runtimes.gguf.tokenizer import tokenizer_fields
+from support.gguf_models import SMALL
 from support.trained_tokenizers import END, KNOWN, NOT_QUITE, byte_level, cut_by, like_bert, wrapped
 
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
@@ -109,18 +110,6 @@ def test_more_ends_than_llama_cpp_knows_are_refused(tokenizer):
         tokenizer_fields(tokenizer, len(tokenizer), [0, 1, 2, 3])
 
 
-SIZES = {
-    "vocab_size": 409,
-    "hidden_size": 24,
-    "intermediate_size": 20,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "num_key_value_heads": 1,
-    "eos_token_id": 0,
-    "bos_token_id": None,
-}
-
-
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -143,7 +132,7 @@ def test_rows_that_are_no_whole_blocks_are_refused(tokenizer, tmp_path):
 
 
 def refusal(folder, tokenizer, dtype=None, **fields):
-    config = hf_tformer.TformerDecoderConfig(**{**SIZES, **fields})
+    config = hf_tformer.TformerDecoderConfig(**{**SMALL, "vocab_size": 409, **fields})
     hf_tformer.TformerDecoderForCausalLM(config).save_pretrained(folder / "ours")
     with pytest.raises(ConversionError) as caught:
         export_to_runtime(folder / "ours", folder / "out", "gguf", dtype, tokenizer=tokenizer)

@@ -6,13 +6,16 @@ import torch
 import hf_tformer
 from conversion import ConversionError, import_checkpoint
 from conversion.command import main
-from conversion.engine.format import DECODER
-from conversion.engine.registry import FORMATS
 from conversion.runtimes.exporting import export_to_runtime
 from conversion.runtimes.gguf import tensors
-from conversion.runtimes.gguf.architectures import ARCHITECTURES
 from conversion.runtimes.gguf.running import LlamaCpp
-from support.gguf_models import DECODERS_AND_PAIRS, decoder_fields, drawn
+from support.gguf_models import (
+    DECODERS,
+    DECODERS_AND_PAIRS,
+    decoder_fields,
+    drawn,
+    small_decoder,
+)
 from support.parity import randomise
 from support.parity_encoder import CASES as ENCODERS
 from support.trained_tokenizers import KNOWN, like_bert, like_sentencepiece
@@ -21,35 +24,14 @@ pytestmark = pytest.mark.runtime
 pytest.importorskip("gguf")
 pytest.importorskip("cyllama")
 
-DECODERS = sorted(one.format for one in ARCHITECTURES if FORMATS[one.format].our_classes == DECODER)
-SMALL = {
-    "hidden_size": 24,
-    "intermediate_size": 20,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "num_key_value_heads": 1,
-    "eos_token_id": 0,
-    "bos_token_id": None,
-    "tie_word_embeddings": False,
-}
-
 
 @pytest.fixture(scope="module")
 def tokenizer():
     return KNOWN["language model"][0]()
 
 
-def save_decoder(folder, tokenizer, learns=True, **fields):
-    """All random, but for norms that do not learn."""
-    config = hf_tformer.TformerDecoderConfig(
-        **{**SMALL, "vocab_size": len(tokenizer) + 2, **fields}
-    )
-    model = randomise(hf_tformer.TformerDecoderForCausalLM(config))
-    if not learns:
-        for name, parameter in model.named_parameters():
-            if "norm" in name:
-                torch.nn.init.constant_(parameter, float(name.endswith("weight")))
-    model.save_pretrained(folder)
+def save_decoder(folder, tokenizer, **options):
+    small_decoder(tokenizer, **options).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 

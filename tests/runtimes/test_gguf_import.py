@@ -10,48 +10,33 @@ from transformers import AutoTokenizer
 import hf_tformer
 from conversion import ConversionError, import_checkpoint
 from conversion.command import main
-from conversion.engine.format import DECODER
-from conversion.engine.registry import FORMATS, our_side
+from conversion.engine.registry import our_side
 from conversion.runtimes.gguf import layouts, proving
-from conversion.runtimes.gguf.architectures import ARCHITECTURES
 from conversion.runtimes.gguf.file import GgufFile
 from conversion.runtimes.gguf.pre_tokenizers import TEXT
 from conversion.runtimes.gguf.runtime import Gguf
 from conversion.runtimes.runtime import Source
-from support.gguf_models import decoder_fields
-from support.parity import randomise
+from support.gguf_models import DECODERS, decoder_fields, small_decoder
 from support.trained_tokenizers import KNOWN
 
 pytestmark = pytest.mark.runtime
 gguf = pytest.importorskip("gguf")
 pytest.importorskip("cyllama")
 
-DECODERS = sorted(one.format for one in ARCHITECTURES if FORMATS[one.format].our_classes == DECODER)
-SMALL = {
-    "hidden_size": 24,
-    "intermediate_size": 20,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "num_key_value_heads": 1,
-    "eos_token_id": 0,
-    "bos_token_id": None,
-    "tie_word_embeddings": False,
-}
 # Rows of K-quants have whole blocks of 256 numbers.
-WIDE = {**SMALL, "hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 4}
+WIDE = {"hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 4}
+# llama.cpp's numbers of what its quantiser writes.
+FILE_TYPES = {
+    **{"Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9},
+    **{"Q2_K": 10, "Q3_K_M": 12, "Q4_K_M": 15, "Q5_K_M": 17, "Q6_K": 18},
+}
 OF_OTHER_KINDS = ("unigram", "word pieces")
 PROVEN = "llama.cpp computes the same token ids and logits"
 # What makes no difference to what is computed, or has no place in a file.
 FREE = {
     *("architectures", "auto_map", "dtype", "transformers_version", "initializer_range"),
-    *(
-        "_name_or_path",
-        "dropout",
-        "attention_dropout",
-        "embedding_dropout",
-        "bos_token_id",
-        "pad_token_id",
-    ),
+    *("_name_or_path", "dropout", "attention_dropout", "embedding_dropout"),
+    *("bos_token_id", "pad_token_id"),
 }
 
 
@@ -60,18 +45,12 @@ def tokenizer():
     return KNOWN["language model"][0]()
 
 
-def write(folder, tokenizer, dtype="float32", learns=True, **fields):
+def write(folder, tokenizer, dtype="float32", **options):
     """A random model as a GGUF file."""
-    config = hf_tformer.TformerDecoderConfig(
-        **{**SMALL, "vocab_size": len(tokenizer) + 2, **fields}
-    )
-    model = randomise(hf_tformer.TformerDecoderForCausalLM(config)).eval()
-    for name, parameter in model.named_parameters() if not learns else ():
-        if "norm" in name:
-            torch.nn.init.constant_(parameter, float(name.endswith("weight")))
+    model = small_decoder(tokenizer, **options)
     model.save_pretrained(folder / "ours")
     library = our_side(folder / "ours", "tformer_decoder")
-    source = Source(folder / "ours", library, config, dtype, tokenizer)
+    source = Source(folder / "ours", library, model.config, dtype, tokenizer)
     (folder / "file").mkdir()
     Gguf().write(source, folder / "file")
     return model, folder / "file/model.gguf"
@@ -144,7 +123,7 @@ def test_what_is_exact_in_half_precision_stays_so(dtype, tokenizer, tmp_path):
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_numbers_of_few_bits_are_unpacked(kind, tied, tokenizer, tmp_path):
-    _, path = write(tmp_path, tokenizer, **{**WIDE, "tie_word_embeddings": tied})
+    _, path = write(tmp_path, tokenizer, **WIDE, tie_word_embeddings=tied)
     packed = quantised(path, kind)
     done = import_checkpoint(packed, tmp_path / "back")
     assert PROVEN in done.read_by
@@ -165,9 +144,7 @@ def quantised(path, kind):
     from cyllama.llama import llama_cpp
 
     params = llama_cpp.LlamaModelQuantizeParams()
-    params.ftype = {"Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10}.get(
-        kind
-    ) or {"Q3_K_M": 12, "Q4_K_M": 15, "Q5_K_M": 17, "Q6_K": 18}[kind]
+    params.ftype = FILE_TYPES[kind]
     packed = path.with_name(f"{kind}.gguf")
     llama_cpp.model_quantize(str(path), str(packed), params)
     held = {tensor.tensor_type.name for tensor in GgufFile(packed).packed.values()}
@@ -216,11 +193,7 @@ def changed(path, **fields):
     names = {name.replace("__", "."): value for name, value in fields.items()}
     other = path.with_name("changed.gguf")
     with contextlib.closing(gguf.GGUFWriter(other, file.architecture)) as writer:
-        for name, field in file.stored.items():
-            if not name.startswith("GGUF.") and name not in names and "architecture" not in name:
-                types = list(field.types)
-                inner = {"sub_type": types[-1]} if len(types) > 1 else {}
-                writer.add_key_value(name, field.contents(), types[0], **inner)
+        proving.copy_fields(file, writer, but=names)
         for name, value in names.items():
             add = writer.add_string if isinstance(value, str) else writer.add_float32
             (writer.add_uint32 if isinstance(value, int) else add)(name, value)

@@ -3,10 +3,26 @@
 import random
 from copy import deepcopy
 
+import torch
+
+from conversion.engine.format import DECODER
 from conversion.engine.registry import FORMATS
 from conversion.engine.translation import translate
-from hf_tformer import TformerDecoderConfig
+from conversion.runtimes.gguf.architectures import ARCHITECTURES
+from hf_tformer import TformerDecoderConfig, TformerDecoderForCausalLM
 from support.converting import CASES as DECODERS_AND_PAIRS
+from support.parity import randomise
+
+DECODERS = sorted(one.format for one in ARCHITECTURES if FORMATS[one.format].our_classes == DECODER)
+SMALL = {
+    "hidden_size": 24,
+    "intermediate_size": 20,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 1,
+    "eos_token_id": 0,
+    "bos_token_id": None,
+}
 
 # Where another case than that of its name has the fields of a format.
 CASES = {
@@ -108,6 +124,16 @@ def decoder_fields(form, vocab_size):
     if fields.get("sliding_window") is None:
         fields.pop("layer_types", None)
     return fields
+
+
+def small_decoder(tokenizer, learns=True, **fields):
+    """All random, but for norms that do not learn."""
+    sizes = {**SMALL, "tie_word_embeddings": False, "vocab_size": len(tokenizer) + 2}
+    model = randomise(TformerDecoderForCausalLM(TformerDecoderConfig(**{**sizes, **fields})))
+    for name, parameter in model.named_parameters() if not learns else ():
+        if "norm" in name:
+            torch.nn.init.constant_(parameter, float(name.endswith("weight")))
+    return model.eval()
 
 
 def drawn(fields, seed):

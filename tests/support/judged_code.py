@@ -20,5 +20,10 @@ def found_in(code, data=None, **siblings):
     return [found for found in judged(code, data, **siblings) if found.file == "main.py"]
 
 
+def in_groups(**groups):
+    """The forms of all groups, each with the name of its group before its own."""
+    return {f"{group}: {name}": code for group in groups for name, code in groups[group].items()}
+
+
 def stops(kind):
     return kind == names.NOT_UNDERSTOOD or names.is_dangerous(kind)

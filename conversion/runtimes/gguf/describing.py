@@ -21,10 +21,11 @@ from .architectures import ARCHITECTURES, FULL, SLIDING, Architecture
 from .fields import fields_of
 from .file import PLAIN_TYPES, GgufFile
 from .tensors import extra_tensors
+from .tokenizer import ENDS, PREFIX, ROLES
 
 NEAR = 1e-5  # of a number in float32
 # Fields of ours that say which biases there are, by a tensor of the first layer that has one.
-BIASES = {
+BIAS_TENSORS = {
     "attention_bias": ("attn_q.bias", "attn_qkv.bias"),
     "attention_output_bias": ("attn_output.bias",),
     "mlp_bias": ("ffn_down.bias",),
@@ -35,8 +36,6 @@ UNUSED = (
     *("attention.value_length", "tensor_data_layout", "rope.dimension_count"),
     *("attention.head_count_kv", "attention.key_length", "rope.freq_base", "context_length"),
 )
-ROLES = {"bos_token_id": "bos", "pad_token_id": "padding"}
-ENDS = ("eos", "eot", "eom")
 # Of Llama 3.1 to 3.3: what lowers the frequencies beside the factor, which the file tells.
 SLOWED = {
     "low_freq_factor": 1.0,
@@ -129,8 +128,7 @@ def with_defaults(file: GgufFile) -> Fields:
 
 def sizes(told: Fields, usual: Fields) -> Fields:
     is_rms = usual.get("norm_type", "rmsnorm").startswith("rms")
-    eps = ("rms_norm_eps", "layer_norm_rms_epsilon")
-    eps = eps if is_rms else ("layer_norm_eps", "layer_norm_epsilon")
+    ours, theirs = ("rms_norm", "layer_norm_rms") if is_rms else ("layer_norm", "layer_norm")
     found = {
         "max_position_embeddings": told["context_length"],
         "hidden_size": told["embedding_length"],
@@ -139,7 +137,7 @@ def sizes(told: Fields, usual: Fields) -> Fields:
         "num_attention_heads": told["attention.head_count"],
         "num_key_value_heads": told["attention.head_count_kv"],
         "head_dim": told["attention.key_length"],
-        eps[0]: told.get(f"attention.{eps[1]}"),
+        f"{ours}_eps": told.get(f"attention.{theirs}_epsilon"),
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -149,7 +147,7 @@ def from_tensors(file: GgufFile, architecture: Architecture) -> Fields:
     rows = file.shape("token_embd.weight")[0] if "token_embd.weight" in file.packed else 0
     found: Fields = {
         name: any(f"blk.0.{tensor}" in file.packed for tensor in tensors)
-        for name, tensors in BIASES.items()
+        for name, tensors in BIAS_TENSORS.items()
     }
     return {**found, "vocab_size": rows, "tie_word_embeddings": is_tied(file, architecture)}
 
@@ -165,10 +163,9 @@ def is_tied(file: GgufFile, architecture: Architecture) -> bool:
 
 def special_ids(file: GgufFile) -> Fields:
     """Return the ids of special tokens; a sequence may end at several of them."""
-    ids = {
-        ours: file.fields.get(f"tokenizer.ggml.{theirs}_token_id") for ours, theirs in ROLES.items()
-    }
-    ends = [file.fields.get(f"tokenizer.ggml.{name}_token_id") for name in ENDS]
+    told = file.below(PREFIX)
+    ids = {name: told.get(ROLES[name]) for name in ("bos_token_id", "pad_token_id")}
+    ends = map(told.get, ENDS)
     known = list(dict.fromkeys(end for end in ends if end is not None))
     return {**ids, "eos_token_id": known if len(known) > 1 else next(iter(known), None)}
 
@@ -232,17 +229,16 @@ def compare(file: GgufFile, told: Fields, written: Fields) -> None:
     window = told.get("attention.sliding_window", 0)
     unused = {*UNUSED, *(("attention.sliding_window",) if window >= told["context_length"] else ())}
     for name, value in told.items():
-        expected = written.get(name)
-        if name in written and name != "vocab_size" and not are_near(value, expected):
-            raise ConversionError(
-                f"{file.architecture}.{name} is {value} in {file.path}, where llama.cpp computes "
-                f"with {expected}: this model cannot be expressed"
-            )
-        if name not in written and name not in unused and value:
-            raise ConversionError(
-                f"{file.architecture}.{name} is {value} in {file.path}, which is not read: this "
-                "model cannot be expressed"
-            )
+        if name in written and name != "vocab_size" and not are_near(value, written[name]):
+            why = f"where llama.cpp computes with {written[name]}"
+        elif name not in written and name not in unused and value:
+            why = "which is not read"
+        else:
+            continue
+        raise ConversionError(
+            f"{file.architecture}.{name} is {value} in {file.path}, {why}: this model cannot be "
+            "expressed"
+        )
 
 
 def are_near(first: Any, second: Any) -> bool:

@@ -12,16 +12,7 @@ import torch
 from ...engine.aliases import Fields
 from ...engine.errors import ConversionError
 
-MAGIC = b"GGUF"
 PLAIN_TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-
-
-def is_gguf(path: Path) -> bool:
-    """Return whether a file begins as a GGUF file does, or is called one."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC or path.suffix == ".gguf"
 
 
 @contextmanager
@@ -54,7 +45,7 @@ class GgufFile:
             reader = gguf.GGUFReader(path)
             self.stored = reader.fields
             self.fields: Fields = {
-                name: as_python(field.contents()) for name, field in reader.fields.items()
+                name: shortest(field.contents()) for name, field in reader.fields.items()
             }
             self.packed = {tensor.name: tensor for tensor in reader.tensors}
         if (parts := self.fields.get("split.count", 1)) > 1:
@@ -67,14 +58,17 @@ class GgufFile:
     def architecture(self) -> str:
         return str(self.fields.get("general.architecture"))
 
-    def described(self) -> Fields:
-        """Return the fields that describe the model, without their prefix."""
-        prefix = f"{self.architecture}."
+    def below(self, prefix: str) -> Fields:
+        """Return the fields whose names begin so, without that."""
         return {
             name.removeprefix(prefix): value
             for name, value in self.fields.items()
             if name.startswith(prefix)
         }
+
+    def described(self) -> Fields:
+        """Return the fields that describe the model."""
+        return self.below(f"{self.architecture}.")
 
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(int(size) for size in reversed(self.packed[name].shape))
@@ -102,13 +96,10 @@ class GgufFile:
             ) from error
 
 
-def as_python(value: Any) -> Any:
-    """Return a value of a field; a float with the fewest digits that float32 tells apart."""
-    return shortest(value) if isinstance(value, float) else value
-
-
-def shortest(value: float) -> float:
-    """Return the number with the fewest digits that is this one in float32: 1e-05, for example."""
+def shortest(value: Any) -> Any:
+    """Return a float with the fewest digits that float32 tells apart, as 1e-05; others as is."""
+    if not isinstance(value, float):
+        return value
     exact = torch.tensor(value, dtype=torch.float32)
     rounded = (float(f"{value:.{digits}g}") for digits in range(1, 17))
     return next((x for x in rounded if torch.tensor(x, dtype=torch.float32) == exact), value)

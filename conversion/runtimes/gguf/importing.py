@@ -10,13 +10,13 @@ from ...engine.aliases import Fields, FilePath
 from ...engine.checkpoints import Checkpoint
 from ...engine.convert import transfer
 from ...engine.errors import ConversionError
-from ...engine.foreign import is_readable
+from ...engine.foreign import ending_of, is_readable
 from ...engine.format import Format
 from ...engine.models import Library
 from ...engine.request import Conversion, Request
 from ...engine.rules import SavedTensors
 from .describing import Described, describe
-from .file import GgufFile, damage, is_gguf
+from .file import GgufFile, damage
 from .proving import prove
 from .reading_tokenizer import read_tokenizer
 from .tensors import layout_of, names_in_llama_cpp
@@ -67,19 +67,17 @@ class GgufShard:
 class GgufLibrary(Library):
     """The side of transformers, with the weights of a GGUF file."""
 
-    file: GgufFile
-    model: Described
+    shard: GgufShard
 
     def load_config(self, folder: FilePath, settings: Fields | None = None) -> PreTrainedConfig:
-        return self.model.theirs
+        return self.shard.model.theirs
 
     def checkpoint(self, folder: FilePath) -> Checkpoint:
-        return Checkpoint([GgufShard(self.file, self.model)])
+        return Checkpoint([self.shard])
 
     def open(self, folder: FilePath | None, **source: object) -> tuple[PreTrainedModel, Fields]:
-        checkpoint = self.checkpoint(self.file.path)
-        state = {name: checkpoint.read(name).float() for name in checkpoint.names()}
-        return super().open(None, config=self.model.theirs, state_dict=state)
+        state = {name: self.shard.read(name).float() for name in self.shard.names()}
+        return super().open(None, config=self.shard.model.theirs, state_dict=state)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +101,7 @@ def gguf_file(src: FilePath) -> Path | None:
                 f"{src} holds {len(files)} GGUF files: choose one, such as {files[0]}"
             )
         path = files[0] if files else path
-    return path if is_gguf(path) else None
+    return path if path.is_file() and ending_of(path) == ".gguf" else None
 
 
 def import_gguf(
@@ -121,7 +119,7 @@ def import_gguf(
         if tokenizer is None:
             tokenizer = read_tokenizer(file)
     given = tokenizer if isinstance(tokenizer, PreTrainedTokenizerBase) else None
-    read_by = prove(file, format.theirs, format.side.model.ours, given) if verify else ""
+    read_by = prove(file, format.theirs, format.side.shard.model.ours, given) if verify else ""
     request = Request(
         path, dst, format, "import", dtype, verify, tokenizer=tokenizer, progress=progress
     )
@@ -132,6 +130,6 @@ def read_format(file: GgufFile) -> GgufFormat:
     """Return the format of a file, which reads its weights."""
     model = describe(file)
     theirs = {f.name: getattr(model.format.theirs, f.name) for f in fields(Library)}
-    side = GgufLibrary(**theirs, file=file, model=model)
+    side = GgufLibrary(**theirs, shard=GgufShard(file, model))
     own = {f.name: getattr(model.format, f.name) for f in fields(Format)}
     return GgufFormat(**own, side=side)

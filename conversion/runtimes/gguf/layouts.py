@@ -1,22 +1,24 @@
 """Where llama.cpp lays tensors out otherwise than transformers: `inverse` makes its tensor."""
 
-import torch
-
 from ...engine.aliases import Config
-from ...engine.transforms import DropPadding, InterleavedHeads, RotaryPairs, Tensors, Transpose
+from ...engine.transforms import (
+    DropPadding,
+    InterleavedHeads,
+    RotaryPairs,
+    SplitHeads,
+    Tensors,
+    Transpose,
+)
 
 
 class SideBySide:
     """Put queries of all heads first, then keys, then values; theirs has each head together."""
 
     def forward(self, tensors: Tensors, config: Config) -> Tensors:
-        (stacked,) = tensors
-        heads, pairs = config.num_attention_heads, config.num_key_value_heads
-        parts = stacked.split([config.head_dim * count for count in (heads, pairs, pairs)])
-        return InterleavedHeads().inverse(parts, config)
+        return InterleavedHeads().inverse(SplitHeads().forward(tensors, config), config)
 
     def inverse(self, tensors: Tensors, config: Config) -> Tensors:
-        return (torch.cat(InterleavedHeads().forward(tensors, config)),)
+        return SplitHeads().inverse(InterleavedHeads().forward(tensors, config), config)
 
 
 class OneMore:

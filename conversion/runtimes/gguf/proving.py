@@ -6,6 +6,7 @@ would. So it is given the numbers that were unpacked, in a file of float32.
 
 import contextlib
 import tempfile
+from collections.abc import Container
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,13 @@ from transformers import PreTrainedTokenizerBase
 from ...engine.aliases import Config
 from ...engine.errors import ConversionError
 from ...engine.models import Library
+from ...engine.proof import finite_logits, padded_batch
 from ..runtime import Source
 from .file import GgufFile
 from .running import LlamaCpp
-from .runtime import TABLE, has_a_table, refuse_other_ids
+from .runtime import Gguf, refuse_other_ids
 
-TOLERANCE = 1e-4  # of the largest logit
-LENGTH = 48  # of the sequences that are compared
-OF_THE_FILE = "GGUF."  # fields that describe the file itself
+OF_THE_FILE = ("GGUF.", "general.architecture")  # fields that every writer has itself
 
 
 def prove(
@@ -34,11 +34,8 @@ def prove(
         return ""
     loaded = side.load(file.path)
     source = Source(file.path, side, ours, "float32", tokenizer)
-    random = torch.Generator().manual_seed(0)
-    shape = (2, min(LENGTH, loaded.longest))
-    ids = torch.randint(loaded.input_ids, shape, generator=random)
-    with torch.no_grad():
-        expected = loaded.model(ids).logits.flatten(0, 1)
+    batch = padded_batch(loaded)
+    expected = finite_logits(loaded, batch, file.path)
     del loaded  # before llama.cpp reads it
     with tempfile.TemporaryDirectory() as folder:
         unpacked = Path(folder) / "model.gguf"
@@ -46,9 +43,9 @@ def prove(
         running = LlamaCpp(unpacked, source)
         if tokenizer is not None:
             refuse_other_ids(tokenizer, running)
-        actual = running.logits({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+        actual = running.logits(batch)
     difference = float((actual - expected).abs().max())
-    limit = (TABLE if has_a_table(ours) else TOLERANCE) * float(expected.abs().max())
+    limit = Gguf().tolerance_for(source) * float(expected.abs().max())
     if not difference <= limit:  # in this order, so that NaN is refused as well
         raise ConversionError(
             f"llama.cpp computes other logits from {file.path}: they differ by {difference:.1e}, "
@@ -64,17 +61,20 @@ def write_unpacked(file: GgufFile, path: Path) -> None:
 
     kind = gguf.GGMLQuantizationType.F32
     with contextlib.closing(gguf.GGUFWriter(path, file.architecture)) as writer:
-        for name, field in file.stored.items():
-            if name.startswith(OF_THE_FILE) or name == "general.architecture":
-                continue
-            types = [*field.types]
-            inner: dict[str, Any] = {"sub_type": types[-1]} if len(types) > 1 else {}
-            writer.add_key_value(name, field.contents(), types[0], **inner)
+        copy_fields(file, writer)
         for name in file.packed:
-            shape = file.shape(name)
-            writer.add_tensor_info(name, shape, float, 4 * torch.Size(shape).numel(), kind)
+            shape = torch.Size(file.shape(name))
+            writer.add_tensor_info(name, shape, float, 4 * shape.numel(), kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         for name in file.packed:
             writer.write_tensor_data(file.read(name).float().contiguous().numpy())
+
+
+def copy_fields(file: GgufFile, writer: Any, but: Container[str] = ()) -> None:
+    """Write the fields of a file into another one, which has written its architecture."""
+    for name, field in file.stored.items():
+        if not name.startswith(OF_THE_FILE) and name not in but:
+            kind, *inner = field.types  # of a list, and of what is in it
+            writer.add_key_value(name, field.contents(), kind, *inner[-1:])

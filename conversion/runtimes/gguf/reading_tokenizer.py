@@ -10,9 +10,8 @@ from ...engine.aliases import Fields
 from ...engine.errors import ConversionError
 from .file import GgufFile
 from .pre_tokenizers import CUTS, Cut, steps
-from .tokenizer import BLANK, CONTROL, NORMAL, ROLES, UNUSED, USER_DEFINED
+from .tokenizer import BLANK, CONTROL, NORMAL, PREFIX, ROLES, UNUSED, USER_DEFINED
 
-PREFIX = "tokenizer.ggml."
 MODELS = ("gpt2", "llama", "gemma4")
 # Other names of llama.cpp for the same way to cut a text.
 SAME_CUT = {
@@ -28,11 +27,7 @@ SAME_CUT = {
 
 def read_tokenizer(file: GgufFile) -> PreTrainedTokenizerFast | None:
     """Return the tokenizer of a file, or None if it has none; refuse one of another kind."""
-    told = {
-        name.removeprefix(PREFIX): value
-        for name, value in file.fields.items()
-        if name.startswith(PREFIX)
-    }
+    told = file.below(PREFIX)
     kind = told.get("model", "none")
     if kind in ("none", "no_vocab"):
         return None
@@ -66,7 +61,7 @@ def byte_level(file: GgufFile, told: Fields) -> Tokenizer:
         )
     model = models.BPE(
         vocab=vocabulary(told),
-        merges=[tuple(merge.split(" ", 1)) for merge in told["merges"]],
+        merges=merges_of(told),
         ignore_merges=cut.ignores_merges,
     )
     backend = Tokenizer(model)
@@ -83,8 +78,7 @@ def sentencepiece(told: Fields) -> Tokenizer:
     """Return a tokenizer that merges the pair with the highest score, or by the file's merges."""
     vocab = vocabulary(told)
     if told["model"] == "gemma4":
-        merges = [tuple(merge.split(" ", 1)) for merge in told["merges"]]
-        prefix = False
+        merges, prefix = merges_of(told), False
     else:
         scores = dict(zip(told["tokens"], told["scores"], strict=True))
         kinds = dict(zip(told["tokens"], told["token_type"], strict=True))
@@ -105,6 +99,10 @@ def sentencepiece(told: Fields) -> Tokenizer:
     parts: list[Any] = [decoders.Replace(BLANK, " "), decoders.ByteFallback(), decoders.Fuse()]
     backend.decoder = decoders.Sequence([*parts, *([decoders.Strip(" ", 1, 0)] if prefix else [])])
     return backend
+
+
+def merges_of(told: Fields) -> list[tuple[str, str]]:
+    return [tuple(merge.split(" ", 1)) for merge in told["merges"]]
 
 
 def vocabulary(told: Fields) -> dict[str, int]:

@@ -28,6 +28,7 @@ ROLES = {  # of our tokenizers → in a file
     "sep_token_id": "seperator_token_id",  # as llama.cpp spells it
     "mask_token_id": "mask_token_id",
 }
+PREFIX = "tokenizer.ggml."  # of the fields in a file
 ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
 
