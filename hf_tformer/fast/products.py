@@ -17,6 +17,7 @@ Half precision is not chosen by timing: there the last bits are seen in texts.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,7 @@ from .choices import fastest
 from .eight_bits import MOST_TOKENS, eight_bit_function, is_eight_bits
 
 TensorFunction = Callable[[Tensor], Tensor]
+Product = Callable[[Tensor, Tensor], Tensor]  # of a weight and states
 AddingFunction = Callable[[Tensor, Tensor], Tensor]  # adds what it makes of the second to the first
 
 WIDENED = 2**21  # numbers of a weight that are held in float32 at a time
@@ -53,22 +55,32 @@ def half_precision_function(weight: Tensor, bias: Tensor | None, tokens: int) ->
     if tokens <= MOST_TOKENS and is_eight_bits(weight):
         return eight_bit_function(weight, bias, tokens)
     if weight.dtype == torch.float16 and tokens > 1:
-        return lambda states: multiply_in_float32(states, weight, bias)
+        return float32_function(weight, bias, tokens)
     return lambda states: nn.functional.linear(states, weight, bias)
 
 
 def functions(weight: Tensor, tokens: int, bias: Tensor | None = None) -> dict[str, TensorFunction]:
     """Return the functions that multiply so many tokens by a weight, torch's own way first."""
-    found: dict[str, TensorFunction] = {}
-    if tokens == 1:
-        found["vector"] = weight.mv
-    else:
-        found["exchanged"] = lambda states: torch.mm(weight, states.t()).t()
-    if may_use_onednn(weight):
-        found["onednn"] = onednn_product(weight, tokens)
+    found: dict[str, TensorFunction] = {
+        name: partial(multiply, weight) for name, multiply in ways(weight, tokens).items()
+    }
     if bias is not None:
         found = {name: then_add(multiply, bias) for name, multiply in found.items()}
-    return {"linear": lambda states: nn.functional.linear(states, weight, bias), **found}
+    return {**found, "linear": lambda states: nn.functional.linear(states, weight, bias)}
+
+
+def ways(weight: Tensor, tokens: int) -> dict[str, Product]:
+    """Return functions of a weight of this kind and of so many tokens, torch's own way first."""
+    found: dict[str, Product] = {
+        "linear": lambda weight, states: nn.functional.linear(states, weight)
+    }
+    if tokens == 1:
+        found["vector"] = torch.mv
+    else:
+        found["exchanged"] = lambda weight, states: torch.mm(weight, states.t()).t()
+    if may_use_onednn(weight):
+        found["onednn"] = onednn_product if tokens > 1 else onednn_product_of_one
+    return found
 
 
 def then_add(multiply: TensorFunction, bias: Tensor) -> TensorFunction:
@@ -107,21 +119,26 @@ def may_use_onednn(weight: Tensor) -> bool:
     )
 
 
-def onednn_product(weight: Tensor, tokens: int) -> TensorFunction:
-    multiply = torch.ops.mkldnn._linear_pointwise
-    if tokens == 1:
-        return lambda state: multiply(state[None], weight, None, "none", [], "")[0]
-    return lambda states: multiply(states, weight, None, "none", [], "")
+def onednn_product(weight: Tensor, states: Tensor) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(states, weight, None, "none", [], "")
 
 
-def multiply_in_float32(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Apply a float16 layer in float32, a part of its weight at a time."""
-    result, wide = states.new_empty(len(states), len(weight)), states.float()
-    step = max(1, WIDENED // weight.shape[1])
-    for start in range(0, len(weight), step):
-        rows = weight[start : start + step].float()
-        part = fastest(functions(rows, len(states)), rows, len(states))(wide)
-        if bias is not None:
-            part = part.add_(bias[start : start + step])
-        result[:, start : start + step] = part
-    return result
+def onednn_product_of_one(weight: Tensor, state: Tensor) -> Tensor:
+    return onednn_product(weight, state[None])[0]
+
+
+def float32_function(weight: Tensor, bias: Tensor | None, tokens: int) -> TensorFunction:
+    """Return a float16 layer that computes in float32, a part of its weight at a time."""
+    parts = weight.split(max(1, WIDENED // weight.shape[1]))
+    biases = [None] * len(parts) if bias is None else bias.split(len(parts[0]))
+    shapes = [torch.empty_like(part, dtype=torch.float32, device="meta") for part in parts]
+    products = [fastest(ways(shape, tokens), shape, tokens) for shape in shapes]
+
+    def multiply(states: Tensor) -> Tensor:
+        wide, results = states.float(), []
+        for part, added, product in zip(parts, biases, products, strict=True):
+            result = product(part.float(), wide)
+            results.append((result if added is None else result.add_(added)).to(states.dtype))
+        return results[0] if len(results) == 1 else torch.cat(results, dim=-1)
+
+    return multiply
