@@ -47,6 +47,8 @@ TOKENIZER_FILES = (
 )
 CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "the tokenizer"
 ROLES = ("pad", "bos", "eos")
+# A text that tokenizers cut in many ways.
+TRICKY = "NASA's iPhone12Pro  costs 1,234.50€;\n\n\tthey'RE naïve: 你好 привет x_1**2 👍"
 MORE_ROLES = ("cls", "sep", "mask")  # of encoders
 
 
@@ -125,7 +127,11 @@ class SideFiles:
                 fill_generation_config(folder / GENERATION, config, self.given)
         else:
             self.copy_tokenizer(folder)
-        return [*self.unread_tokenizer(), *disagreements(folder, self.tokenizer, self.source)]
+        return [
+            *self.unread_tokenizer(),
+            *self.other_tokenizer(folder),
+            *disagreements(folder, self.tokenizer, self.source),
+        ]
 
     def save_generation_config(self, folder: Path) -> None:
         """Write the generation settings, which old folders keep in config.json.
@@ -160,6 +166,18 @@ class SideFiles:
                 f"the tokenizer beside the weights was copied but could not be read "
                 f"({self.unread}): its ids were not compared; give one with --tokenizer"
             )
+
+    def other_tokenizer(self, folder: Path) -> Iterator[str]:
+        """Say that transformers cuts text in its own way, as for qwen2, whatever the file says."""
+        opened = own_tokenizer(folder)[0]
+        if opened is None or self.tokenizer is None:
+            return
+        if opened(TRICKY)["input_ids"] == self.tokenizer(TRICKY)["input_ids"]:
+            return
+        yield (
+            f"AutoTokenizer opens this tokenizer as {type(opened).__name__}, which gives other ids "
+            "than it had: open it with PreTrainedTokenizerFast.from_pretrained"
+        )
 
 
 def are_alike(first: PreTrainedTokenizerBase, second: PreTrainedTokenizerBase | None) -> bool:

@@ -13,6 +13,8 @@ from conversion import export_checkpoint, import_checkpoint
 from conversion.command import main
 from support.cards import each_prints, one_after_another, programs_of
 from support.converting import CASES, assert_refused, edit_config, save_ours, save_theirs
+from support.gguf_models import decoder_fields, small_decoder
+from support.trained_tokenizers import KNOWN
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
@@ -283,3 +285,19 @@ def test_a_card_that_says_nothing_invents_no_licence(text, tmp_path, llama):
     card = ModelCard.load(tmp_path / "ours/README.md")
     assert card.data.license is None
     assert "licence, languages" not in card.text
+
+
+@pytest.mark.parametrize(("form", "agrees"), [("qwen2", False), ("llama", True)])
+def test_a_tokenizer_that_transformers_opens_as_another_one_is_told(form, agrees, tmp_path):
+    """Beside qwen2 it takes its own pre-tokenizer, whatever tokenizer.json says."""
+    tokenizer = KNOWN["language model"][0]()
+    fields = decoder_fields(form, len(tokenizer) + 2)
+    small_decoder(tokenizer, **fields).save_pretrained(tmp_path / "ours")
+    tokenizer.save_pretrained(tmp_path / "ours")
+    done = export_checkpoint(tmp_path / "ours", tmp_path / form, form, verify=False)
+    opened = AutoTokenizer.from_pretrained(tmp_path / form)
+    text = "iPhone12Pro costs 1234"
+    assert (opened(text).input_ids == tokenizer(text).input_ids) is agrees
+    assert [told.partition(",")[0] for told in done.disagreements] == (
+        [] if agrees else ["AutoTokenizer opens this tokenizer as Qwen2Tokenizer"]
+    )
