@@ -24,6 +24,7 @@ from .engine.importing import import_checkpoint
 from .engine.proof import verify
 from .engine.rules import Rule
 from .moved import add_moved_modules
+from .proving.comparison import prove
 from .runtimes.opening import open_exported
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "export_checkpoint",
     "import_checkpoint",
     "open_exported",
+    "prove",
     "verify",
 ]
 

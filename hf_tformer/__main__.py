@@ -28,6 +28,9 @@ COMMANDS = {
     "view": Command("hf_tformer.view.command", "show which token attends to which"),
     "plan": Command("hf_tformer.plan.command", "compute what training needs of each device"),
     "convert": Command("conversion.command", "convert from other formats, and back"),
+    "prove": Command(
+        "conversion.proving.command", "compare a file with the model it was made from"
+    ),
     "env": Command("hf_tformer.environment", "print what an issue report needs"),
 }
 
@@ -44,8 +47,8 @@ def main(arguments: list[str] | None = None, prog: str = "tformer") -> int:
 def build_parser(prog: str) -> Parser:
     parser = Parser(
         prog=prog,
-        description="Begin, check, publish, refresh, view, plan and convert models; describe the "
-        "environment.",
+        description="Begin, check, publish, refresh, view, plan, convert and prove models; "
+        "describe the environment.",
         epilog=f"`{prog} COMMAND --help` lists the arguments of a command.",
     )
     parser.add_argument("--version", action="version", version=f"hf_tformer {__version__}")

@@ -167,7 +167,6 @@ class OnnxGraphs(Graphs):
             for name in (MODEL, ENCODER, DECODER)
             if (folder / f"{name}.onnx").is_file()
         }
-        self.sizes = Sizes.of(source.config)
 
     def run(self, part: str, inputs: Batch) -> Batch:
         session = self.sessions[part]
@@ -177,19 +176,22 @@ class OnnxGraphs(Graphs):
         return dict(zip(names, map(torch.from_numpy, session.run(None, feed)), strict=True))
 
     def step(self, part: str, inputs: Batch, past: HeldPast | None) -> tuple[torch.Tensor, Batch]:
-        batch = len(inputs["input_ids"])
-        names = [value.name for value in self.sessions[part].get_inputs()]
-        held = self.empty(names, batch) if past is None else ordered(past)
+        held = self.empty(part, len(inputs["input_ids"])) if past is None else ordered(past)
         outputs = self.run(part, {**inputs, **held})
         logits = outputs.pop("logits")
         return logits, {
             name.replace("present", "past_key_values"): x for name, x in outputs.items()
         }
 
-    def empty(self, names: list[str], batch: int) -> Batch:
-        key, value = self.sizes.empty(batch)
-        cached = [name for name in names if name.startswith("past_key_values")]
-        return {name: key if name.endswith("key") else value for name in cached}
+    def empty(self, part: str, batch: int) -> Batch:
+        """Return keys and values without tokens, of the sizes that the graph names."""
+        found = {}
+        for value in self.sessions[part].get_inputs():
+            if value.name.startswith("past_key_values"):
+                heads, width = value.shape[1], value.shape[3]
+                dtype = torch.float16 if value.type == "tensor(float16)" else torch.float32
+                found[value.name] = torch.zeros(batch, heads, 0, width, dtype=dtype)
+        return found
 
 
 def ordered(past: HeldPast) -> Batch:

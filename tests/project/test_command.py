@@ -46,6 +46,7 @@ finally:
         "view",
         "plan",
         "convert",
+        "prove",
         "env",
     ]
 

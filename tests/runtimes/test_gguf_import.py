@@ -300,3 +300,12 @@ def test_other_token_ids_are_found_out(tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(proving.LlamaCpp, "ids", lambda self, text: [0, 1, 2])
     with pytest.raises(ConversionError, match="other ids for a text"):
         import_checkpoint(path, tmp_path / "back")
+
+
+def test_a_link_out_of_a_folder_is_not_followed(tokenizer, tmp_path):
+    _, path = write(tmp_path, tokenizer)
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked/model.gguf").symlink_to(path)
+    with pytest.raises(ConversionError, match="leads out of its folder"):
+        import_checkpoint(tmp_path / "linked", tmp_path / "new")
+    assert not (tmp_path / "new").exists()

@@ -120,6 +120,7 @@ def with_defaults(file: GgufFile) -> Fields:
     return {
         "attention.head_count_kv": heads,
         "attention.key_length": width,
+        "attention.value_length": width,
         "rope.dimension_count": width,
         "rope.freq_base": 10000.0,
         **told,

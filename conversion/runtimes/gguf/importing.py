@@ -6,6 +6,8 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_tformer.path_safety import fault_of_file
+
 from ...engine.aliases import Fields, FilePath
 from ...engine.checkpoints import Checkpoint
 from ...engine.convert import transfer
@@ -100,6 +102,8 @@ def gguf_file(src: FilePath) -> Path | None:
             raise ConversionError(
                 f"{src} holds {len(files)} GGUF files: choose one, such as {files[0]}"
             )
+        if files and (fault := fault_of_file(files[0], path)):
+            raise ConversionError(fault)
         path = files[0] if files else path
     return path if path.is_file() and ending_of(path) == ".gguf" else None
 

@@ -37,11 +37,11 @@ class LlamaCpp(Running):
             ) from error
         self.vocab = self.model.get_vocab()
 
-    def context(self, sequences: int) -> Any:
+    def context(self, sequences: int, tokens: int = ROOM) -> Any:
         """Return a context without rounding of its own: float32 keys, no flash attention."""
         params = self.cpp.LlamaContextParams()
-        params.n_ctx = ROOM * sequences
-        params.n_batch = params.n_ubatch = ROOM
+        params.n_batch = params.n_ubatch = max(ROOM, tokens)
+        params.n_ctx = params.n_batch * sequences
         params.n_seq_max = sequences
         params.type_k = params.type_v = 0  # float32
         params.flash_attn_type = 0  # none
@@ -63,7 +63,7 @@ class LlamaCpp(Running):
         if "decoder_input_ids" in batch:
             pairs = zip(sequences, unpadded(batch, "decoder_"), strict=True)
             return torch.cat([self.logits_of(*pair) for pair in pairs])
-        context = self.context(len(sequences))
+        context = self.context(len(sequences), sum(map(len, sequences)))
         context.decode(
             self.batch((t, i, n) for n, ids in enumerate(sequences) for i, t in enumerate(ids))
         )

@@ -1,0 +1,234 @@
+"""A GGUF file that is asked in llama.cpp, with its weights unpacked.
+
+Few bits round weights, which is no fault, and products with them round once more. So three things
+are asked apart: whether each tensor is the model's up to what its type rounds, whether llama.cpp
+computes from the unpacked tensors what the class of the model computes from them, and how near the
+packed file comes.
+"""
+
+import contextlib
+import tempfile
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from ..engine.aliases import Fields, State
+from ..engine.errors import ConversionError
+from ..engine.exporting import export_checkpoint
+from ..engine.format import OURS, Format
+from ..engine.models import LoadedModel
+from ..engine.proof import real_logits
+from ..engine.registry import FORMATS, of_named_head
+from ..engine.rules import SavedTensors, is_ignored
+from ..engine.translation import as_list, translate
+from ..runtimes.gguf.architectures import ARCHITECTURES
+from ..runtimes.gguf.describing import Described, are_near, with_defaults
+from ..runtimes.gguf.fields import fields_of
+from ..runtimes.gguf.file import GgufFile, damage
+from ..runtimes.gguf.importing import GgufShard
+from ..runtimes.gguf.proving import write_unpacked
+from ..runtimes.gguf.running import LlamaCpp
+from ..runtimes.gguf.runtime import TABLE, Gguf, has_a_table, has_marks
+from ..runtimes.gguf.tensors import layout_of
+from ..runtimes.gguf.tokenizer import ENDS, PREFIX
+from ..runtimes.proof import EXACT, measure_few_bits
+from .answer import DIFFERS, NEAR, SAME, Answer, counted, unasked
+from .model import Model
+from .opened import Chat, Opened, rendered
+from .outputs import LENGTHS
+from .weights import compare_weights
+
+SETTINGS, PACKED = "settings", "packed answers"
+EXACT_TYPES = ("F32", "F16", "BF16")
+# What types round, of the norm of a tensor, by the first digit of their names.
+ROUNDING = {"F32": 1e-6, "F16": 1e-3, "BF16": 8e-3}
+BY_BITS = {"8": 2e-2, "6": 4e-2, "5": 8e-2, "4": 2e-1}
+FEWEST = 6e-1
+
+
+class OpenedGguf(Opened):
+    title = "llama.cpp"
+
+    def __init__(self, model: Model, path: Path) -> None:
+        Gguf().refuse_missing_packages()
+        self.file = GgufFile(path)
+        self.folder = tempfile.TemporaryDirectory()
+        super().__init__(self.of_transformers(model))
+        # llama.cpp has one kind of segment.
+        self.model.loaded = replace(self.model.loaded, types=0)
+        self.kinds = {t.tensor_type.name for t in self.file.packed.values()}
+        self.described, self.why_not = self.describe()
+        self.few_bits = self.described is None and bool(self.kinds - {*EXACT_TYPES})
+        is_exact = self.described is not None and not has_a_table(self.described.ours)
+        self.tolerance = EXACT if is_exact else TABLE
+
+    def of_transformers(self, model: Model) -> Model:
+        """Return a model of ours as one of the class of transformers that the file is like."""
+        if model.config.model_type not in OURS:
+            return model
+        family = model.library.config_name
+        for one in (one for one in ARCHITECTURES if one.name == self.file.architecture):
+            if FORMATS[one.format].our_classes.config_name == family:
+                theirs = Path(self.folder.name) / one.format
+                with contextlib.suppress(ConversionError):
+                    export_checkpoint(model.folder, theirs, one.format, verify=False)
+                    made = Model(theirs)
+                    made.tokenizer, made.generation = model.tokenizer, model.generation
+                    return made
+        raise ConversionError(
+            f"general.architecture is {self.file.architecture!r} in {self.file.path}, which cannot "
+            f"express {model.folder}: `tformer convert export --to gguf` says why"
+        )
+
+    def describe(self) -> tuple[Described | None, str]:
+        """Return the model in the words of the file's architecture, or why there are none."""
+        config = self.model.config
+        format = FORMATS.get(config.model_type)
+        kin = [one for one in ARCHITECTURES if one.format == config.model_type]
+        named = [one for one in kin if one.name == self.file.architecture]
+        if not isinstance(format, Format) or not named:
+            return None, f"{self.file.architecture} is not known to be {config.model_type}"
+        try:
+            format = of_named_head(format, self.model.folder)
+            assert isinstance(format, Format)
+            ours = translate(config, format, to_ours=True, dtype=None)
+            return Described(named[0], format, ours, config), ""
+        except ConversionError as error:
+            return None, str(error)
+
+    @cached_property
+    def running(self) -> LlamaCpp:
+        """Open the file with its weights in float32."""
+        path = self.file.path
+        if self.kinds != {"F32"}:
+            path = Path(self.folder.name) / "unpacked.gguf"
+            write_unpacked(self.file, path)
+        return self.opened(path)
+
+    def opened(self, path: Path) -> LlamaCpp:
+        try:
+            return LlamaCpp(path, self.model.source(self.model.folder))
+        except ConversionError as error:
+            raise ConversionError(
+                f"llama.cpp does not open {self.file.path}: fetch it again, or convert it anew"
+            ) from error
+
+    def askable(self, text: str) -> str:
+        """Leave out the combining marks that llama.cpp's WordPiece has no support for."""
+        if self.file.fields.get(f"{PREFIX}model") != "bert":
+            return text
+        return " ".join(word for word in text.split() if not has_marks(word))
+
+    def ids(self, text: str) -> list[int] | None:
+        return self.running.ids(text) if self.vocabulary() else None
+
+    def vocabulary(self) -> dict[str, int]:
+        return {token: i for i, token in enumerate(self.file.fields.get(f"{PREFIX}tokens", ()))}
+
+    def chat(self, chat: Chat, answers: bool) -> str | None:
+        template = self.file.fields.get("tokenizer.chat_template")
+        if not isinstance(template, str):
+            return None
+        return rendered(self.model.tokenizer, chat, answers, template)
+
+    def special(self) -> Fields:
+        """Return the beginning and the ends; llama.cpp knows some ends by their text as well."""
+        told = self.file.below(PREFIX)
+        ours = as_list(self.model.generation.eos_token_id)
+        named = sorted({told[name] for name in ENDS if name in told})
+        is_same = all(map(self.running.vocab.is_eog, ours)) and set(named) <= {*ours}
+        found: Fields = {"eos_token_id": (ours if is_same else named)} if ours else {}
+        if told.get("add_bos_token"):
+            found["the tokenizer's bos_token_id"] = told.get("bos_token_id")
+        return found
+
+    @cached_property
+    def weights(self) -> tuple[State, State] | None:
+        """Return the tensors of the model and of the file, by the model's names."""
+        if self.described is None:
+            return None
+        shard = GgufShard(self.file, self.described)
+        with damage(self.file.path):
+            theirs = {name: shard.read(name).float() for name in shard.names()}
+        saved = SavedTensors.of(self.model.loaded.model).shapes
+        needed = [name for name in saved if not is_ignored(self.model.library.may_lack, name)]
+        state = self.model.state
+        return {name: self.as_kept(name, state[name].float()) for name in needed}, theirs
+
+    def as_kept(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """Return what a file keeps of a tensor: of positions, not those of padding."""
+        assert self.described is not None
+        layout, ours = layout_of(name, self.described.architecture), self.described.ours
+        return layout.forward(layout.inverse((tensor,), ours), ours)[0]
+
+    @cached_property
+    def start(self) -> LoadedModel:
+        """Return the model with the weights of the file."""
+        if self.weights is None:
+            return self.model.loaded
+        state, theirs = self.model.state, self.weights[1]
+        fitting = {n: x for n, x in theirs.items() if n in state and x.shape == state[n].shape}
+        return self.model.changed({}, {**state, **fitting})
+
+    def more_answers(self) -> list[Answer]:
+        if self.described is None:
+            return [unasked(SETTINGS, self.why_not)]
+        assert self.weights is not None
+        ours, theirs = self.weights
+        kinds = {name: self.kind_of(name) for name in theirs}
+        rounds = {name: rounding(kind) for name, kind in kinds.items()}
+        weights = compare_weights(self.model.config, ours, theirs, rounds.__getitem__)
+        return [self.compare_settings(self.described), weights, *self.packed_answers()]
+
+    def kind_of(self, name: str) -> str:
+        assert self.described is not None
+        places = GgufShard(self.file, self.described).places
+        return str(self.file.packed[places[name]].tensor_type.name)
+
+    def compare_settings(self, described: Described) -> Answer:
+        """Compare the fields of the file with those that the model's configuration gives."""
+        expected = fields_of(described.ours, described.architecture, "llama.cpp")
+        told = {name: x for name, x in with_defaults(self.file).items() if name not in NOT_COMPARED}
+        wrong = [
+            f"{name} is {told[name]} there, and {expected[name]} here"
+            for name in expected.keys() & told.keys()
+            if not are_near(told[name], expected[name])
+        ]
+        wrong += [
+            f"{name} is missing there, and {value} here"
+            for name, value in expected.items()
+            if name not in told and value and name not in NOT_COMPARED
+        ]
+        if not wrong:
+            return Answer(SETTINGS, SAME, counted(len(expected.keys() & told.keys()), "field"))
+        return Answer(
+            SETTINGS, DIFFERS, "; ".join(sorted(wrong)), "the file describes another model"
+        )
+
+    def packed_answers(self) -> list[Answer]:
+        """Say how near the file comes as it is, where its weights are packed in few bits."""
+        kinds = self.kinds - {*EXACT_TYPES}
+        if not kinds:
+            return []
+        batch = self.model.batch(max(LENGTHS))
+        expected = real_logits(self.model.loaded, batch)
+        actual = self.opened(self.file.path).logits(batch)
+        if expected.ndim != 2 or actual.shape != expected.shape:
+            return []
+        few = measure_few_bits(actual, expected)
+        seen = (
+            f"{', '.join(sorted(kinds))}: {few.divergence:.1e} nats from the model's, "
+            f"{few.same_best:.0%} of next tokens the same"
+        )
+        return [Answer(PACKED, NEAR, seen)]
+
+
+NOT_COMPARED = {"vocab_size", "tensor_data_layout", "attention.causal", "rope.scaling.finetuned"}
+
+
+def rounding(kind: str) -> float:
+    """Return what a type rounds, of the norm of a tensor."""
+    digits = [one for one in kind if one.isdigit()]
+    return ROUNDING.get(kind) or BY_BITS.get(digits[0] if digits else "", FEWEST)

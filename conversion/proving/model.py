@@ -1,0 +1,117 @@
+"""The model that a file is compared with: a folder of a class of transformers, or of ours."""
+
+import copy
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import (
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+)
+from transformers.initialization import no_init_weights
+
+from ..engine.aliases import Batch, Fields, FilePath, State
+from ..engine.errors import ConversionError
+from ..engine.format import OURS, Format
+from ..engine.heads import only_architecture
+from ..engine.models import Library, LoadedModel
+from ..engine.proof import padded_batch
+from ..engine.registry import FORMATS, model_type_of, refuse_unreadable
+from ..engine.side_files import GENERATION, TOKENIZER_FILES
+from ..runtimes.exporting import library_of
+from ..runtimes.runtime import Source
+
+
+class Model:
+    """A folder: its class, configuration, tokenizer and settings of generation."""
+
+    def __init__(self, folder: FilePath) -> None:
+        refuse_unreadable(folder)
+        self.folder = Path(folder)
+        self.library = library_for(self.folder)
+        self.config = self.library.load_config(folder)
+        self.tokenizer = tokenizer_in(self.folder)
+        self.generation = generation_in(self.folder) or GenerationConfig.from_model_config(
+            self.config
+        )
+
+    @cached_property
+    def loaded(self) -> LoadedModel:
+        return self.library.load(self.folder)
+
+    @property
+    def state(self) -> State:
+        return self.loaded.model.state_dict()
+
+    def source(self, folder: Path) -> Source:
+        """Return what opens the files of a runtime, whatever they say of the configuration."""
+        own = {one.name: getattr(self.library, one.name) for one in fields(Library)}
+        library = GivenLibrary(**own, given=self.config)
+        return Source(folder, library, self.config, "float32", self.tokenizer)
+
+    def changed(self, fields: Fields, state: State) -> LoadedModel:
+        """Return the model with other fields in its configuration, and with these weights."""
+        config = copy.deepcopy(self.config)
+        for name, value in fields.items():
+            setattr(config, name, value)
+        with no_init_weights():
+            model = self.library.model_class(config).eval()
+        model.load_state_dict(state, strict=False, assign=True)
+        if config.tie_word_embeddings:
+            model.tie_weights()
+        return replace(self.loaded, model=model)
+
+    def batch(self, length: int) -> Batch:
+        """Return three sequences with padding, of which the longest has so many tokens."""
+        return padded_batch(self.loaded, longest=length)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenLibrary(Library):
+    """A class with a configuration that no folder has to hold."""
+
+    given: PreTrainedConfig
+
+    def load_config(self, folder: FilePath, settings: Fields | None = None) -> PreTrainedConfig:
+        return copy.deepcopy(self.given)
+
+
+def library_for(folder: Path) -> Library:
+    """Return the class that config.json names, of ours or of transformers."""
+    model_type = model_type_of(folder)
+    if model_type in OURS:
+        return library_of(folder)
+    name = only_architecture(folder)
+    found: Any = getattr(transformers, str(name), None)
+    if not hasattr(found, "can_generate"):
+        raise ConversionError(
+            f"architectures is [{name!r}] in {folder}/config.json, which transformers "
+            f"{transformers.__version__} does not have: name one class of transformers or of ours"
+        )
+    format = FORMATS.get(model_type)
+    if isinstance(format, Format) and format.theirs.model_name == name:
+        return format.theirs
+    config_name = found.config_class.__name__
+    is_encoder = not found.can_generate()
+    return Library(transformers, config_name, str(name), is_encoder=is_encoder)
+
+
+def tokenizer_in(folder: Path) -> PreTrainedTokenizerBase | None:
+    """Return the tokenizer of a folder that has the files of one."""
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        return None
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:  # tokenizers and transformers fail in many ways
+        raise ConversionError(f"the tokenizer in {folder} cannot be opened: {error}") from error
+
+
+def generation_in(folder: Path) -> GenerationConfig | None:
+    if not (folder / GENERATION).is_file():
+        return None
+    return GenerationConfig.from_pretrained(folder)

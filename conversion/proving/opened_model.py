@@ -1,0 +1,91 @@
+"""Another folder of transformers, or of ours, that is asked."""
+
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from ..engine.aliases import Batch
+from ..engine.models import LoadedModel
+from ..engine.proof import real_logits
+from ..engine.rules import SavedTensors
+from ..runtimes.proof import generate
+from ..runtimes.runtime import Running, Sequences
+from .answer import DIFFERS, SAME, Answer, counted
+from .model import Model
+from .opened import OpenedFolder, settings_of, tokens_of
+from .weights import compare_weights
+
+SETTINGS = "settings"
+# Fields that say how a folder was made, or what a number of the others says.
+OF_THE_FOLDER = (
+    *("transformers_version", "_name_or_path", "architectures", "auto_map", "dtype"),
+    *("torch_dtype", "use_cache", "_attn_implementation_internal"),
+)
+ROUNDED = {torch.float16: 1e-3, torch.bfloat16: 8e-3}
+
+
+class OpenedModel(OpenedFolder):
+    title = "transformers"
+
+    def __init__(self, model: Model, folder: Path) -> None:
+        super().__init__(model, folder)
+        self.other = Model(folder)
+        self.is_same_class = self.other.library == model.library
+
+    def special(self) -> dict[str, object]:
+        return {**tokens_of(self.tokenizer), **settings_of(self.other.generation)}
+
+    @cached_property
+    def running(self) -> Running:
+        return RunningModel(self.other)
+
+    @cached_property
+    def start(self) -> LoadedModel:
+        """Return the model with weights that are rounded like the other's."""
+        dtype = self.other.config.dtype
+        if dtype not in ROUNDED:
+            return self.model.loaded
+        rounded = {
+            name: x.to(dtype).to(x.dtype) if x.is_floating_point() else x
+            for name, x in self.model.state.items()
+        }
+        return self.model.changed({}, rounded)
+
+    def more_answers(self) -> list[Answer]:
+        """Compare fields and tensors, which have the same names in the same class."""
+        if not self.is_same_class:
+            return []
+        bound = ROUNDED.get(self.other.config.dtype, 1e-6)
+        names = [SavedTensors.of(one.loaded.model).shapes for one in (self.model, self.other)]
+        ours, theirs = (
+            {name: one.state[name] for name in saved}
+            for one, saved in zip((self.model, self.other), names, strict=True)
+        )
+        weights = compare_weights(self.model.config, ours, theirs, lambda _: bound)
+        return [self.compare_settings(), weights]
+
+    def compare_settings(self) -> Answer:
+        ours, theirs = self.model.config.to_dict(), self.other.config.to_dict()
+        names = sorted((ours.keys() | theirs.keys()) - {*OF_THE_FOLDER})
+        wrong = [
+            f"{name} is {theirs.get(name)} there, and {ours.get(name)} here"
+            for name in names
+            if theirs.get(name) != ours.get(name)
+        ]
+        if not wrong:
+            return Answer(SETTINGS, SAME, counted(len(names), "field"))
+        return Answer(SETTINGS, DIFFERS, "; ".join(wrong), "the folder describes another model")
+
+
+class RunningModel(Running):
+    generates_batches = True
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def logits(self, batch: Batch) -> torch.Tensor:
+        return real_logits(self.model.loaded, batch)
+
+    def generate(self, prompts: Sequences, new_tokens: int, num_beams: int) -> Sequences:
+        return generate(self.model.loaded.model, prompts, new_tokens, num_beams).sequences
