@@ -117,6 +117,10 @@ def changed_weights(config: PreTrainedConfig, state: State) -> Iterator[Planted]
         ("pairs of heads stand where halves belong (rotation order)", in_halves),
     ):
         yield said, turned(config, state, change)
+    yield (
+        "keys are turned by the number of query heads (rotation order)",
+        keys_in_wrong_heads(config, state),
+    )
     for said, pattern, alter in SIMPLE:
         fitting = ((name, alter(x)) for name, x in state.items() if re.search(pattern, name))
         yield said, {name: new for name, new in fitting if new is not None}
@@ -140,6 +144,16 @@ def turned(
         found = QK.search(name)
         if found and tensor.shape[0] % (2 * counts[found[1]]) == 0:
             changed[name] = change(tensor, counts[found[1]])
+    return changed
+
+
+def keys_in_wrong_heads(config: PreTrainedConfig, state: State) -> State:
+    """Return keys that were turned by the number of their heads, and back by that of queries."""
+    heads, changed = getattr(config, "num_attention_heads", 1), {}
+    for name, tensor in turned(config, state, in_pairs).items():
+        found = QK.search(name)
+        if found and found[1] == "k" and len(tensor) % (2 * heads) == 0:
+            changed[name] = in_halves(tensor, heads)
     return changed
 
 

@@ -16,6 +16,7 @@ from conversion.runtimes.gguf.file import GgufFile
 from conversion.runtimes.gguf.pre_tokenizers import TEXT
 from conversion.runtimes.gguf.runtime import Gguf
 from conversion.runtimes.runtime import Source
+from support.gguf_files import changed
 from support.gguf_models import DECODERS, decoder_fields, small_decoder
 from support.trained_tokenizers import KNOWN
 
@@ -185,24 +186,6 @@ def test_chat_template_and_end_tokens_come_along(tmp_path):
 
 
 # What is refused, or found out
-
-
-def changed(path, **fields):
-    """The file with other fields, as `llama__expert_count=8`."""
-    file = GgufFile(path)
-    names = {name.replace("__", "."): value for name, value in fields.items()}
-    other = path.with_name("changed.gguf")
-    with contextlib.closing(gguf.GGUFWriter(other, file.architecture)) as writer:
-        proving.copy_fields(file, writer, but=names)
-        for name, value in names.items():
-            add = writer.add_string if isinstance(value, str) else writer.add_float32
-            (writer.add_uint32 if isinstance(value, int) else add)(name, value)
-        for name in file.packed:
-            writer.add_tensor(name, file.read(name).numpy())
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-    return other
 
 
 CHANGES = {

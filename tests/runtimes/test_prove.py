@@ -12,6 +12,7 @@ from conversion.proving.answer import DIFFERS
 from conversion.proving.command import main
 from support.converting import CASES
 from support.converting_encoders import CASES as ENCODERS
+from support.gguf_files import changed
 from support.gguf_models import DECODERS, decoder_fields, small_decoder
 from support.parity import randomise
 from support.planted_faults import FAULTS
@@ -199,6 +200,24 @@ def test_the_command_prints_a_table_or_json_and_has_three_ends(tokenizer, tmp_pa
     assert "rotation order" in json.dumps(told["answers"])
     assert main([str(theirs), str(tmp_path / "nothing")]) == 2
     assert "is none of what can be asked" in capsys.readouterr().err
+
+
+# What the converters of others have written into files, by the thread in which it was found.
+OF_OTHERS = {
+    "ollama/ollama#17698": ({"tokenizer__ggml__pre": "default"}, "the pre-tokenizer"),
+    "ggml-org/llama.cpp#21500": ({"tokenizer__ggml__add_bos_token": False}, "BOS.* is missing"),
+}
+
+
+@pytest.mark.parametrize("thread", OF_OTHERS)
+def test_a_fault_of_other_converters_is_found_and_named(thread, tokenizer, tmp_path):
+    fields, cause = OF_OTHERS[thread]
+    theirs = model_folders(tmp_path, tokenizer, "llama")
+    path = file_of(theirs, "gguf")
+    assert prove(theirs, path).is_same
+    [found] = wrong(prove(theirs, changed(path, **fields)))
+    assert found.question == "token ids"
+    assert re.search(cause, found.cause)
 
 
 def test_tokens_beyond_a_long_window_are_asked(tokenizer, tmp_path):

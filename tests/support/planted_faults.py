@@ -73,6 +73,16 @@ def turned(state, config):
     }
 
 
+def keys_in_wrong_heads(state, config):
+    """As in transformers #31766: keys turned back by the number of query heads."""
+    turned_back = causes.in_halves
+    return {
+        name: turned_back(x, config["num_attention_heads"])
+        for name, x in turned(state, config).items()
+        if "k_proj" in name
+    }
+
+
 def swapped(one, other):
     def change(state, _):
         pairs = {n: n.replace(one, other) for n in state if one in n}
@@ -153,6 +163,14 @@ FAULTS = [
     Fault("transposed", "llama", each(r"o_proj", lambda x: x.T), "weights", "transposed", LLAMA),
     Fault("no biases", "qwen2", each(r"bias", torch.zeros_like), "weights", "biases"),
     Fault("positions", "gpt2", each(r"wpe", lambda x: x.roll(-1, 0)), "weights", "positions"),
+    Fault(
+        "keys in wrong heads",
+        "llama",
+        of_weights(keys_in_wrong_heads),
+        "weights",
+        "number of query heads",
+        {**LLAMA, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8},
+    ),
     # Fields.
     Fault("theta", "llama", of_config(rope={"rope_theta": 1e4}), "settings", "rope_theta", LLAMA),
     Fault("epsilon", "llama", of_config(rms_norm_eps=1e-5), "settings", "eps", LLAMA),
