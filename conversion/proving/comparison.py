@@ -8,7 +8,7 @@ from hf_tformer.path_safety import fault_of_path
 
 from ..engine.aliases import FilePath
 from ..engine.errors import ConversionError
-from ..engine.foreign import ending_of
+from ..runtimes.gguf.importing import gguf_file
 from .answer import DIFFERS, NEAR, UNASKED, Answer
 from .gguf_file import OpenedGguf
 from .model import Model
@@ -59,6 +59,8 @@ class Comparison:
 
 def prove(model: FilePath, file: FilePath) -> Comparison:
     """Compare a file with the model that it was made from; nothing is written."""
+    if Path(model).is_file():
+        raise ConversionError(f"{model} is a file: give the folder of the model first, then FILE")
     opened = open_file(Model(model), Path(file))
     _ = opened.running  # what does not open is not judged
     answers = [ask_ids(opened), ask_chat(opened), ask_special(opened), *opened.more_answers()]
@@ -73,8 +75,8 @@ def prove(model: FilePath, file: FilePath) -> Comparison:
 def open_file(model: Model, path: Path) -> Opened:
     if path.exists() and (fault := fault_of_path(path)):
         raise ConversionError(fault)
-    if path.is_file() and ending_of(path) == ".gguf":
-        return OpenedGguf(model, path)
+    if (found := gguf_file(path)) is not None:
+        return OpenedGguf(model, found)
     if path.is_dir() and (runtime := runtime_of(path)) is not None:
         return OpenedExport(model, path, runtime)
     if (path / CONFIG).is_file():

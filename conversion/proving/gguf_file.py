@@ -94,7 +94,10 @@ class OpenedGguf(Opened):
             format = of_named_head(format, self.model.folder)
             assert isinstance(format, Format)
             ours = translate(config, format, to_ours=True, dtype=None)
-            return Described(named[0], format, ours, config), ""
+            described = Described(named[0], format, ours, config)
+            with_defaults(self.file)
+            GgufShard(self.file, described)
+            return described, ""
         except ConversionError as error:
             return None, str(error)
 

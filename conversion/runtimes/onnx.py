@@ -22,7 +22,7 @@ from .graphs import (
     usual_name,
 )
 from .proof import EXACT
-from .runtime import Running, Runtime, Source
+from .runtime import Running, Runtime, Sequences, Source
 
 GENERATING = """\
 import onnxruntime_genai
@@ -182,6 +182,11 @@ class OnnxGraphs(Graphs):
         return logits, {
             name.replace("present", "past_key_values"): x for name, x in outputs.items()
         }
+
+    def generate(self, prompts: Sequences, new_tokens: int, num_beams: int) -> Sequences | None:
+        """Return None for graphs without a past, as others export them, which only read."""
+        part = DECODER if self.config.is_encoder_decoder else MODEL
+        return super().generate(prompts, new_tokens, num_beams) if self.empty(part, 1) else None
 
     def empty(self, part: str, batch: int) -> Batch:
         """Return keys and values without tokens, of the sizes that the graph names."""

@@ -6,10 +6,12 @@ import re
 import shutil
 
 import pytest
+import torch
 
 from conversion import ConversionError, export_checkpoint, import_checkpoint, prove
 from conversion.proving.answer import DIFFERS
 from conversion.proving.command import main
+from conversion.runtimes.gguf.file import GgufFile
 from support.converting import CASES
 from support.converting_encoders import CASES as ENCODERS
 from support.gguf_files import changed
@@ -220,6 +222,17 @@ def test_a_fault_of_other_converters_is_found_and_named(thread, tokenizer, tmp_p
     assert re.search(cause, found.cause)
 
 
+def test_what_a_file_has_beyond_the_model_is_found(tokenizer, tmp_path):
+    """A bias that the model lacks changes its logits; a tied head written twice does not."""
+    theirs = model_folders(tmp_path, tokenizer, "llama", tie_word_embeddings=True)
+    path = file_of(theirs, "gguf")
+    head = GgufFile(path).read("token_embd.weight")
+    assert prove(theirs, changed(path, {"output.weight": head})).is_same
+    for more in ({"output.weight": head * 1.5}, {"blk.0.attn_q.bias": torch.ones(48)}):
+        found = [one.question for one in wrong(prove(theirs, changed(path, more)))]
+        assert "logits" in found
+
+
 def test_tokens_beyond_a_long_window_are_asked(tokenizer, tmp_path):
     theirs = model_folders(tmp_path, tokenizer, "gemma2", sliding_window=600)
     done = prove(theirs, file_of(theirs, "gguf"))
@@ -227,9 +240,12 @@ def test_tokens_beyond_a_long_window_are_asked(tokenizer, tmp_path):
     assert any("609 tokens" in one.seen for one in done.answers)
 
 
-def test_a_file_without_a_tokenizer_or_of_another_program_is_one_sentence(tokenizer, tmp_path):
+def test_what_cannot_be_judged_is_one_sentence(tokenizer, tmp_path):
     theirs = model_folders(tmp_path, tokenizer, "llama")
     path = file_of(theirs, "gguf")
+    assert prove(theirs, path.parent).is_same  # the only file of a folder
+    with pytest.raises(ConversionError, match="give the folder of the model first"):
+        prove(path, theirs)
     path.write_bytes(path.read_bytes()[:9000])
     with pytest.raises(ConversionError, match="fetch it again"):
         prove(theirs, path)

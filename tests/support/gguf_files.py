@@ -6,8 +6,8 @@ from conversion.runtimes.gguf import proving
 from conversion.runtimes.gguf.file import GgufFile
 
 
-def changed(path, **fields):
-    """The file with other fields, as `llama__expert_count=8`, and with float32."""
+def changed(path, tensors=None, **fields):
+    """The file with more tensors, other fields, as `llama__expert_count=8`, and in float32."""
     import gguf
 
     file = GgufFile(path)
@@ -18,8 +18,9 @@ def changed(path, **fields):
         ways = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32}
         for name, value in names.items():
             ways.get(type(value), writer.add_float32)(name, value)
-        for name in file.packed:
-            writer.add_tensor(name, file.read(name).numpy())
+        held = {name: file.read(name) for name in file.packed}
+        for name, tensor in {**held, **(tensors or {})}.items():
+            writer.add_tensor(name, tensor.numpy())
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
