@@ -124,7 +124,7 @@ clean: ## remove the environments, the caches and what the demo wrote
 .venv/ready: constraints/tested.txt pyproject.toml
 .venv-floor/ready: constraints/floor.txt pyproject.toml
 .venv/ready .venv-floor/ready:
-	@echo "setting up $(@D) (minutes, the first time)"
+	@echo "setting up $(@D): 2 GB, minutes the first time (README.md: how to do without CUDA)"
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint $< --editable '.[dev]'

@@ -17,6 +17,14 @@ from pathlib import Path
 import train_translation
 from dates import date_pairs
 from program import make_parser, run
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
 from hf_tformer import attention_maps, last_complete_checkpoint
 from hf_tformer.opening import open_model
@@ -42,7 +50,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("demo_output"), help="folder to write")
     args, others = parser.parse_known_args()
     folder, started = args.output / "dates", time.time()
-    train_translation.main([*TRAINING.split(), *others, "--output_dir", str(folder)])
+    learning = [*TRAINING.split(), *others, "--output_dir", str(folder)]
+    train_translation.main(learning, callbacks=[AnswersAsItLearns()])
 
     print("\nOpened elsewhere, without this package, by AutoModelForSeq2SeqLM and AutoTokenizer:")
     pairs = date_pairs(0)["test"]
@@ -64,6 +73,28 @@ def main() -> None:
         f"Done in {time.time() - started:.0f} s. Next: examples/train_translation.py on sentences "
         f"of your own (--help), `tformer check {folder}`, and README.md."
     )
+
+
+class AnswersAsItLearns(TrainerCallback):
+    """Let the model answer one date that it does not train on whenever it is evaluated."""
+
+    def __init__(self) -> None:
+        pairs = date_pairs(0)["validation"]
+        self.pair = next(pair for pair in pairs if pair.language == "en")
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: PreTrainedModel,
+        processing_class: PreTrainedTokenizerBase,
+        **kwargs: object,
+    ) -> None:
+        inputs = processing_class(self.pair.source, return_tensors="pt").to(model.device)
+        [answer] = processing_class.batch_decode(model.generate(**inputs), skip_special_tokens=True)
+        mark = "" if answer == self.pair.target else f"  (wrong: {self.pair.target})"
+        print(f"\nStep {state.global_step}: {self.pair.source} → {answer}{mark}", flush=True)
 
 
 def answer_elsewhere(folder: Path, sources: list[str]) -> list[str]:

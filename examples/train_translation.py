@@ -103,7 +103,9 @@ class TrainingArguments(transformers.Seq2SeqTrainingArguments):
     )
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(
+    argv: list[str] | None = None, callbacks: Iterable[transformers.TrainerCallback] = ()
+) -> None:
     data, sizes, training = parse_arguments(argv)
     checkpoint = find_checkpoint(training)
     if training.disable_tqdm or training.process_index:
@@ -116,6 +118,8 @@ def main(argv: list[str] | None = None) -> None:
         rows = {split: encode(pairs[split], tokenizer) for split in pairs}
         rows["train"] = drop_long(rows["train"], data.max_length)
     trainer = make_trainer(training, model, tokenizer, rows)
+    for callback in callbacks:
+        trainer.add_callback(callback)
     if trainer.is_world_process_zero():
         print(
             f"{model.num_parameters() / 1e6:.1f} M parameters, {len(tokenizer)} tokens, "

@@ -113,7 +113,10 @@ def test_the_table_says_which_files_only_the_slow_verb_runs(language, marks_of_t
     assert not [row for row in told if "`make test-slow`" not in row]
 
 
-TOY = "--number_of_dates 256 --hidden_size 16 --intermediate_size 16 --num_train_epochs 1 --use_cpu"
+TOY = (
+    "--number_of_dates 256 --hidden_size 16 --intermediate_size 16 --num_train_epochs 1 --use_cpu "
+    "--eval_steps 2"
+)
 
 
 def test_the_demo_runs_to_its_end(tmp_path):
@@ -126,6 +129,7 @@ def test_the_demo_runs_to_its_end(tmp_path):
         text=True,
     )
     assert run.returncode == 0, run.stderr[-3000:]
+    assert re.search(r"^Step 2: .+ → .* \(wrong: \d{4}-\d\d-\d\d\)$", run.stdout, re.M)
     assert "of 1000 dates that it had never seen are exactly right" in run.stdout
     assert {"dates", "loss.png", "attention.png"} == {path.name for path in output.iterdir()}
     assert {"model.safetensors", "tokenizer.json"} <= {p.name for p in (output / "dates").iterdir()}
