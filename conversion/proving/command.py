@@ -40,4 +40,4 @@ def main(arguments: list[str] | None = None, prog: str = "tformer prove") -> int
         return 2
     text = done.as_json() if options.json else done.as_table()
     print("\n".join(map(printable, text.splitlines())))
-    return 0 if done.is_same else 1
+    return 2 if not done.is_judged else 0 if done.is_same else 1

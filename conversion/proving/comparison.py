@@ -9,7 +9,7 @@ from hf_tformer.path_safety import fault_of_path
 from ..engine.aliases import FilePath
 from ..engine.errors import ConversionError
 from ..runtimes.gguf.importing import gguf_file
-from .answer import DIFFERS, NEAR, UNASKED, Answer
+from .answer import DIFFERS, NEAR, UNASKED, Answer, unasked
 from .gguf_file import OpenedGguf
 from .model import Model
 from .opened import Opened, OpenedExport, runtime_of
@@ -30,6 +30,12 @@ class Comparison:
     answers: tuple[Answer, ...]
 
     @property
+    def is_judged(self) -> bool:
+        """Return whether something differs or logits agree; what is not asked proves nothing."""
+        asked = [one.question for one in self.answers if one.verdict != UNASKED]
+        return LOGITS in asked or not self.is_same
+
+    @property
     def is_same(self) -> bool:
         return not any(answer.verdict == DIFFERS for answer in self.answers)
 
@@ -39,7 +45,9 @@ class Comparison:
         if wrong:
             named = ", ".join(one.question for one in wrong)
             return f"not the same model: {len(wrong)} of {len(asked)} answers differ ({named})"
-        near = ", with fewer bits" if any(one.verdict == NEAR for one in asked) else ""
+        if not self.is_judged:
+            return "not judged: its logits could not be asked"
+        near = ", as far as few bits show" if any(one.verdict == NEAR for one in asked) else ""
         return f"the same model{near}: {len(asked)} answers agree"
 
     def as_json(self) -> str:
@@ -61,14 +69,15 @@ def prove(model: FilePath, file: FilePath) -> Comparison:
     """Compare a file with the model that it was made from; nothing is written."""
     if Path(model).is_file():
         raise ConversionError(f"{model} is a file: give the folder of the model first, then FILE")
-    opened = open_file(Model(model), Path(file))
-    _ = opened.running  # what does not open is not judged
+    reference = Model(model)
+    opened = open_file(reference, Path(file))
+    _ = reference.loaded, opened.running  # what does not open is not judged
     answers = [ask_ids(opened), ask_chat(opened), ask_special(opened), *opened.more_answers()]
     for name, question in ((LOGITS, ask_logits), (GREEDY, ask_greedy)):
         try:
             answers.append(question(opened))
         except ConversionError as error:
-            answers.append(Answer(name, DIFFERS, str(error), "the file does not run"))
+            answers.append(unasked(name, f"the file could not be asked ({error})"))
     return Comparison(Path(model), Path(file), opened.title, tuple(answers))
 
 

@@ -8,6 +8,7 @@ packed file comes.
 
 import contextlib
 import tempfile
+import unicodedata
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -32,8 +33,8 @@ from ..runtimes.gguf.proving import write_unpacked
 from ..runtimes.gguf.running import LlamaCpp
 from ..runtimes.gguf.runtime import TABLE, Gguf, has_a_table, has_marks
 from ..runtimes.gguf.tensors import layout_of
-from ..runtimes.gguf.tokenizer import ENDS, PREFIX
-from ..runtimes.proof import EXACT, measure_few_bits
+from ..runtimes.gguf.tokenizer import BLANK, ENDS, PREFIX
+from ..runtimes.proof import measure_few_bits
 from .answer import DIFFERS, NEAR, SAME, Answer, counted, unasked
 from .model import Model
 from .opened import Chat, Opened, rendered
@@ -42,6 +43,7 @@ from .weights import compare_weights
 
 SETTINGS, PACKED = "settings", "packed answers"
 EXACT_TYPES = ("F32", "F16", "BF16")
+TOLERANCES = {"F16": 2e-2, "BF16": 1e-1}  # of logits, where weights cannot be compared
 # What types round, of the norm of a tensor, by the first digit of their names.
 ROUNDING = {"F32": 1e-6, "F16": 1e-3, "BF16": 8e-3}
 BY_BITS = {"8": 2e-2, "6": 4e-2, "5": 8e-2, "4": 2e-1}
@@ -55,14 +57,16 @@ class OpenedGguf(Opened):
         Gguf().refuse_missing_packages()
         self.file = GgufFile(path)
         self.folder = tempfile.TemporaryDirectory()
-        super().__init__(self.of_transformers(model))
+        super().__init__(self.of_transformers(model.body()))
         # llama.cpp has one kind of segment.
         self.model.loaded = replace(self.model.loaded, types=0)
         self.kinds = {t.tensor_type.name for t in self.file.packed.values()}
         self.described, self.why_not = self.describe()
-        self.few_bits = self.described is None and bool(self.kinds - {*EXACT_TYPES})
-        is_exact = self.described is not None and not has_a_table(self.described.ours)
-        self.tolerance = EXACT if is_exact else TABLE
+        if self.described is None:
+            self.bits = 4 if self.kinds - {*EXACT_TYPES} else None
+            self.tolerance = max(TOLERANCES.get(kind, TABLE) for kind in self.kinds)
+        elif has_a_table(self.described.ours):
+            self.tolerance = TABLE
 
     def of_transformers(self, model: Model) -> Model:
         """Return a model of ours as one of the class of transformers that the file is like."""
@@ -93,10 +97,11 @@ class OpenedGguf(Opened):
         try:
             format = of_named_head(format, self.model.folder)
             assert isinstance(format, Format)
-            ours = translate(config, format, to_ours=True, dtype=None)
+            # Numbers are read as the file holds them, and not rounded as the model is stored.
+            ours = translate(config, format, to_ours=True, dtype=torch.float32)
             described = Described(named[0], format, ours, config)
             with_defaults(self.file)
-            GgufShard(self.file, described)
+            self.shard = GgufShard(self.file, described)
             return described, ""
         except ConversionError as error:
             return None, str(error)
@@ -119,7 +124,8 @@ class OpenedGguf(Opened):
             ) from error
 
     def askable(self, text: str) -> str:
-        """Leave out the combining marks that llama.cpp's WordPiece has no support for."""
+        """Leave out what llama.cpp has no support for: NFC, and combining marks in WordPiece."""
+        text = unicodedata.normalize("NFC", text)
         if self.file.fields.get(f"{PREFIX}model") != "bert":
             return text
         return " ".join(word for word in text.split() if not has_marks(word))
@@ -128,7 +134,11 @@ class OpenedGguf(Opened):
         return self.running.ids(text) if self.vocabulary() else None
 
     def vocabulary(self) -> dict[str, int]:
-        return {token: i for i, token in enumerate(self.file.fields.get(f"{PREFIX}tokens", ()))}
+        told = self.file.below(PREFIX)
+        tokens = told.get("tokens", ())
+        if told.get("model") == "bert":  # whose beginnings of words are marked there, not the rest
+            tokens = [x.removeprefix(BLANK) if x.startswith(BLANK) else f"##{x}" for x in tokens]
+        return {token: i for i, token in enumerate(tokens)}
 
     def chat(self, chat: Chat, answers: bool) -> str | None:
         template = self.file.fields.get("tokenizer.chat_template")
@@ -139,12 +149,15 @@ class OpenedGguf(Opened):
     def special(self) -> Fields:
         """Return the beginning and the ends; llama.cpp knows some ends by their text as well."""
         told = self.file.below(PREFIX)
-        ours = as_list(self.model.generation.eos_token_id)
-        named = sorted({told[name] for name in ENDS if name in told})
-        is_same = all(map(self.running.vocab.is_eog, ours)) and set(named) <= {*ours}
-        found: Fields = {"eos_token_id": (ours if is_same else named)} if ours else {}
-        if told.get("add_bos_token"):
-            found["the tokenizer's bos_token_id"] = told.get("bos_token_id")
+        tokenizer, ours = self.model.tokenizer, as_list(self.model.generation.eos_token_id)
+        usual = getattr(tokenizer, "eos_token_id", None)
+        needed = usual if usual in ours else next(iter(ours), None)
+        named = told.get(ENDS[0], needed)
+        ends = needed is None or (self.running.vocab.is_eog(needed) and named in ours)
+        found: Fields = {"eos_token_id": self.model.generation.eos_token_id if ends else named}
+        first = getattr(tokenizer, "bos_token_id", None)
+        if told.get("add_bos_token") and first is not None:  # an encoder begins with [CLS]
+            found["the tokenizer's bos_token_id"] = told.get("bos_token_id", first)
         return found
 
     @cached_property
@@ -152,7 +165,7 @@ class OpenedGguf(Opened):
         """Return the tensors of the model and of the file, by the model's names."""
         if self.described is None:
             return None
-        shard = GgufShard(self.file, self.described)
+        shard = self.shard
         with damage(self.file.path):
             theirs = {name: shard.read(name).float() for name in shard.names()}
         saved = SavedTensors.of(self.model.loaded.model).shapes
@@ -186,12 +199,10 @@ class OpenedGguf(Opened):
         return [self.compare_settings(self.described), weights, *self.packed_answers()]
 
     def kind_of(self, name: str) -> str:
-        assert self.described is not None
-        places = GgufShard(self.file, self.described).places
-        return str(self.file.packed[places[name]].tensor_type.name)
+        return str(self.file.packed[self.shard.places[name]].tensor_type.name)
 
     def compare_settings(self, described: Described) -> Answer:
-        """Compare the fields of the file with those that the model's configuration gives."""
+        """Compare fields with those of the model's configuration; what is absent, logits show."""
         expected = fields_of(described.ours, described.architecture, "llama.cpp")
         told = {name: x for name, x in with_defaults(self.file).items() if name not in NOT_COMPARED}
         wrong = [
@@ -199,15 +210,10 @@ class OpenedGguf(Opened):
             for name in expected.keys() & told.keys()
             if not are_near(told[name], expected[name])
         ]
-        wrong += [
-            f"{name} is missing there, and {value} here"
-            for name, value in expected.items()
-            if name not in told and value and name not in NOT_COMPARED
-        ]
         if not wrong:
             return Answer(SETTINGS, SAME, counted(len(expected.keys() & told.keys()), "field"))
         return Answer(
-            SETTINGS, DIFFERS, "; ".join(sorted(wrong)), "the file describes another model"
+            SETTINGS, DIFFERS, "; ".join(sorted(wrong)), "the file was given other settings"
         )
 
     def packed_answers(self) -> list[Answer]:

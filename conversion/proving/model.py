@@ -1,17 +1,21 @@
 """The model that a file is compared with: a folder of a class of transformers, or of ours."""
 
+import contextlib
 import copy
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
 from transformers import (
+    MODEL_MAPPING,
     AutoTokenizer,
     GenerationConfig,
     PreTrainedConfig,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
 )
 from transformers.initialization import no_init_weights
 
@@ -20,11 +24,13 @@ from ..engine.errors import ConversionError
 from ..engine.format import OURS, Format
 from ..engine.heads import only_architecture
 from ..engine.models import Library, LoadedModel
-from ..engine.proof import padded_batch
+from ..engine.proof import padded_batch, real_logits
 from ..engine.registry import FORMATS, model_type_of, refuse_unreadable
-from ..engine.side_files import GENERATION, TOKENIZER_FILES
+from ..engine.side_files import GENERATION, TOKENIZER_FILES, first_line
 from ..runtimes.exporting import library_of
 from ..runtimes.runtime import Source
+
+ALONE = "tokenizer.json"
 
 
 class Model:
@@ -42,11 +48,32 @@ class Model:
 
     @cached_property
     def loaded(self) -> LoadedModel:
-        return self.library.load(self.folder)
+        """Load the model, and see that it can be asked for texts."""
+        try:
+            loaded = self.library.load(self.folder)
+            real_logits(loaded, padded_batch(loaded, longest=3))
+        except ConversionError:
+            raise
+        except Exception as error:  # models of images, sound, and others
+            raise ConversionError(
+                f"{self.folder} holds a {self.library.model_name}, which cannot be asked for the "
+                f"logits of texts ({first_line(error)}): choose a model of texts"
+            ) from error
+        return loaded
 
     @property
     def state(self) -> State:
         return self.loaded.model.state_dict()
+
+    def body(self) -> "Model":
+        """Return an encoder without its head, which some runtimes leave out; else the model."""
+        found = MODEL_MAPPING.get(type(self.config), None)
+        if not self.library.is_encoder or found is None or self.config.model_type in OURS:
+            return self
+        bare, format = copy.copy(self), FORMATS.get(self.config.model_type)
+        may_lack = format.theirs.may_lack if isinstance(format, Format) else ()
+        bare.library = replace(self.library, model_name=found.__name__, may_lack=may_lack)
+        return bare
 
     def source(self, folder: Path) -> Source:
         """Return what opens the files of a runtime, whatever they say of the configuration."""
@@ -65,6 +92,16 @@ class Model:
         if config.tie_word_embeddings:
             model.tie_weights()
         return replace(self.loaded, model=model)
+
+    def rounded(self, dtype: torch.dtype | None) -> LoadedModel:
+        """Return the model with its weights rounded to a dtype, if there is one."""
+        if dtype is None:
+            return self.loaded
+        rounded = {
+            name: x.to(dtype).to(x.dtype) if x.is_floating_point() else x
+            for name, x in self.state.items()
+        }
+        return self.changed({}, rounded)
 
     def batch(self, length: int) -> Batch:
         """Return three sequences with padding, of which the longest has so many tokens."""
@@ -88,7 +125,7 @@ def library_for(folder: Path) -> Library:
         return library_of(folder)
     name = only_architecture(folder)
     found: Any = getattr(transformers, str(name), None)
-    if not hasattr(found, "can_generate"):
+    if getattr(found, "config_class", None) is None:
         raise ConversionError(
             f"architectures is [{name!r}] in {folder}/config.json, which transformers "
             f"{transformers.__version__} does not have: name one class of transformers or of ours"
@@ -108,10 +145,15 @@ def tokenizer_in(folder: Path) -> PreTrainedTokenizerBase | None:
     try:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # tokenizers and transformers fail in many ways
+        with contextlib.suppress(Exception):  # beside no config.json of a model
+            return PreTrainedTokenizerFast(tokenizer_file=str(folder / ALONE))
         raise ConversionError(f"the tokenizer in {folder} cannot be opened: {error}") from error
 
 
 def generation_in(folder: Path) -> GenerationConfig | None:
     if not (folder / GENERATION).is_file():
         return None
-    return GenerationConfig.from_pretrained(folder)
+    try:
+        return GenerationConfig.from_pretrained(folder)
+    except Exception as error:  # it takes any JSON
+        raise ConversionError(f"{folder / GENERATION} cannot be read: {error}") from error

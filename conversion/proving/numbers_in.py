@@ -5,18 +5,27 @@ from collections.abc import Callable, Iterable, Iterator
 from os import SEEK_CUR
 from pathlib import Path
 
-FLOAT32, HALF, FEW = "float32", "half", "few bits"
+FLOAT32, HALF, BFLOAT16 = "float32", "float16", "bfloat16"
+EIGHT, FOUR = "eight bits", "four bits"
+TOLERANCES = {FLOAT32: 1e-4, HALF: 2e-2, BFLOAT16: 1e-1, EIGHT: 1e-2, FOUR: 1e-2}  # of logits
 KINDS = ("float32", "int8", "int16", "int32", "float16", "bfloat16")  # CTranslate2's numbers
-FEW_BITS = ("int4", "int8", "uint4", "uint8", "i4", "i8", "u4", "u8", "nf4")
+FOUR_BITS, EIGHT_BITS = (
+    {"int4", "uint4", "i4", "u4", "nf4", "int32"},
+    {"int8", "uint8", "i8", "u8", "int16"},
+)
 
 
-def few_bits_in(runtime: str, folder: Path) -> str:
+def kind_in(runtime: str, folder: Path) -> str:
     """Return the smallest kind of number of which the files have many."""
     kinds = READERS[runtime](folder) if runtime in READERS else ()
     widths = {kind.lower() for kind in kinds}
-    if widths & set(FEW_BITS):
-        return FEW
-    return HALF if widths & {"float16", "bfloat16", "f16", "bf16"} else FLOAT32
+    if widths & FOUR_BITS:
+        return FOUR
+    if widths & EIGHT_BITS:
+        return EIGHT
+    if widths & {"bfloat16", "bf16"}:
+        return BFLOAT16
+    return HALF if widths & {"float16", "f16"} else FLOAT32
 
 
 def in_onnx(folder: Path) -> Iterable[str]:

@@ -7,29 +7,32 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError
+import torch
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
+from ..engine.checkpoints import read_json
 from ..engine.errors import ConversionError
 from ..engine.models import LoadedModel
 from ..engine.side_files import first_line
+from ..engine.translation import as_list
 from ..runtimes.proof import EXACT
 from ..runtimes.registry import RUNTIMES
 from ..runtimes.runtime import Running, Runtime
 from .answer import Answer
 from .model import Model, generation_in, tokenizer_in
-from .numbers_in import FEW, FLOAT32, HALF, few_bits_in
+from .numbers_in import BFLOAT16, EIGHT, FOUR, HALF, TOLERANCES, kind_in
 
 Chat = list[dict[str, str]]
 CT2_FILE = "model.bin"
-TOLERANCES = {FLOAT32: EXACT, HALF: 2e-2, FEW: 1e-2}
+BITS = {EIGHT: 8, FOUR: 4}
+HALVES = {HALF: torch.float16, BFLOAT16: torch.bfloat16}
 
 
 class Opened(ABC):
-    """A file that was opened. `few_bits` says that its weights have lost more than float16 does."""
+    """A file that was opened. `bits` are those of its weights, where they are few."""
 
     title: str
-    few_bits = False
+    bits: int | None = None
     tolerance = EXACT  # of logits, relative to the largest
 
     def __init__(self, model: Model) -> None:
@@ -95,13 +98,27 @@ class OpenedExport(OpenedFolder):
     """The files of a runtime in a folder."""
 
     def __init__(self, model: Model, folder: Path, runtime: Runtime) -> None:
-        super().__init__(model, folder)
+        super().__init__(model.body() if runtime.name == "ctranslate2" else model, folder)
         self.runtime = runtime
         runtime.refuse_missing_packages()
         self.title = runtime.title
         with self.opening():
-            kind = few_bits_in(runtime.name, folder)
-        self.few_bits, self.tolerance = kind == FEW, TOLERANCES[kind]
+            self.kind = kind_in(runtime.name, folder)
+        self.bits, self.tolerance = BITS.get(self.kind), TOLERANCES[self.kind]
+
+    @cached_property
+    def start(self) -> LoadedModel:
+        """Return the model with weights that are rounded like those of the files."""
+        return self.model.rounded(HALVES.get(self.kind))
+
+    def special(self) -> dict[str, object]:
+        """Return what the folder says, and the end that CTranslate2 reads in its config.json."""
+        found, ours = super().special(), as_list(self.model.generation.eos_token_id)
+        if self.runtime.name != "ctranslate2" or not ours:
+            return found
+        told = read_json(self.folder / "config.json").get("eos_token")
+        end = self.vocabulary().get(str(told))
+        return found if end is None or end in ours else {**found, "eos_token_id": end}
 
     @cached_property
     def running(self) -> Running:
@@ -132,7 +149,7 @@ def rendered(
     render = partial(tokenizer.apply_chat_template, tokenize=False, chat_template=template)
     try:
         return str(render(chat, add_generation_prompt=answers))
-    except (ValueError, TypeError, TemplateError):
+    except Exception:  # a template is a program
         return None
 
 

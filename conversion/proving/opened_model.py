@@ -1,5 +1,6 @@
 """Another folder of transformers, or of ours, that is asked."""
 
+import re
 from functools import cached_property
 from pathlib import Path
 
@@ -22,7 +23,8 @@ OF_THE_FOLDER = (
     *("transformers_version", "_name_or_path", "architectures", "auto_map", "dtype"),
     *("torch_dtype", "use_cache", "_attn_implementation_internal"),
 )
-ROUNDED = {torch.float16: 1e-3, torch.bfloat16: 8e-3}
+TRAINING = re.compile("dropout|initializer|label2id|id2label|problem_type|aux_loss")
+ROUNDED = {torch.bfloat16: 8e-3, torch.float16: 1e-3}
 
 
 class OpenedModel(OpenedFolder):
@@ -38,25 +40,25 @@ class OpenedModel(OpenedFolder):
 
     @cached_property
     def running(self) -> Running:
-        return RunningModel(self.other)
+        return RunningModel(self.other.loaded)
 
     @cached_property
     def start(self) -> LoadedModel:
         """Return the model with weights that are rounded like the other's."""
-        dtype = self.other.config.dtype
-        if dtype not in ROUNDED:
-            return self.model.loaded
-        rounded = {
-            name: x.to(dtype).to(x.dtype) if x.is_floating_point() else x
-            for name, x in self.model.state.items()
-        }
-        return self.model.changed({}, rounded)
+        return self.model.rounded(self.dtype)
+
+    @cached_property
+    def dtype(self) -> torch.dtype | None:
+        """Return the half precision that holds the other's weights, whatever it is said to be."""
+        weights = [x for x in self.other.state.values() if x.is_floating_point()]
+        fitting = (d for d in ROUNDED if all(torch.equal(x.to(d).to(x.dtype), x) for x in weights))
+        return next(fitting, None)
 
     def more_answers(self) -> list[Answer]:
         """Compare fields and tensors, which have the same names in the same class."""
         if not self.is_same_class:
             return []
-        bound = ROUNDED.get(self.other.config.dtype, 1e-6)
+        bound = 1e-6 if self.dtype is None else ROUNDED[self.dtype]
         names = [SavedTensors.of(one.loaded.model).shapes for one in (self.model, self.other)]
         ours, theirs = (
             {name: one.state[name] for name in saved}
@@ -67,7 +69,8 @@ class OpenedModel(OpenedFolder):
 
     def compare_settings(self) -> Answer:
         ours, theirs = self.model.config.to_dict(), self.other.config.to_dict()
-        names = sorted((ours.keys() | theirs.keys()) - {*OF_THE_FOLDER})
+        known = type(self.model.config)().to_dict().keys() - {*OF_THE_FOLDER}
+        names = sorted(name for name in known if not TRAINING.search(name))
         wrong = [
             f"{name} is {theirs.get(name)} there, and {ours.get(name)} here"
             for name in names
@@ -75,17 +78,17 @@ class OpenedModel(OpenedFolder):
         ]
         if not wrong:
             return Answer(SETTINGS, SAME, counted(len(names), "field"))
-        return Answer(SETTINGS, DIFFERS, "; ".join(wrong), "the folder describes another model")
+        return Answer(SETTINGS, DIFFERS, "; ".join(wrong), "the folder was given other settings")
 
 
 class RunningModel(Running):
     generates_batches = True
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, loaded: LoadedModel) -> None:
+        self.loaded = loaded
 
     def logits(self, batch: Batch) -> torch.Tensor:
-        return real_logits(self.model.loaded, batch)
+        return real_logits(self.loaded, batch)
 
     def generate(self, prompts: Sequences, new_tokens: int, num_beams: int) -> Sequences:
-        return generate(self.model.loaded.model, prompts, new_tokens, num_beams).sequences
+        return generate(self.loaded.model, prompts, new_tokens, num_beams).sequences

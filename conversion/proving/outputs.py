@@ -15,7 +15,6 @@ from ..engine.proof import real_logits
 from ..engine.side_files import first_line
 from ..runtimes.proof import (
     EXACT,
-    MOST_DIVERGENCE,
     NEW,
     OWN,
     Generated,
@@ -35,7 +34,9 @@ Given = TypeVar("Given")
 LENGTHS = (1, 11, 48)
 BEYOND = 9  # tokens past a limit
 MOST_NUMBERS = 2**26  # of the logits of one sequence
-OF_FEW_BITS = 3  # times what eight bits lose are few bits, too
+OF_FEW_BITS = 3  # times what so few bits lose in the model are few bits, too
+LEAST = 1e-3  # nats that are always allowed
+GROUP = 32  # weights that share a step where they have less than eight bits
 LOGITS, GREEDY = "logits", "greedy text"
 
 
@@ -52,6 +53,8 @@ def ask_logits(opened: Opened) -> Answer:
         )
         if found is None:
             return unasked(LOGITS, f"{opened.title} returns none")
+        if loaded.pad == expected.shape[-1] - 1 == found.shape[-1]:
+            expected = expected[..., :-1]  # CTranslate2 leaves the padding token out
         if expected.shape != found.shape:
             return Answer(LOGITS, DIFFERS, shapes(expected, found), "its head is another one")
         size = max(1.0, expected.abs().max().item())
@@ -81,10 +84,10 @@ def judged(
 ) -> Answer:
     """Judge logits that differ by more than rounding of the usual size."""
     expected = real_logits(loaded, batch)
-    if opened.few_bits and expected.ndim == 2:
+    if opened.bits and expected.ndim == 2:
         few = measure_few_bits(actual.float(), expected)
         seen = f"{seen}; {few.divergence:.1e} nats from the model's"
-        if few.divergence <= max(MOST_DIVERGENCE, OF_FEW_BITS * loss_of_eight_bits(opened, batch)):
+        if few.divergence <= max(LEAST, OF_FEW_BITS * loss_of_few_bits(opened, batch)):
             return Answer(LOGITS, NEAR, f"{seen}: alike, as few bits are")
     elif (limit := OWN * own_rounding_of(opened, loaded, batch, expected)) >= (
         difference := (actual.float() - expected).abs().max().item()
@@ -94,21 +97,24 @@ def judged(
     return Answer(LOGITS, DIFFERS, seen, cause or unexplained(actual))
 
 
-def loss_of_eight_bits(opened: Opened, batch: Batch) -> float:
-    """Return the divergence of the model where weights and inputs of products have eight bits."""
+def loss_of_few_bits(opened: Opened, batch: Batch) -> float:
+    """Return the divergence of the model with so few bits in weights, and eight in inputs."""
+    bits = opened.bits or 8
     copy = opened.model.changed({}, opened.model.state)
     for module in copy.model.modules():
         if isinstance(module, nn.Linear):
-            module.weight = nn.Parameter(to_eight_bits(module.weight.detach()), False)
-            module.register_forward_pre_hook(lambda _, inputs: to_eight_bits(inputs[0]))
+            module.weight = nn.Parameter(rounded_to(bits, module.weight.detach()), False)
+            module.register_forward_pre_hook(lambda _, inputs: rounded_to(8, inputs[0]))
     expected = real_logits(opened.model.loaded, batch)
     return measure_few_bits(real_logits(copy, batch), expected).divergence
 
 
-def to_eight_bits(numbers: torch.Tensor) -> torch.Tensor:
-    """Round numbers to the 255 steps between the largest of their row and its opposite."""
-    step = numbers.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 127
-    return (numbers / step).round() * step
+def rounded_to(bits: int, numbers: torch.Tensor) -> torch.Tensor:
+    """Round numbers to steps of one size in each row, or in each group of a row."""
+    size = numbers.shape[-1]
+    groups = numbers.unflatten(-1, (-1, GROUP)) if bits < 8 and size % GROUP == 0 else numbers
+    step = groups.abs().amax(-1, keepdim=True).clamp(min=1e-12) / (2 ** (bits - 1) - 1)
+    return ((groups / step).round() * step).view_as(numbers)
 
 
 def own_rounding_of(
@@ -122,7 +128,7 @@ def own_rounding_of(
 def unexplained(actual: torch.Tensor) -> str:
     if not actual.isfinite().all():
         return "it computes numbers that are not finite"
-    return "none of the usual faults explains it: its weights may be those of another model"
+    return "none of the usual faults explains it"
 
 
 def shapes(expected: torch.Tensor, found: torch.Tensor) -> str:
@@ -172,7 +178,7 @@ def ask_greedy(opened: Opened) -> Answer:
     if same == len(prompts):
         return Answer(GREEDY, SAME, f"{seen}, {new_tokens} tokens each")
     seen += changed_tokens(opened, found, expected.sequences)
-    if opened.few_bits:
+    if opened.bits:
         return Answer(GREEDY, NEAR, f"{seen}: few bits choose another token now and then")
     return Answer(GREEDY, DIFFERS, seen, "the differences above change the text")
 

@@ -10,7 +10,7 @@ TEXTS = {
     "blanks": "  two  spaces\n\n\nnew lines\t\ttabs \r\n and  a   tail   ",
     "code": "def f(x_1, *args):\n    return {'a': x_1 ** 2, \"b\": [i for i in args]}  # why?\n",
     "accents": "naïve café, Übergröße, Straße, ŁÓDŹ, İstanbul, ¿qué? “quotes” — dashes…",
-    "decomposed": "é ñ ü ﬁne ½ ² Ⅷ Å",
+    "decomposed": "cafe\u0301 man\u0303ana u\u0308ber \ufb01ne \u00bd \u00b2 \u2167 \u212b",
     "Cyrillic and Greek": "Привет, мир! Ёлка. Γειά σου Κόσμε, Ὀδυσσεύς",
     "Hebrew and Arabic": "שלום עולם. مرحبا بالعالم، كيف الحال؟ ٣٤٥",
     "Hindi and Thai": "नमस्ते दुनिया। १२३ สวัสดีชาวโลก",

@@ -95,6 +95,8 @@ def ask_chat(opened: Opened) -> Answer:
     tokenizer = opened.model.tokenizer
     if tokenizer is None or tokenizer.chat_template is None:
         return unasked(CHAT, "the model has no chat template")
+    if not opened.vocabulary():
+        return unasked(CHAT, "the file has no tokenizer")
     differing = []
     for name, (chat, answers) in CHATS.items():
         ours, theirs = rendered(tokenizer, chat, answers), opened.chat(chat, answers)

@@ -67,6 +67,33 @@ def test_numbers_that_are_not_finite_are_named(llama, other):
     assert "not finite" in " ".join(one.cause for one in wrong(prove(llama, other)))
 
 
+def test_settings_of_training_and_of_others_are_no_fault(llama, other):
+    of_config(attention_dropout=0.1, somebodys_own=True)(other)
+    assert prove(llama, other).is_same
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("generation_config.json", "[]"),
+        ("generation_config.json", '{"max_new_tokens": -5}'),
+        ("config.json", '{"model_type": "llama", "architectures": ["PreTrainedModel"]}'),
+        ("config.json", '{"model_type": "vit", "architectures": ["ViTModel"]}'),
+        ("tokenizer.json", "{"),
+    ],
+)
+def test_a_damaged_or_unfit_folder_is_one_sentence(name, text, llama, other, capsys):
+    (other / name).write_text(text)
+    for words in ([str(llama), str(other)], [str(other), str(llama)]):
+        assert main(words) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_template_that_fails_is_a_difference(llama, other):
+    (other / "chat_template.jinja").write_text("{{ 1 // 0 }}")
+    assert [one.question for one in wrong(prove(llama, other))] == ["chat template"]
+
+
 def test_what_cannot_be_judged_is_one_sentence(llama, tmp_path, capsys):
     (tmp_path / "unknown").mkdir()
     config = {"model_type": "llama", "architectures": ["Mine"]}

@@ -36,7 +36,7 @@ WITHOUT_CIRCLES = ("hf_tformer", "conversion", "benchmarks", "examples")
 # changed for all models, to say what a verdict is worth and to serve pipelines, and the commands to
 # refuse what cannot generate or is missing, and to describe the environment in a report. tools/
 # builds releases and runs every verb. conversion/proving/ asks anybody's file.
-PRODUCT_LINES = 45_100
+PRODUCT_LINES = 45_250
 PRODUCT = ("hf_tformer", "conversion", "benchmarks", "examples", "tools")
 
 

@@ -17,12 +17,13 @@ from support.converting_encoders import CASES as ENCODERS
 from support.gguf_files import changed
 from support.gguf_models import DECODERS, decoder_fields, small_decoder
 from support.parity import randomise
-from support.planted_faults import FAULTS
+from support.planted_faults import FAULTS, each, of_config
 from support.trained_tokenizers import KNOWN, like_bert
 
 pytestmark = pytest.mark.runtime
 pytest.importorskip("gguf")
 pytest.importorskip("cyllama")
+ctranslate2 = pytest.importorskip("ctranslate2")
 
 TEMPLATE = (
     "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] | trim }}\n{% endfor %}"
@@ -154,6 +155,14 @@ def test_few_bits_are_right_or_wrong(fault, tokenizer, tmp_path):
         assert "packed answers" in [one.question for one in found.answers]
 
 
+def test_few_bits_of_a_model_in_bfloat16_are_right(tokenizer, tmp_path):
+    theirs = model_folders(tmp_path, tokenizer, "llama", **WIDE)
+    each(".", lambda x: x.to(torch.bfloat16))(theirs)
+    of_config(dtype="bfloat16")(theirs)
+    done = prove(theirs, file_of(theirs, "gguf", "q8_0"))
+    assert done.is_same, done.as_table()
+
+
 def quantised(path, target, kind):
     """A file of fewer bits, by llama.cpp's own quantiser."""
     from cyllama.llama import llama_cpp
@@ -180,6 +189,26 @@ def test_other_runtimes_are_asked_as_well(to, name, tokenizer, tmp_path):
     found = wrong(prove(theirs, file_of(faulty, to)))
     assert bool(found) is (fault is not None), found
     assert fault is None or any(re.search(fault.cause, one.cause) for one in found), found
+
+
+@pytest.mark.parametrize("kind", [None, "int16", "bfloat16", "float16", "int8"])
+def test_files_of_ctranslate2s_own_converter_are_right(kind, tokenizer, tmp_path):
+    theirs = model_folders(tmp_path, tokenizer, "llama", **FAULTS[0].fields)
+    converter = ctranslate2.converters.TransformersConverter(str(theirs))
+    converter.convert(str(tmp_path / "made"), quantization=kind)
+    done = prove(theirs, tmp_path / "made")
+    assert done.is_same, done.as_table()
+
+
+@pytest.mark.parametrize("fields", [{"bos_token_id": 2, "add_bos_token": True}], ids=str)
+def test_fields_that_llama_cpps_converter_adds_are_no_fault(fields, tmp_path):
+    case, words = ENCODERS["bert Model"], like_bert()
+    theirs = case.build_one(case.their_classes, {**case.theirs, "vocab_size": len(words) + 2})
+    randomise(theirs).eval().save_pretrained(tmp_path / "theirs")
+    words.save_pretrained(tmp_path / "theirs")
+    named = {f"tokenizer__ggml__{name}": value for name, value in fields.items()}
+    done = prove(tmp_path / "theirs", changed(file_of(tmp_path / "theirs", "gguf"), **named))
+    assert done.is_same, done.as_table()
 
 
 def test_eight_bits_of_another_runtime_are_near(tokenizer, tmp_path):
