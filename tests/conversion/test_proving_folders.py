@@ -6,10 +6,12 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from conversion import prove
 from conversion.proving.answer import DIFFERS
 from conversion.proving.command import main
+from conversion.proving.opened_model import RunningModel
 from support.converting import CASES
 from support.parity import randomise
 from support.planted_faults import FAULTS, each, of_config
@@ -51,6 +53,7 @@ def test_a_copy_is_the_same_model(llama, other, capsys):
 def test_a_fault_is_found_and_named(fault, llama, other):
     fault.plant(other)
     found = wrong(prove(llama, other))
+    assert any(re.search(fault.asked, one.question) for one in found), found
     assert any(re.search(fault.cause, f"{one.seen} {one.cause}") for one in found), found
 
 
@@ -65,6 +68,22 @@ def test_rounded_weights_are_no_fault_and_a_changed_bit_of_them_is(llama, other)
 def test_numbers_that_are_not_finite_are_named(llama, other):
     each("o_proj", lambda x: x / 0)(other)
     assert "not finite" in " ".join(one.cause for one in wrong(prove(llama, other)))
+
+
+@pytest.mark.parametrize("factor", [1, 1.5])
+def test_a_padding_token_that_a_runtime_leaves_out_is_not_compared(
+    factor, llama, other, monkeypatch
+):
+    """As CTranslate2 does where its row is the last one."""
+    last = load_file(llama / "model.safetensors")["model.embed_tokens.weight"].shape[0] - 1
+    copy = shutil.copytree(llama, other.with_name("padded"))
+    for folder in (copy, other):
+        of_config(pad_token_id=last)(folder)
+    each("o_proj", lambda x: x * factor)(other)
+    whole = RunningModel.logits
+    monkeypatch.setattr(RunningModel, "logits", lambda self, batch: whole(self, batch)[..., :-1])
+    found = [one.question for one in wrong(prove(copy, other))]
+    assert found == ([] if factor == 1 else ["weights", "logits", "greedy text"])
 
 
 def test_settings_of_training_and_of_others_are_no_fault(llama, other):
