@@ -159,8 +159,9 @@ def refuse_foreign_file(path: Path) -> None:
     if fault := fault_of_text(path):
         beside = f", or give its folder, {path.parent}" if is_readable(path.parent) else ""
         raise ConversionError(fault + beside)
+    ending = ending_of(path)
     for kind in IN_FILES:
-        if ending_of(path) in kind.marks:
+        if ending in kind.marks:
             raise kind.refusal(path)
 
 

@@ -125,11 +125,12 @@ class SideFiles:
             save(self.given, folder)
             if self.generates:
                 fill_generation_config(folder / GENERATION, config, self.given)
+            is_copied = False
         else:
-            self.copy_tokenizer(folder)
+            is_copied = self.copy_tokenizer(folder)
         return [
             *self.unread_tokenizer(),
-            *self.other_tokenizer(folder),
+            *(() if is_copied else self.other_tokenizer(folder)),
             *disagreements(folder, self.tokenizer, self.source),
         ]
 
@@ -149,7 +150,8 @@ class SideFiles:
         # Not save_pretrained, which refuses some of these settings.
         GenerationConfig.from_model_config(fields).to_json_file(folder / GENERATION)
 
-    def copy_tokenizer(self, folder: Path) -> None:
+    def copy_tokenizer(self, folder: Path) -> bool:
+        """Return whether the files that were copied are opened as they were, or as nothing."""
         for name in TOKENIZER_FILES:
             if (self.src / name).is_file():
                 shutil.copyfile(self.src / name, folder / name)
@@ -157,8 +159,10 @@ class SideFiles:
             (folder / TEMPLATES).mkdir(exist_ok=True)
             shutil.copyfile(template, folder / TEMPLATES / template.name)
         # In old folders without tokenizer_class the model_type decides, which changes.
-        if self.own is not None and not are_alike(self.own, own_tokenizer(folder)[0]):
-            save(self.own, folder)
+        if self.own is None or are_alike(self.own, own_tokenizer(folder)[0]):
+            return True
+        save(self.own, folder)
+        return False
 
     def unread_tokenizer(self) -> Iterator[str]:
         if self.unread:

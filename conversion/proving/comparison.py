@@ -69,9 +69,8 @@ def prove(model: FilePath, file: FilePath) -> Comparison:
     """Compare a file with the model that it was made from; nothing is written."""
     if Path(model).is_file():
         raise ConversionError(f"{model} is a file: give the folder of the model first, then FILE")
-    reference = Model(model)
-    opened = open_file(reference, Path(file))
-    _ = reference.loaded, opened.running  # what does not open is not judged
+    opened = open_file(Model(model), Path(file))
+    _ = opened.model.loaded, opened.running  # what does not open is not judged
     answers = [ask_ids(opened), ask_chat(opened), ask_special(opened), *opened.more_answers()]
     for name, question in ((LOGITS, ask_logits), (GREEDY, ask_greedy)):
         try:

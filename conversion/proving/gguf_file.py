@@ -27,7 +27,7 @@ from ..engine.translation import as_list, translate
 from ..runtimes.gguf.architectures import ARCHITECTURES
 from ..runtimes.gguf.describing import Described, are_near, with_defaults
 from ..runtimes.gguf.fields import fields_of
-from ..runtimes.gguf.file import GgufFile, damage
+from ..runtimes.gguf.file import PLAIN_TYPES, GgufFile, damage
 from ..runtimes.gguf.importing import GgufShard
 from ..runtimes.gguf.proving import write_unpacked
 from ..runtimes.gguf.running import LlamaCpp
@@ -35,17 +35,17 @@ from ..runtimes.gguf.runtime import TABLE, Gguf, has_a_table, has_marks
 from ..runtimes.gguf.tensors import layout_of
 from ..runtimes.gguf.tokenizer import BLANK, ENDS, PREFIX
 from ..runtimes.proof import measure_few_bits
-from .answer import DIFFERS, NEAR, SAME, Answer, counted, unasked
+from .answer import NEAR, SETTINGS, Answer, compare_fields, unasked
 from .model import Model
+from .numbers_in import BFLOAT16, HALF, TOLERANCES
 from .opened import Chat, Opened, rendered
 from .outputs import LENGTHS
-from .weights import compare_weights
+from .weights import ROUNDING, compare_weights
 
-SETTINGS, PACKED = "settings", "packed answers"
-EXACT_TYPES = ("F32", "F16", "BF16")
-TOLERANCES = {"F16": 2e-2, "BF16": 1e-1}  # of logits, where weights cannot be compared
-# What types round, of the norm of a tensor, by the first digit of their names.
-ROUNDING = {"F32": 1e-6, "F16": 1e-3, "BF16": 8e-3}
+PACKED = "packed answers"
+# Of logits, where weights cannot be compared.
+OF_HALVES = {"F16": TOLERANCES[HALF], "BF16": TOLERANCES[BFLOAT16]}
+# What packed types round, of the norm of a tensor, by the first digit of their names.
 BY_BITS = {"8": 2e-2, "6": 4e-2, "5": 8e-2, "4": 2e-1}
 FEWEST = 6e-1
 
@@ -63,8 +63,8 @@ class OpenedGguf(Opened):
         self.kinds = {t.tensor_type.name for t in self.file.packed.values()}
         self.described, self.why_not = self.describe()
         if self.described is None:
-            self.bits = 4 if self.kinds - {*EXACT_TYPES} else None
-            self.tolerance = max(TOLERANCES.get(kind, TABLE) for kind in self.kinds)
+            self.bits = 4 if self.kinds - PLAIN_TYPES.keys() else None
+            self.tolerance = max(OF_HALVES.get(kind, TABLE) for kind in self.kinds)
         elif has_a_table(self.described.ours):
             self.tolerance = TABLE
 
@@ -205,20 +205,11 @@ class OpenedGguf(Opened):
         """Compare fields with those of the model's configuration; what is absent, logits show."""
         expected = fields_of(described.ours, described.architecture, "llama.cpp")
         told = {name: x for name, x in with_defaults(self.file).items() if name not in NOT_COMPARED}
-        wrong = [
-            f"{name} is {told[name]} there, and {expected[name]} here"
-            for name in expected.keys() & told.keys()
-            if not are_near(told[name], expected[name])
-        ]
-        if not wrong:
-            return Answer(SETTINGS, SAME, counted(len(expected.keys() & told.keys()), "field"))
-        return Answer(
-            SETTINGS, DIFFERS, "; ".join(sorted(wrong)), "the file was given other settings"
-        )
+        return compare_fields(expected, told, are_near, "the file was given other settings")
 
     def packed_answers(self) -> list[Answer]:
         """Say how near the file comes as it is, where its weights are packed in few bits."""
-        kinds = self.kinds - {*EXACT_TYPES}
+        kinds = self.kinds - PLAIN_TYPES.keys()
         if not kinds:
             return []
         batch = self.model.batch(max(LENGTHS))
@@ -239,5 +230,6 @@ NOT_COMPARED = {"vocab_size", "tensor_data_layout", "attention.causal", "rope.sc
 
 def rounding(kind: str) -> float:
     """Return what a type rounds, of the norm of a tensor."""
-    digits = [one for one in kind if one.isdigit()]
-    return ROUNDING.get(kind) or BY_BITS.get(digits[0] if digits else "", FEWEST)
+    if kind in PLAIN_TYPES:
+        return ROUNDING[PLAIN_TYPES[kind]]
+    return BY_BITS.get(next(filter(str.isdigit, kind), ""), FEWEST)

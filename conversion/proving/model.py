@@ -11,7 +11,6 @@ import torch
 import transformers
 from transformers import (
     MODEL_MAPPING,
-    AutoTokenizer,
     GenerationConfig,
     PreTrainedConfig,
     PreTrainedTokenizerBase,
@@ -26,7 +25,7 @@ from ..engine.heads import only_architecture
 from ..engine.models import Library, LoadedModel
 from ..engine.proof import padded_batch, real_logits
 from ..engine.registry import FORMATS, model_type_of, refuse_unreadable
-from ..engine.side_files import GENERATION, TOKENIZER_FILES, first_line
+from ..engine.side_files import GENERATION, first_line, own_tokenizer
 from ..runtimes.exporting import library_of
 from ..runtimes.runtime import Source
 
@@ -140,14 +139,12 @@ def library_for(folder: Path) -> Library:
 
 def tokenizer_in(folder: Path) -> PreTrainedTokenizerBase | None:
     """Return the tokenizer of a folder that has the files of one."""
-    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        return None
-    try:
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except Exception as error:  # tokenizers and transformers fail in many ways
-        with contextlib.suppress(Exception):  # beside no config.json of a model
-            return PreTrainedTokenizerFast(tokenizer_file=str(folder / ALONE))
-        raise ConversionError(f"the tokenizer in {folder} cannot be opened: {error}") from error
+    tokenizer, fault = own_tokenizer(folder)
+    if fault is None:
+        return tokenizer
+    with contextlib.suppress(Exception):  # beside no config.json of a model
+        return PreTrainedTokenizerFast(tokenizer_file=str(folder / ALONE))
+    raise ConversionError(f"the tokenizer in {folder} cannot be opened ({fault}): fetch it again")
 
 
 def generation_in(folder: Path) -> GenerationConfig | None:

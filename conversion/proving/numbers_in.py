@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterable, Iterator
 from os import SEEK_CUR
 from pathlib import Path
 
+from ..runtimes.proof import EXACT
+
 FLOAT32, HALF, BFLOAT16 = "float32", "float16", "bfloat16"
 EIGHT, FOUR = "eight bits", "four bits"
-TOLERANCES = {FLOAT32: 1e-4, HALF: 2e-2, BFLOAT16: 1e-1, EIGHT: 1e-2, FOUR: 1e-2}  # of logits
+TOLERANCES = {FLOAT32: EXACT, HALF: 2e-2, BFLOAT16: 1e-1, EIGHT: 1e-2, FOUR: 1e-2}  # of logits
 KINDS = ("float32", "int8", "int16", "int32", "float16", "bfloat16")  # CTranslate2's numbers
 FOUR_BITS, EIGHT_BITS = (
     {"int4", "uint4", "i4", "u4", "nf4", "int32"},

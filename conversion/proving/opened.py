@@ -75,11 +75,14 @@ class Opened(ABC):
 class OpenedFolder(Opened):
     """A folder with the tokenizer and the settings of transformers."""
 
-    def __init__(self, model: Model, folder: Path) -> None:
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: PreTrainedTokenizerBase | None,
+        generation: GenerationConfig | None,
+    ) -> None:
         super().__init__(model)
-        self.folder = folder
-        self.tokenizer = tokenizer_in(folder)
-        self.generation = generation_in(folder)
+        self.tokenizer, self.generation = tokenizer, generation
 
     def ids(self, text: str) -> list[int] | None:
         return None if self.tokenizer is None else self.tokenizer(text)["input_ids"]
@@ -98,8 +101,9 @@ class OpenedExport(OpenedFolder):
     """The files of a runtime in a folder."""
 
     def __init__(self, model: Model, folder: Path, runtime: Runtime) -> None:
-        super().__init__(model.body() if runtime.name == "ctranslate2" else model, folder)
-        self.runtime = runtime
+        asked = model.body() if runtime.name == "ctranslate2" else model
+        super().__init__(asked, tokenizer_in(folder), generation_in(folder))
+        self.folder, self.runtime = folder, runtime
         runtime.refuse_missing_packages()
         self.title = runtime.title
         with self.opening():

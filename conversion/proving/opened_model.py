@@ -1,5 +1,6 @@
 """Another folder of transformers, or of ours, that is asked."""
 
+import operator
 import re
 from functools import cached_property
 from pathlib import Path
@@ -12,31 +13,27 @@ from ..engine.proof import real_logits
 from ..engine.rules import SavedTensors
 from ..runtimes.proof import generate
 from ..runtimes.runtime import Running, Sequences
-from .answer import DIFFERS, SAME, Answer, counted
+from .answer import Answer, compare_fields
 from .model import Model
-from .opened import OpenedFolder, settings_of, tokens_of
-from .weights import compare_weights
+from .opened import OpenedFolder
+from .weights import ROUNDING, compare_weights
 
-SETTINGS = "settings"
 # Fields that say how a folder was made, or what a number of the others says.
 OF_THE_FOLDER = (
     *("transformers_version", "_name_or_path", "architectures", "auto_map", "dtype"),
     *("torch_dtype", "use_cache", "_attn_implementation_internal"),
 )
 TRAINING = re.compile("dropout|initializer|label2id|id2label|problem_type|aux_loss")
-ROUNDED = {torch.bfloat16: 8e-3, torch.float16: 1e-3}
+HALVES = (torch.bfloat16, torch.float16)
 
 
 class OpenedModel(OpenedFolder):
     title = "transformers"
 
     def __init__(self, model: Model, folder: Path) -> None:
-        super().__init__(model, folder)
         self.other = Model(folder)
+        super().__init__(model, self.other.tokenizer, self.other.generation)
         self.is_same_class = self.other.library == model.library
-
-    def special(self) -> dict[str, object]:
-        return {**tokens_of(self.tokenizer), **settings_of(self.other.generation)}
 
     @cached_property
     def running(self) -> Running:
@@ -51,14 +48,14 @@ class OpenedModel(OpenedFolder):
     def dtype(self) -> torch.dtype | None:
         """Return the half precision that holds the other's weights, whatever it is said to be."""
         weights = [x for x in self.other.state.values() if x.is_floating_point()]
-        fitting = (d for d in ROUNDED if all(torch.equal(x.to(d).to(x.dtype), x) for x in weights))
+        fitting = (d for d in HALVES if all(torch.equal(x.to(d).to(x.dtype), x) for x in weights))
         return next(fitting, None)
 
     def more_answers(self) -> list[Answer]:
         """Compare fields and tensors, which have the same names in the same class."""
         if not self.is_same_class:
             return []
-        bound = 1e-6 if self.dtype is None else ROUNDED[self.dtype]
+        bound = ROUNDING[self.dtype or torch.float32]
         names = [SavedTensors.of(one.loaded.model).shapes for one in (self.model, self.other)]
         ours, theirs = (
             {name: one.state[name] for name in saved}
@@ -70,15 +67,9 @@ class OpenedModel(OpenedFolder):
     def compare_settings(self) -> Answer:
         ours, theirs = self.model.config.to_dict(), self.other.config.to_dict()
         known = type(self.model.config)().to_dict().keys() - {*OF_THE_FOLDER}
-        names = sorted(name for name in known if not TRAINING.search(name))
-        wrong = [
-            f"{name} is {theirs.get(name)} there, and {ours.get(name)} here"
-            for name in names
-            if theirs.get(name) != ours.get(name)
-        ]
-        if not wrong:
-            return Answer(SETTINGS, SAME, counted(len(names), "field"))
-        return Answer(SETTINGS, DIFFERS, "; ".join(wrong), "the folder was given other settings")
+        names = [name for name in known if not TRAINING.search(name)]
+        here, there = ({name: said.get(name) for name in names} for said in (ours, theirs))
+        return compare_fields(here, there, operator.eq, "the folder was given other settings")
 
 
 class RunningModel(Running):

@@ -10,7 +10,8 @@ from .answer import DIFFERS, SAME, Answer, counted
 from .causes import changed_weights
 
 WEIGHTS = "weights"
-EXACT = 1e-6  # of the norm of a tensor, in float32
+# What a dtype rounds, of the norm of a tensor.
+ROUNDING = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 Bound = Callable[[str], float]  # by the name of a tensor
 
 

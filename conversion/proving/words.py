@@ -1,10 +1,9 @@
 """What a file makes of texts: ids, chats, special tokens, settings of generation."""
 
-from collections.abc import Iterator
-
 from transformers import PreTrainedTokenizerBase
 
-from .answer import DIFFERS, SAME, Answer, counted, unasked
+from ..runtimes.proof import first_place
+from .answer import DIFFERS, SAME, Answer, counted, differences, unasked
 from .opened import Opened, rendered, settings_of, tokens_of
 from .texts import CHATS, TEXTS
 
@@ -36,11 +35,6 @@ def ask_ids(opened: Opened) -> Answer:
         f"{ours[first][place : place + SHOWN]} here"
     )
     return Answer(IDS, DIFFERS, seen, cause_of_ids(tokenizer, ours, theirs, texts, opened))
-
-
-def first_place(one: list[int] | str, other: list[int] | str) -> int:
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((i for i, (x, y) in pairs if x != y), min(len(one), len(other)))
 
 
 def cause_of_ids(
@@ -123,7 +117,7 @@ def ask_special(opened: Opened) -> Answer:
     theirs = opened.special()
     if not theirs:
         return unasked(SPECIAL, "the file names none")
-    wrong = list(differences(ours, theirs))
+    wrong = list(differences(ours, theirs, are_equal))
     if not wrong:
         common = sum(name in theirs for name in ours)
         return Answer(SPECIAL, SAME, counted(common, "setting"))
@@ -137,11 +131,8 @@ def ask_special(opened: Opened) -> Answer:
     return Answer(SPECIAL, DIFFERS, "; ".join(wrong), cause or "generation is set up otherwise")
 
 
-def differences(ours: dict[str, object], theirs: dict[str, object]) -> Iterator[str]:
-    for name in sorted(ours.keys() & theirs.keys()):
-        one, other = as_listed(ours[name]), as_listed(theirs[name])
-        if one != other:
-            yield f"{name} is {theirs[name]} there, and {ours[name]} here"
+def are_equal(one: object, other: object) -> bool:
+    return as_listed(one) == as_listed(other)
 
 
 def as_listed(value: object) -> object:

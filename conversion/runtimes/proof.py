@@ -219,6 +219,12 @@ def measure_few_bits(actual: torch.Tensor, expected: torch.Tensor) -> FewBits:
     return FewBits(usual, divergence, same_best)
 
 
+def first_place(one: str | list[int], other: str | list[int]) -> int:
+    """Return the first place at which two texts or sequences differ, or the shorter one ends."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (x, y) in pairs if x != y), min(len(one), len(other)))
+
+
 def first_changed(actual: Sequences, expected: Sequences) -> tuple[list[int], list[int]] | None:
     pairs = ((ours, theirs) for theirs, ours in zip(actual, expected, strict=True))
     return next((pair for pair in pairs if pair[0] != pair[1]), None)

@@ -17,6 +17,7 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from ...engine.aliases import Fields
 from ...engine.errors import ConversionError
 from ...engine.models import LoadedModel
+from ..proof import first_place
 from ..runtime import Running, Runtime, Source
 from .expressing import express
 from .modelfile import modelfile
@@ -174,8 +175,7 @@ def refuse_other_ids(tokenizer: Any, running: LlamaCpp) -> None:
         text = " ".join(word for word in TEXT.split() if not has_marks(word))
     expected, actual = tokenizer(text)["input_ids"], running.ids(text)
     if actual != expected:
-        pairs = enumerate(zip(actual, expected, strict=False))
-        place = next((i for i, (x, y) in pairs if x != y), min(len(actual), len(expected)))
+        place = first_place(actual, expected)
         near = tokenizer.decode(expected[max(0, place - 3) : place + 3])
         raise ConversionError(
             f"llama.cpp has other ids for a text than this tokenizer, first near {near!r}: "
