@@ -141,7 +141,6 @@ def converted_tensors(
     source_config: Any = source.config
     may_lack: dict[str, str] = {}
     if to_ours:
-        source_tensors.add_names(format.names_in_files)
         our_tensors, our_config = target_tensors, target.config
     else:
         our_tensors, our_config = source_tensors, source_config
@@ -159,10 +158,8 @@ def converted_tensors(
         return torch.zeros(source_tensors.shapes[name], dtype=source_config.dtype)
 
     tensors = fitting(convert(steps, read, our_config, to_ours), target_tensors)
-    if not to_ours:
-        tensors = as_in_files(tensors, format.names_in_files)
-        if isinstance(format, PlainFormat):  # plain PyTorch does not tie on loading
-            tensors = under_all_names(tensors, target_tensors)
+    if not to_ours and isinstance(format, PlainFormat):  # plain PyTorch does not tie on loading
+        tensors = under_all_names(tensors, target_tensors)
     produced = [target_tensors.shapes[name] for step in steps for name in step.targets(to_ours)]
     size = (
         sum(map(checkpoint.nbytes, places.values()))
@@ -196,13 +193,6 @@ def numbers(name: str, tensor: torch.Tensor) -> torch.Tensor:
             "convert a checkpoint from before the training diverged"
         )
     return tensor
-
-
-def as_in_files(tensors: NamedTensors, names: dict[str, str]) -> NamedTensors:
-    """Yield tensors by the names that files have, which may differ from the model's."""
-    for name, tensor in tensors:
-        yield names.get(name, name), tensor
-        del tensor  # before the next one is read
 
 
 def under_all_names(tensors: NamedTensors, saved: SavedTensors) -> NamedTensors:

@@ -23,7 +23,7 @@ class FieldMap:
     fields: dict[str, str]
     fixed: Fields
     equal: dict[str, str] = field(default_factory=dict)
-    rotation: Callable[[Config, str], Fields] | None = None
+    rotation: Callable[[Config, str], Fields | None] | None = None
     has_head_dim: bool = True
     checks_scale: bool = True
 

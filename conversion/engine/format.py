@@ -31,9 +31,9 @@ class Format:
     family. `dropped` are tensors of theirs that have no place in ours and are reported when they
     are omitted. `first_position` is the number of positions that are kept for padding. `sinusoids`
     are frozen tables, which a file may lack or hold rounded: their model computes them.
-    `names_in_files` are tensors that files name otherwise than the model. `released` are the models
-    that people know, for the list of formats. `absent_head` is the class that config.json names
-    where the file holds its body alone.
+    `released` are the models that people know, for the list of formats. `absent_head` is the class
+    that config.json names where the file holds its body alone. The rules name theirs as files do,
+    where transformers renames or joins tensors as it saves.
     """
 
     name: str
@@ -47,7 +47,6 @@ class Format:
     dropped: dict[str, str] = field(default_factory=dict)  # their pattern → what it was for
     first_position: Callable[[Config], int] = lambda config: 0
     sinusoids: tuple[str, ...] = ()  # theirs
-    names_in_files: dict[str, str] = field(default_factory=dict)  # their model's → their files'
     released: str = ""
     absent_head: str = ""
 
@@ -98,6 +97,16 @@ def require_one_of(config: Config, format_name: str, **choices: Iterable[object]
         actual = getattr(config, name, None)
         if actual not in values:
             raise UnexpressibleError(name, actual, format_name, tuple(values))
+
+
+def require_ids(ours: Config, format_name: str, *names: str) -> None:
+    """Refuse ids that are None where a format does not know None."""
+    for name in names:
+        if getattr(ours, name) is None:
+            raise ConversionError(
+                f"{name} is None, in whose place {format_name} puts ids of its own: set the "
+                "token's id"
+            )
 
 
 choose = require_one_of  # its earlier name

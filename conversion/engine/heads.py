@@ -123,8 +123,7 @@ def holds_head(format: Format, folder: FilePath) -> bool:
     saved = SavedTensors.of(model).shapes
     head = [name for name in saved if not name.startswith(body)]
     names = {modern(name) for name in open_checkpoint(folder).names()}
-    in_files = {name: format.names_in_files.get(name, name) for name in head}
-    return not head or any({name, in_files[name]} & names for name in head)
+    return not head or any(name in names for name in head)
 
 
 BASE = ENCODER.model_name

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -65,11 +66,19 @@ class Library:
 
     @property
     def config_class(self) -> type[PreTrainedConfig]:
-        return getattr(self.library, self.config_name)
+        return self.class_of(self.config_name)
 
     @property
     def model_class(self) -> type[PreTrainedModel]:
-        return getattr(self.library, self.model_name)
+        return self.class_of(self.model_name)
+
+    def class_of(self, name: str) -> Any:
+        """Return a class, which older versions of transformers may not have."""
+        try:
+            return getattr(self.library, name)
+        except AttributeError as error:
+            version = f"{self.library.__name__} {self.library.__version__}"
+            raise ConversionError(f"{version} has no {name}: install a newer version") from error
 
     @property
     def answers(self) -> str:

@@ -67,7 +67,6 @@ class PlainFormat:
     zero_if_absent: ClassVar[tuple[str, ...]] = ()
     sinusoids: ClassVar[tuple[str, ...]] = ()
     dropped: ClassVar[dict[str, str]] = {}
-    names_in_files: ClassVar[dict[str, str]] = {}
 
     @property
     def theirs(self) -> "PlainFormat":

@@ -41,6 +41,7 @@ REFUSALS = (
         DECODERS,
         names("gpt_oss"),
     ),
+    Refusal("its scores have sinks beside the keys", DECODERS, names("granite_swa")),
     Refusal(
         "its keys and values are compressed (latent attention), and ours are not",
         DECODERS,
@@ -53,11 +54,6 @@ REFUSALS = (
             bamba falcon_h1 falcon_mamba jamba kimi_linear lfm2 lfm2_moe mamba mamba2 minimax
             nemotron_h olmo_hybrid qwen3_5 qwen3_next recurrent_gemma rwkv xlstm zamba zamba2
         """),
-    ),
-    Refusal(
-        "its layers may carry a state or choose among experts, which ours do not",
-        DECODERS,
-        names("granitemoehybrid"),
     ),
     Refusal(
         "its norms of queries and keys follow the rotation, and ours come before it",

@@ -17,7 +17,8 @@ from functools import cache
 
 import torch
 from torch import nn
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.core_model_loading import revert_weight_conversion
 
 from .aliases import State
 from .checkpoints import Checkpoint
@@ -169,7 +170,10 @@ def convert(
 
 @dataclass
 class SavedTensors:
-    """The tensors that a model saves: the shape of each, and further names of tied ones."""
+    """The tensors that a model saves: the shape of each, and further names of some.
+
+    Those are the names of tied tensors, and the model's own where transformers renames on saving.
+    """
 
     shapes: dict[str, tuple[int, ...]]
     aliases: dict[str, str]
@@ -179,12 +183,14 @@ class SavedTensors:
     def of(cls, model: nn.Module) -> "SavedTensors":
         state = model.state_dict(keep_vars=True)
         aliases = dict(getattr(model, "all_tied_weights_keys", None) or shared_names(state))
-        shapes = {name: tuple(state[name].shape) for name in state if name not in aliases}
-        return cls(shapes, aliases, getattr(model, "base_model_prefix", ""))
-
-    def add_names(self, names: dict[str, str]) -> None:
-        """Add the names in files of tensors, which may be tied themselves: name → name in files."""
-        self.aliases |= {other: self.canonical(name) for name, other in names.items()}
+        if not isinstance(model, PreTrainedModel):
+            return cls(shapes_of(state, aliases), aliases, "")
+        saved = revert_weight_conversion(model, state)
+        renamed = {name: name_in_files(model, name, state[name]) for name in state.keys() - saved}
+        aliases = {renamed.get(name, name): first for name, first in aliases.items()}
+        own_names = {name: aliases.get(new, new) for name, new in renamed.items() if new in saved}
+        shapes = shapes_of(saved, aliases)
+        return cls(shapes, {**aliases, **own_names}, model.base_model_prefix)
 
     def canonical(self, name: str) -> str:
         """Return the name by which the model saves a tensor.
@@ -195,6 +201,16 @@ class SavedTensors:
             if candidate in self.shapes or candidate in self.aliases:
                 return self.aliases.get(candidate, candidate)
         return name
+
+
+def shapes_of(state: State, aliases: dict[str, str]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(state[name].shape) for name in state if name not in aliases}
+
+
+def name_in_files(model: PreTrainedModel, name: str, tensor: torch.Tensor) -> str:
+    """Return the name by which transformers saves a tensor; its own where it is joined."""
+    (new, joined), *_ = revert_weight_conversion(model, {name: tensor}).items()
+    return new if joined.shape == tensor.shape else name
 
 
 def shared_names(state: State) -> dict[str, str]:

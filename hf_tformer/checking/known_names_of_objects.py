@@ -56,7 +56,9 @@ READ_ATTRIBUTES = {
         fetch_images fetch_videos get_config_dict get_processor_dict get_image_processor_dict
         get_feature_extractor_dict get_video_processor_dict get_tokenizer_config
     """,
-    "file reads": "read_text read_bytes iterdir rglob from_file read_file from_json_file",
+    "file reads": """
+        read_text read_bytes iterdir rglob from_file read_file from_json_file _dict_from_json_file
+    """,
     "global flags": "addFilter addHandler removeFilter removeHandler set_verbosity",
     "unknown": "show __del__ __setattr__ __delattr__",
 }

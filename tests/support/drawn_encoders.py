@@ -11,6 +11,13 @@ from conversion.engine import registry
 
 FORMATS = {
     "bert": "Bert",
+    "ernie": "Ernie",
+    "megatron-bert": "MegatronBert",
+    "data2vec-text": "Data2VecText",
+    "roberta-prelayernorm": "RobertaPreLayerNorm",
+    "nomic_bert": "NomicBert",
+    "gte": "Gte",
+    "jina_embeddings_v3": "JinaEmbeddingsV3",
     "roberta": "Roberta",
     "xlm-roberta": "XLMRoberta",
     "camembert": "Camembert",
@@ -23,7 +30,12 @@ FORMATS = {
 }
 HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification")
 HEADS += ("ForTokenClassification", "ForQuestionAnswering")
-PRETRAINED = ("bert", "electra")  # whose folders may hold what pretraining needed
+PRETRAINED = (
+    "bert",
+    "ernie",
+    "megatron-bert",
+    "electra",
+)  # whose folders may hold what pretraining needed
 # Not those that learn (prelu, xielu) or draw (rrelu...): their weights would have no place.
 ACTIVATIONS = sorted(
     set(ACT2FN) & {"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh"}
@@ -177,8 +189,15 @@ def embeddinggemma(rng):
     }
 
 
+def rotary(rng):
+    fields = like_bert(rng)
+    del fields["position_embedding_type"]
+    return {**fields, "hidden_dropout_prob": 0.1, "rope_parameters": rope(rng)}
+
+
 OWN = {"distilbert": distilbert, "mpnet": mpnet, "modernbert": modernbert, "eurobert": eurobert}
 OWN["embeddinggemma"] = embeddinggemma
+OWN |= dict.fromkeys(("nomic_bert", "gte", "jina_embeddings_v3"), rotary)
 ACTIVATION = {"distilbert": "activation", "embeddinggemma": "hidden_activation"}
 
 

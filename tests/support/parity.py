@@ -151,9 +151,17 @@ AROUND_LAYERS = {
 
 LLAMA = Table({**AROUND_LAYERS, **same("model.layers.*.self_attn.*.*", "model.layers.*.mlp.*.*")})
 
+
+def halves(name):
+    """Gate and up projection, one above the other in a tensor of theirs."""
+    return {
+        "model.layers.*.mlp.gate_proj.*": (name, first_half),
+        "model.layers.*.mlp.up_proj.*": (name, last_half),
+    }
+
+
 FUSED_GATE = {
-    "model.layers.*.mlp.gate_proj.*": ("model.layers.*.mlp.gate_up_proj.*", first_half),
-    "model.layers.*.mlp.up_proj.*": ("model.layers.*.mlp.gate_up_proj.*", last_half),
+    **halves("model.layers.*.mlp.gate_up_proj.*"),
     "model.layers.*.mlp.down_proj.*": "model.layers.*.mlp.down_proj.*",
 }
 
@@ -550,7 +558,23 @@ FALCON = Table(
 
 TABLES = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "stablelm", "seed_oss", "arcee"), LLAMA),
-    "granite": LLAMA,
+    **dict.fromkeys(("granite", "cwm", "ministral", "jais2"), LLAMA),
+    "granitemoehybrid": Table(
+        {
+            **AROUND_LAYERS,
+            **same("model.layers.*.self_attn.*.*"),
+            **halves("model.layers.*.shared_mlp.input_linear.*"),
+            "model.layers.*.mlp.down_proj.*": "model.layers.*.shared_mlp.output_linear.*",
+        }
+    ),
+    "hyperclovax": Table(
+        {
+            **LLAMA.rules,
+            "model.layers.*.self_attn_output.*": "model.layers.*.post_norm1.*",
+            "model.layers.*.mlp_output.*": "model.layers.*.post_norm2.*",
+        }
+    ),
+    "vaultgemma": AROUND_BRANCHES,
     "gpt_neox": NEOX,
     "gptj": GPTJ,
     "phi": PHI,

@@ -12,6 +12,8 @@ from transformers import (
     Cohere2ForCausalLM,
     CohereConfig,
     CohereForCausalLM,
+    CwmConfig,
+    CwmForCausalLM,
     Ernie4_5Config,
     Ernie4_5ForCausalLM,
     Exaone4Config,
@@ -40,10 +42,18 @@ from transformers import (
     GPTNeoXForCausalLM,
     GraniteConfig,
     GraniteForCausalLM,
+    GraniteMoeHybridConfig,
+    GraniteMoeHybridForCausalLM,
     HeliumConfig,
     HeliumForCausalLM,
+    HyperCLOVAXConfig,
+    HyperCLOVAXForCausalLM,
+    Jais2Config,
+    Jais2ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    MinistralConfig,
+    MinistralForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     MptConfig,
@@ -74,6 +84,8 @@ from transformers import (
     StableLmForCausalLM,
     Starcoder2Config,
     Starcoder2ForCausalLM,
+    VaultGemmaConfig,
+    VaultGemmaForCausalLM,
     XGLMConfig,
     XGLMForCausalLM,
 )
@@ -482,6 +494,67 @@ def granite(bias=False, **options):
     )
 
 
+def granite4(positions="rope"):
+    """Granite 4 without states and experts; the other intermediate_size is that of an expert."""
+    case = granite()
+    theirs = {
+        "intermediate_size": 9,
+        "shared_intermediate_size": MODERN["intermediate_size"],
+        "num_local_experts": 0,
+        "mamba_n_heads": 1,
+        "layer_types": ["full_attention"] * 3,
+        "position_embedding_type": positions,
+        **{name: value for name, value in case.theirs.items() if name != "mlp_bias"},
+    }
+    return Case(
+        (GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM),
+        OURS,
+        case.both,
+        theirs=theirs,
+        ours={**case.ours, "position_embedding_type": "rotary" if positions else "none"},
+    )
+
+
+def hyperclovax(use_post_norm=True, bias=False):
+    """Its factor of the logits multiplies, where Granite's divides."""
+    case = granite(bias)
+    norms = {"norm_position": "both" if use_post_norm else "pre"}
+    return Case(
+        (HyperCLOVAXConfig, HyperCLOVAXForCausalLM),
+        OURS,
+        {**case.both, **NO_PADDING, "residual_multiplier": 1.0 if use_post_norm else 0.22},
+        theirs={**case.theirs, "use_post_norm": use_post_norm, "logits_scaling": 0.3},
+        ours={**case.ours, **norms, "logit_scale": 0.3},
+    )
+
+
+def cwm(mlp_bias=False):
+    options = {**MODERN, **ROPE, **NO_PADDING, **WINDOWS, "bos_token_id": 2, "eos_token_id": 3}
+    return Case((CwmConfig, CwmForCausalLM), OURS, {**options, "mlp_bias": mlp_bias})
+
+
+def ministral(**options):
+    classes = (MinistralConfig, MinistralForCausalLM)
+    return Case(classes, OURS, {**MODERN, **ROPE, **NO_PADDING, **options})
+
+
+def jais2(bias=True, **options):
+    both = {**MODERN, **ROPE, **NO_PADDING, "hidden_act": "relu2", "layer_norm_eps": 1e-3}
+    del both["rms_norm_eps"]
+    return Case(
+        (Jais2Config, Jais2ForCausalLM),
+        OURS,
+        {**both, "attention_bias": bias, "mlp_bias": bias, **options},
+        ours={"norm_type": "layernorm", "mlp_type": "plain", "attention_output_bias": bias},
+    )
+
+
+def vaultgemma():
+    case = gemma2()
+    classes = (VaultGemmaConfig, VaultGemmaForCausalLM)
+    return Case(classes, OURS, case.both, case.theirs, {**case.ours, "norm_position": "pre"})
+
+
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 SLIDING = {"use_sliding_window": True, "sliding_window": WINDOW}
 WINDOWS = {"layer_types": MIXED, "sliding_window": WINDOW}
@@ -682,6 +755,17 @@ CASES = {
     "cohere biases": cohere(bias=True, tie_word_embeddings=True),
     "cohere2": cohere2(MIXED),
     "granite biases": granite(bias=True, tie_word_embeddings=True),
+    "granite4": granite4(),
+    "granite4 no positions": granite4(None),
+    "hyperclovax biases": hyperclovax(bias=True),
+    "hyperclovax no norm behind": hyperclovax(use_post_norm=False),
+    "cwm": cwm(),
+    "cwm biases": cwm(mlp_bias=True),
+    "ministral no window": ministral(sliding_window=4, layer_types=["full_attention"] * 3),
+    "ministral windows": ministral(**WINDOWS, tie_word_embeddings=True),
+    "jais2": jais2(),
+    "jais2 no biases": jais2(bias=False, tie_word_embeddings=True),
+    "vaultgemma": vaultgemma(),
 }
 
 # Each stretches a context of 8 to 32.

@@ -62,6 +62,15 @@ ROBERTA_BODY = {
     **bert_body("roberta"),
     "model.positions.weight": ("roberta.embeddings.position_embeddings.weight", without_first_two),
 }
+
+
+def moved(rule, prefix):
+    """A rule of RoBERTa for a model that calls its body otherwise."""
+    name, *transform = (rule,) if isinstance(rule, str) else rule
+    name = name.replace("roberta", prefix, 1)
+    return (name, *transform) if transform else name
+
+
 MPNET_LAYER = "mpnet.encoder.layer.*"
 MPNET_BODY = {
     **bert_body("mpnet"),
@@ -107,6 +116,44 @@ EUROBERT_BODY = {
     "model.layers.*.self_attn_norm.weight": "model.layers.*.input_layernorm.weight",
     "model.layers.*.mlp_norm.weight": "model.layers.*.post_attention_layernorm.weight",
 }
+MEGATRON_BODY = {
+    **bert_body("bert"),
+    "model.layers.*.self_attn_norm.*": "bert.encoder.layer.*.attention.ln.*",
+    "model.layers.*.mlp_norm.*": "bert.encoder.layer.*.ln.*",
+    "model.norm.*": "bert.encoder.ln.*",
+}
+PRELAYERNORM = "roberta_prelayernorm"
+PRELAYERNORM_BODY = {
+    **bert_body(PRELAYERNORM),
+    "model.positions.weight": (
+        f"{PRELAYERNORM}.embeddings.position_embeddings.weight",
+        without_first_two,
+    ),
+    "model.layers.*.self_attn_norm.*": f"{PRELAYERNORM}.encoder.layer.*.attention.LayerNorm.*",
+    "model.layers.*.mlp_norm.*": f"{PRELAYERNORM}.encoder.layer.*.intermediate.LayerNorm.*",
+    "model.norm.*": f"{PRELAYERNORM}.LayerNorm.*",
+}
+
+
+def rotary_body(prefix, mlp):
+    """The names of transformers' modules, which are not those in its files."""
+    layer = f"{prefix}.layers.*"
+    return {
+        "model.embed_tokens.weight": f"{prefix}.embeddings.word_embeddings.weight",
+        "model.embed_types.weight": f"{prefix}.embeddings.token_type_embeddings.weight",
+        "model.embed_norm.*": f"{prefix}.embeddings.LayerNorm.*",
+        "model.layers.*.self_attn.*.*": f"{layer}.self_attn.*.*",
+        "model.layers.*.self_attn_norm.*": f"{layer}.post_attention_layernorm.*",
+        "model.layers.*.mlp_norm.*": f"{layer}.post_mlp_layernorm.*",
+        **{f"model.layers.*.mlp.{ours}": f"{layer}.mlp.{theirs}" for ours, theirs in mlp.items()},
+    }
+
+
+GATED = {name: name for name in ("gate_proj.weight", "up_proj.weight", "down_proj.*")}
+NOMIC_BODY = rotary_body("nomic_bert", GATED)
+GTE_BODY = rotary_body("gte", GATED)
+JINA_BODY = rotary_body("roberta", {"up_proj.*": "fc1.*", "down_proj.*": "fc2.*"})
+
 GEMMA_BODY = {
     **same("model.embed_tokens.weight", "model.norm.weight"),
     **same("model.layers.*.self_attn.*.*", "model.layers.*.mlp.*.*"),
@@ -177,11 +224,33 @@ MODERNBERT_HEADS = {
         for ours, theirs in MODERNBERT_CLASSIFIER.items()
     },
 }
+
+
+def bert_heads(prefix, norm="LayerNorm"):
+    heads = {
+        "ForMaskedLM": {
+            **BERT_HEADS["ForMaskedLM"],
+            "transform.norm.*": f"cls.predictions.transform.{norm}.*",
+        },
+        "ForSequenceClassification": {
+            **CLASSIFIER,
+            "classifier.transform.dense.*": f"{prefix}.pooler.dense.*",
+        },
+    }
+    return {**BERT_HEADS, **heads}
+
+
+NOMIC_HEADS = bert_heads("nomic_bert", "layer_norm")
+GTE_HEADS = {**bert_heads("gte"), "ForMaskedLM": ROBERTA_HEADS["ForMaskedLM"]}
+for heads in (NOMIC_HEADS, GTE_HEADS):
+    del heads["ForQuestionAnswering"]
 EUROBERT_HEADS = {
     "ForMaskedLM": same("lm_head.*"),
     "ForSequenceClassification": {**CLASSIFIER, "classifier.transform.dense.*": "dense.*"},
     "ForTokenClassification": CLASSIFIER,
 }
+# Of the biases of an MLP, GTE has the last.
+ZERO_BIASES = ("model.layers.*.mlp.gate_proj.bias", "model.layers.*.mlp.up_proj.bias")
 UNREAD = {"pooler.dense.*": "of the first token, which the hidden states leave out"}
 UNTIED = {
     "cls.predictions.bias": "without tying, transformers makes it and leaves it",
@@ -216,7 +285,62 @@ MODERN = {"norm_type": "layernorm_unbiased", "embedding_norm": True, "first_atte
 KINDS = ["full_attention", "sliding_attention", "sliding_attention"]
 GROUPED = {"num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8, "rms_norm_eps": 1e-3}
 
+TURNING = {**BERT, "position_embedding_type": "rotary"}
+UNBIASED = dict.fromkeys(("attention_bias", "attention_output_bias", "mlp_bias"), False)
+
 FORMATS = {
+    "ernie": ("Ernie", bert_body("ernie"), bert_heads("ernie"), {**EPS, **TYPES}, {"ours": BERT}),
+    "megatron-bert": (
+        "MegatronBert",
+        MEGATRON_BODY,
+        BERT_HEADS,
+        {**EPS, **TYPES},
+        {"ours": {**BERT, "norm_position": "pre", "embedding_norm": False}},
+    ),
+    "data2vec-text": (
+        "Data2VecText",
+        {name: moved(rule, "data2vec_text") for name, rule in ROBERTA_BODY.items()},
+        ROBERTA_HEADS,
+        {**EPS, **TYPES},
+        {"ours": BERT},
+    ),
+    "roberta-prelayernorm": (
+        "RobertaPreLayerNorm",
+        PRELAYERNORM_BODY,
+        ROBERTA_HEADS,
+        {**EPS, **TYPES},
+        {"ours": {**BERT, "norm_position": "pre"}},
+    ),
+    "nomic_bert": (
+        "NomicBert",
+        NOMIC_BODY,
+        NOMIC_HEADS,
+        {**EPS, **TYPES, "rope_parameters": ROPE, "head_dim": 8},
+        {
+            "theirs": {"hidden_act": "silu"},
+            "ours": {
+                **TURNING,
+                **UNBIASED,
+                "mlp_type": "gated",
+                "hidden_act": "silu",
+                "head_act": "silu",
+            },
+        },
+    ),
+    "gte": (
+        "Gte",
+        GTE_BODY,
+        GTE_HEADS,
+        {**EPS, **TYPES, "rope_parameters": ROPE},
+        {"ours": {**TURNING, "mlp_type": "gated"}},
+    ),
+    "jina_embeddings_v3": (
+        "JinaEmbeddingsV3",
+        JINA_BODY,
+        ROBERTA_HEADS,
+        {**EPS, **TYPES, "rope_parameters": ROPE},
+        {"ours": TURNING},
+    ),
     "bert": ("Bert", bert_body("bert"), BERT_HEADS, {**EPS, **TYPES}, {"ours": BERT}),
     "roberta": ("Roberta", ROBERTA_BODY, ROBERTA_HEADS, {**EPS, **TYPES}, {"ours": BERT}),
     "xlm-roberta": ("XLMRoberta", ROBERTA_BODY, ROBERTA_HEADS, {**EPS, **TYPES}, {"ours": BERT}),
@@ -294,7 +418,14 @@ FORMATS = {
         },
     ),
 }
-for form in ("roberta", "xlm-roberta", "camembert", "mpnet"):
+for form in (
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "mpnet",
+    "data2vec-text",
+    "roberta-prelayernorm",
+):
     FORMATS[form][-1]["theirs"] = {"max_position_embeddings": 15}
 
 
@@ -320,9 +451,11 @@ def without_prefix(rule):
 
 for name, body, heads, *_ in FORMATS.values():
     base = {ours.split(".", 1)[1]: without_prefix(rule) for ours, rule in body.items()}
-    TABLES[f"{name}Model"] = Table(base, ignored=UNREAD)
+    constant = ZERO_BIASES if name == "Gte" else ()
+    bare = tuple(name.removeprefix("model.") for name in constant)
+    TABLES[f"{name}Model"] = Table(base, ignored=UNREAD, constant=bare)
     for head, rules in heads.items():
-        TABLES[f"{name}{head}"] = Table({**body, **rules}, ignored=UNTIED)
+        TABLES[f"{name}{head}"] = Table({**body, **rules}, ignored=UNTIED, constant=constant)
 
 CASES = {
     f"{form} {head}": case(form, head)

@@ -6,6 +6,7 @@ from . import (
     gemma,
     glm,
     gpt2,
+    granite,
     llama,
     mpt,
     nanochat,
@@ -19,6 +20,7 @@ from . import (
 
 FORMATS = (
     *llama.FORMATS,
+    *granite.FORMATS,
     *phi.FORMATS,
     *olmo.FORMATS,
     *nanochat.FORMATS,

@@ -1,8 +1,10 @@
-"""Gemma, Gemma 2 and Gemma 3: norms that add 1 to their weights, and embeddings that are scaled.
+"""Gemma, Gemma 2, Gemma 3, VaultGemma: norms add 1 to their weights, embeddings are scaled.
 
 They scale only the embeddings of ids, not `inputs_embeds`, and in half precision they round the
 factor. Ours scales both and rounds the product.
 """
+
+from dataclasses import replace
 
 from ...engine.aliases import Config, Fields
 from ...engine.errors import ConversionError
@@ -41,6 +43,8 @@ GEMMA2 = FieldMap(
     full_rotation,
     checks_scale=False,
 )
+# Gemma 2 without the norms behind a branch.
+VAULTGEMMA = replace(GEMMA2, format_name="VaultGemma", fixed=FIXED)
 GEMMA3 = FieldMap(
     "Gemma 3",
     LATER_FIELDS,
@@ -72,7 +76,7 @@ def gemma_to_theirs(ours: Config) -> Fields:
 
 
 def later_to_ours(theirs: Config, fields: FieldMap) -> Fields:
-    """Return the fields of Gemma 2 or 3."""
+    """Return the fields of Gemma 2 or 3, or of VaultGemma."""
     require_one_direction(theirs)
     return {
         **fields.to_ours(theirs),
@@ -94,14 +98,14 @@ def later_to_theirs(ours: Config, fields: FieldMap) -> Fields:
     }
 
 
-def gemma2_to_ours(theirs: Config) -> Fields:
+def gemma2_to_ours(theirs: Config, fields: FieldMap = GEMMA2) -> Fields:
     cap = {"attn_logit_softcapping": theirs.attn_logit_softcapping}
-    return {**later_to_ours(theirs, GEMMA2), **cap}
+    return {**later_to_ours(theirs, fields), **cap}
 
 
-def gemma2_to_theirs(ours: Config) -> Fields:
+def gemma2_to_theirs(ours: Config, fields: FieldMap = GEMMA2) -> Fields:
     cap = {"attn_logit_softcapping": as_float(ours.attn_logit_softcapping)}
-    return {**later_to_theirs(ours, GEMMA2), **cap}
+    return {**later_to_theirs(ours, fields), **cap}
 
 
 def as_float(bound: float | None) -> float | None:
@@ -112,6 +116,14 @@ def as_float(bound: float | None) -> float | None:
 FORMATS = (
     decoder_format("gemma", "Gemma", gemma_to_ours, gemma_to_theirs, "Gemma 1, CodeGemma"),
     decoder_format("gemma2", "Gemma2", gemma2_to_ours, gemma2_to_theirs, "Gemma 2", GEMMA2_RULES),
+    decoder_format(
+        "vaultgemma",
+        "VaultGemma",
+        lambda theirs: gemma2_to_ours(theirs, VAULTGEMMA),
+        lambda ours: gemma2_to_theirs(ours, VAULTGEMMA),
+        "VaultGemma 1B",
+        GEMMA2_RULES,
+    ),
     Format(
         "gemma3_text",
         GEMMA2_RULES,

@@ -7,9 +7,8 @@ Command-R+ has a norm for each head and is refused.
 from dataclasses import replace
 
 from ...engine.aliases import Config, Fields
-from ...engine.errors import ConversionError
 from ...engine.field_map import FieldMap
-from ...engine.format import BIASES, require, same, windows, without
+from ...engine.format import BIASES, require, require_ids, same, windows, without
 from ...engine.rotations import full_rotation
 from ...engine.rules import replaced, weights
 from ..shared import (
@@ -73,11 +72,7 @@ COHERE = FieldMap(
 
 def glm_to_theirs(ours: Config, fields: FieldMap = GLM) -> Fields:
     theirs = fields.to_theirs(ours)
-    if ours.eos_token_id is None:
-        raise ConversionError(
-            "eos_token_id is None, in whose place GLM puts ids of its own: set the id of the token "
-            "that ends a sequence"
-        )
+    require_ids(ours, fields.format_name, "eos_token_id")
     # Without this field GLM rotates half of each head.
     return {**theirs, "rope_parameters": {"partial_rotary_factor": 1.0, **ours.rope_parameters}}
 

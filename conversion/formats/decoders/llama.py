@@ -2,7 +2,15 @@
 
 from ...engine.aliases import Config, Fields
 from ...engine.field_map import FieldMap
-from ...engine.format import BIASES, layer_types_of, require, require_one_kind_of_layer, without
+from ...engine.format import (
+    BIASES,
+    layer_types_of,
+    require,
+    require_ids,
+    require_one_kind_of_layer,
+    windows,
+    without,
+)
 from ...engine.rotations import full_rotation
 from ..shared import (
     LLAMA_FIXED,
@@ -17,6 +25,8 @@ NO_NORM_OF_HEADS = {**LLAMA_FIXED_ANY_WINDOW, "qk_norm": False}
 UNBIASED = {**NO_NORM_OF_HEADS, **dict.fromkeys(BIASES, False)}
 LLAMA = llama_field_map("Llama", *BIASED)
 MISTRAL = llama_field_map("Mistral", "sliding_window", fixed=UNBIASED, equal={})
+MINISTRAL = llama_field_map("Ministral", fixed=UNBIASED, equal={})
+CWM = llama_field_map("CWM", "mlp_bias", fixed=without(UNBIASED, "mlp_bias"), equal={})
 QWEN2 = llama_field_map("Qwen2", fixed={**UNBIASED, "attention_bias": True}, equal={})
 QWEN3 = llama_field_map("Qwen3", "attention_bias", fixed=QWEN3_FIXED)
 SMOLLM3 = llama_field_map("SmolLM3", *BIASED, fixed=NO_NORM_OF_HEADS)
@@ -30,18 +40,6 @@ SEED_OSS = FieldMap(
     },
     LLAMA_FIXED,
     rotation=full_rotation,
-)
-GRANITE = FieldMap(
-    "Granite",
-    {
-        **LLAMA.fields,
-        "residual_multiplier": "residual_multiplier",
-        "attention_multiplier": "attention_scale",
-    },
-    without(LLAMA_FIXED, "scale_embedding", "logit_scale"),
-    LLAMA.equal,
-    full_rotation,
-    checks_scale=False,
 )
 
 
@@ -71,6 +69,25 @@ def qwen_windows(ours: Config) -> Fields:
     }
 
 
+def ministral_to_ours(theirs: Config) -> Fields:
+    return {**MINISTRAL.to_ours(theirs), **windows_to_ours(theirs)}
+
+
+def ministral_to_theirs(ours: Config) -> Fields:
+    # Its models need a window even where no layer applies it.
+    window = ours.sliding_window or ours.max_position_embeddings
+    return {**MINISTRAL.to_theirs(ours), **windows(ours), "sliding_window": window}
+
+
+def cwm_to_ours(theirs: Config) -> Fields:
+    return {**CWM.to_ours(theirs), **windows_to_ours(theirs)}
+
+
+def cwm_to_theirs(ours: Config) -> Fields:
+    require_ids(ours, "CWM", "bos_token_id", "eos_token_id")
+    return {**CWM.to_theirs(ours), **windows(ours)}
+
+
 def smollm3_to_ours(theirs: Config) -> Fields:
     if "sliding_attention" in theirs.layer_types:  # else only some backends apply the window
         require(theirs, "hf_tformer", use_sliding_window=True)
@@ -85,25 +102,6 @@ def smollm3_to_theirs(ours: Config) -> Fields:
         "use_sliding_window": ours.sliding_window is not None,
         "layer_types": layer_types_of(ours),
         "no_rope_layers": ours.no_rope_layers or [1] * ours.num_hidden_layers,
-    }
-
-
-def granite_to_ours(theirs: Config) -> Fields:
-    factor = theirs.embedding_multiplier
-    return {
-        **GRANITE.to_ours(theirs),
-        "scale_embedding": False if factor == 1 else factor,
-        "logit_scale": 1 / theirs.logits_scaling,
-    }
-
-
-def granite_to_theirs(ours: Config) -> Fields:
-    is_root = ours.scale_embedding is True
-    return {
-        **GRANITE.to_theirs(ours),
-        "attention_multiplier": ours.attention_scale or ours.head_dim**-0.5,
-        "embedding_multiplier": ours.hidden_size**0.5 if is_root else ours.scale_embedding or 1.0,
-        "logits_scaling": float(f"{1 / ours.logit_scale:.15g}"),  # 7.2 comes back as 7.2
     }
 
 
@@ -139,5 +137,8 @@ FORMATS = (
     decoder_format("smollm3", "SmolLM3", smollm3_to_ours, smollm3_to_theirs, "SmolLM3"),
     decoder_format("arcee", "Arcee", ARCEE.to_ours, ARCEE.to_theirs, "Arcee AFM 4.5B"),
     decoder_format("seed_oss", "SeedOss", SEED_OSS.to_ours, SEED_OSS.to_theirs, "Seed-OSS 36B"),
-    decoder_format("granite", "Granite", granite_to_ours, granite_to_theirs, "Granite 3"),
+    decoder_format("cwm", "Cwm", cwm_to_ours, cwm_to_theirs, "Code World Model 32B"),
+    decoder_format(
+        "ministral", "Ministral", ministral_to_ours, ministral_to_theirs, "Ministral 8B 2410"
+    ),
 )

@@ -1,15 +1,13 @@
 """GPT-NeoX (Pythia): attention beside the MLP, each behind a norm of its own.
 
-Released files call the head embed_out, transformers' model calls it lm_head.
+Files call the head embed_out, transformers' model calls it lm_head.
 """
-
-from dataclasses import replace
 
 from ...engine.aliases import Config, Fields
 from ...engine.field_map import FieldMap
 from ...engine.format import require_one_of, same, without
 from ...engine.rotations import any_part_of_heads
-from ...engine.rules import Rule, linear
+from ...engine.rules import Rule, linear, omitted
 from ..shared import (
     LAYER,
     LAYER_NORM_FIELDS,
@@ -24,9 +22,10 @@ from ..shared import (
 
 THEIRS = "gpt_neox.layers.{i}"
 RULES = (
+    Rule("lm_head.weight", "embed_out.weight"),
     Rule("model.embed_tokens.weight", "gpt_neox.embed_in.weight"),
     *linear(f"{LAYER}.self_attn_norm", f"{THEIRS}.input_layernorm"),
-    *megatron_branches(THEIRS, "attention"),
+    *omitted(megatron_branches(THEIRS, "attention"), "lm_head.weight"),
     *linear(f"{LAYER}.mlp_norm", f"{THEIRS}.post_attention_layernorm"),
     *linear("model.norm", "gpt_neox.final_layer_norm"),
 )
@@ -60,7 +59,8 @@ def to_theirs(ours: Config) -> Fields:
     return {**fields, "use_parallel_residual": ours.parallel_residual == "own"}
 
 
-NEOX = decoder_format(
-    "gpt_neox", "GPTNeoX", to_ours, to_theirs, "GPT-NeoX 20B, Pythia", RULES, IGNORED
+FORMATS = (
+    decoder_format(
+        "gpt_neox", "GPTNeoX", to_ours, to_theirs, "GPT-NeoX 20B, Pythia", RULES, IGNORED
+    ),
 )
-FORMATS = (replace(NEOX, names_in_files={"lm_head.weight": "embed_out.weight"}),)

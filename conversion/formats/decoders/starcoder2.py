@@ -1,17 +1,19 @@
-"""StarCoder2: Llama's attention, LayerNorm, and an MLP without a gate."""
+"""StarCoder2 and Jais 2: Llama's attention, LayerNorm, and an MLP without a gate."""
 
 from ...engine.aliases import Config, Fields
 from ...engine.field_map import FieldMap
 from ...engine.format import require, require_one_kind_of_layer, same, without
 from ...engine.rotations import full_rotation
-from ...engine.rules import linear, linears
+from ...engine.rules import Rule, linear, linears
 from ..shared import (
     EMBEDDINGS,
     HEAD,
     LAYER,
+    LAYER_NORM_FIELDS,
     LLAMA_FIELDS,
     NEOX_FIXED,
     ONE_BIAS_FOR_ALL,
+    ONE_BIAS_FOR_ATTENTION,
     QKVO,
     decoder_format,
 )
@@ -23,7 +25,14 @@ MODULES = {
     "mlp.up_proj": "mlp.c_fc",
     "mlp.down_proj": "mlp.c_proj",
 }
-RULES = (EMBEDDINGS, *linears(LAYER, LAYER, MODULES), *linear("model.norm", "model.norm"), HEAD)
+JAIS_MODULES = {**MODULES, **same("mlp.up_proj", "mlp.down_proj")}
+
+
+def rules(modules: dict[str, str]) -> tuple[Rule, ...]:
+    ends = (EMBEDDINGS, *linear("model.norm", "model.norm"), HEAD)
+    return (*ends, *linears(LAYER, LAYER, modules))
+
+
 FIELDS = FieldMap(
     "StarCoder2",
     {
@@ -35,6 +44,13 @@ FIELDS = FieldMap(
     },
     without(NEOX_FIXED, "sliding_window"),
     ONE_BIAS_FOR_ALL,
+    full_rotation,
+)
+JAIS = FieldMap(
+    "Jais 2",
+    {**LAYER_NORM_FIELDS, **same("attention_bias", "mlp_bias")},
+    NEOX_FIXED,
+    ONE_BIAS_FOR_ATTENTION,
     full_rotation,
 )
 
@@ -54,6 +70,14 @@ def to_theirs(ours: Config) -> Fields:
 
 FORMATS = (
     decoder_format(
-        "starcoder2", "Starcoder2", to_ours, to_theirs, "StarCoder2 3B, 7B and 15B", RULES
+        "starcoder2",
+        "Starcoder2",
+        to_ours,
+        to_theirs,
+        "StarCoder2 3B, 7B and 15B",
+        rules(MODULES),
+    ),
+    decoder_format(
+        "jais2", "Jais2", JAIS.to_ours, JAIS.to_theirs, "Jais 2 8B and 70B", rules(JAIS_MODULES)
     ),
 )

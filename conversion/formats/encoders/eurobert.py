@@ -63,8 +63,7 @@ def to_theirs(ours: Config) -> Fields:
 def heads() -> dict[str, Head]:
     """Return the heads: transformers has none for questions, and two poolings that ours has too."""
     texts = text_classifier("dense", "classifier")
-    found = heads_of("EuroBert", linear("lm_head", "lm_head"), texts)
-    del found["EuroBertForQuestionAnswering"]
+    found = heads_of("EuroBert", linear("lm_head", "lm_head"), texts, answers=None)
     return {
         name: replace(head, choices={"classifier_pooling": CONVERTED})
         if head.ours == TEXTS
