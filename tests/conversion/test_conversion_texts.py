@@ -11,7 +11,8 @@ from support.converting import CASES, save_theirs
 pytestmark = [pytest.mark.usefixtures("warm_python"), pytest.mark.slow]
 
 NAMES = ("gpt_neox", "gptj", "phi yarn", "falcon 7b", "falcon 40b", "cohere biases", "cohere2")
-NAMES += ("granite biases", "stablelm beside the mlp")
+NAMES += ("granite biases", "stablelm beside the mlp", "granite4 no positions")
+NAMES += ("hyperclovax biases", "cwm", "ministral windows", "jais2", "vaultgemma")
 WAYS = {"greedy": {}, "beams": {"num_beams": 3}}
 
 

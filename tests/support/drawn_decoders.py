@@ -16,6 +16,12 @@ FORMATS = {
     "cohere2": "Cohere2",
     "stablelm": "StableLm",
     "granite": "Granite",
+    "granitemoehybrid": "GraniteMoeHybrid",
+    "hyperclovax": "HyperCLOVAX",
+    "cwm": "Cwm",
+    "ministral": "Ministral",
+    "jais2": "Jais2",
+    "vaultgemma": "VaultGemma",
 }
 SPECIAL = ("pad", "bos", "eos")
 
@@ -152,6 +158,61 @@ def granite(rng):
     }
 
 
+def granite4(rng):
+    """Without states and experts; the other intermediate_size is that of an expert."""
+    layers, width = rng.randint(1, 4), rng.randint(1, 40)
+    return {
+        **granite(rng),
+        "num_hidden_layers": layers,
+        "layer_types": ["full_attention"] * layers,
+        "shared_intermediate_size": width,
+        "num_local_experts": 0,
+        "position_embedding_type": rng.choice(["rope", None]),
+        "mamba_n_heads": 1,
+        "mlp_bias": False,
+    }
+
+
+def hyperclovax(rng):
+    factor = rng.choice([{}, {"residual_multiplier": 1.0}])
+    return {**granite(rng), **rng.choice([{"use_post_norm": False}, factor])}
+
+
+def windows(rng):
+    layers = rng.randint(1, 5)
+    kinds = ("full_attention", "sliding_attention")
+    return {
+        "num_hidden_layers": layers,
+        "layer_types": [rng.choice(kinds) for _ in range(layers)],
+        "sliding_window": rng.choice([2, 3, 8, 50]),
+        "rms_norm_eps": 10 ** rng.uniform(-9, -1),
+    }
+
+
+def cwm(rng):
+    mlp_bias = {"mlp_bias": rng.random() < 0.5}
+    return {**windows(rng), **mlp_bias, "bos_token_id": 1, "eos_token_id": [2, 3]}
+
+
+def ministral(rng):
+    return {**windows(rng), "head_dim": rng.choice([4, 8, 10])}
+
+
+def jais2(rng):
+    return {"mlp_bias": rng.random() < 0.5, **rng.choice([{}, {"head_dim": 8}])}
+
+
+def vaultgemma(rng):
+    return {
+        **windows(rng),
+        "hidden_activation": rng.choice(ACTIVATIONS),
+        "query_pre_attn_scalar": rng.choice([4, 16, 256]),
+        "attn_logit_softcapping": rng.choice([None, 2.0, 50.0]),
+        "final_logit_softcapping": rng.choice([None, 3.0, 30.0]),
+        **rng.choice([{}, {"head_dim": 8}]),
+    }
+
+
 OWN = {
     "gpt_neox": neox,
     "gptj": gptj,
@@ -161,6 +222,12 @@ OWN = {
     "cohere2": cohere2,
     "stablelm": stablelm,
     "granite": granite,
+    "granitemoehybrid": granite4,
+    "hyperclovax": hyperclovax,
+    "cwm": cwm,
+    "ministral": ministral,
+    "jais2": jais2,
+    "vaultgemma": vaultgemma,
 }
 # Things that no conversion may pass over in silence.
 PART = {
@@ -181,4 +248,14 @@ SPOILT = {
     "cohere2": [PART, {"sliding_window": 1}],
     "stablelm": [{"qk_layernorm": True}, {"head_dim": 4}],
     "granite": [PART, {"residual_multiplier": 0}, {"attention_multiplier": 0.0}],
+    "granitemoehybrid": [
+        PART,
+        {"num_local_experts": 2},
+        {"layer_types": ["mamba"], "num_hidden_layers": 1},
+    ],
+    "hyperclovax": [PART, {"residual_multiplier": 0}],
+    "cwm": [PART, {"sliding_window": 0}],
+    "ministral": [PART, {"sliding_window": 0}],
+    "jais2": [PART],
+    "vaultgemma": [PART],
 }

@@ -30,12 +30,8 @@ FORMATS = {
 }
 HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification")
 HEADS += ("ForTokenClassification", "ForQuestionAnswering")
-PRETRAINED = (
-    "bert",
-    "ernie",
-    "megatron-bert",
-    "electra",
-)  # whose folders may hold what pretraining needed
+# Formats whose folders may hold what pretraining needed.
+PRETRAINED = ("bert", "ernie", "megatron-bert", "electra")
 # Not those that learn (prelu, xielu) or draw (rrelu...): their weights would have no place.
 ACTIVATIONS = sorted(
     set(ACT2FN) & {"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh"}

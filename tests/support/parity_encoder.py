@@ -459,8 +459,9 @@ for name, body, heads, *_ in FORMATS.values():
 
 CASES = {
     f"{form} {head}": case(form, head)
-    for form, (_, _, heads, *_) in FORMATS.items()
+    for form, (name, _, heads, *_) in FORMATS.items()
     for head in ("Model", *heads)
+    if hasattr(transformers, name + head)  # an older transformers may not know all
 }
 # What changes one of these, by the values that released models have or could have.
 CASES |= {

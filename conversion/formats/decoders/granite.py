@@ -103,6 +103,7 @@ def granite4_to_theirs(ours: Config) -> Fields:
     return {
         **to_theirs(ours, GRANITE4),
         "num_local_experts": 0,
+        "intermediate_size": ours.intermediate_size,  # of an expert; released models have both
         "mamba_n_heads": 1,  # which no layer reads, but it has to divide the size of a state
         "layer_types": ["full_attention"] * ours.num_hidden_layers,
         "position_embedding_type": "rope" if ours.position_embedding_type == "rotary" else None,
