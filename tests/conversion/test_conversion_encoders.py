@@ -258,7 +258,7 @@ def test_a_head_that_a_format_does_not_have_is_refused(tmp_path):
     save_ours(tmp_path / "ours", "ForQuestionAnswering", sliding_window=None)
     with pytest.raises(ConversionError, match=r"QuestionAnswering.*TformerEncoderForMaskedLM"):
         export_checkpoint(tmp_path / "ours", tmp_path / "theirs", to="eurobert")
-    with pytest.raises(ConversionError, match=r"tformer_encoder.*bert, electra, roberta"):
+    with pytest.raises(ConversionError, match=r"tformer_encoder.*bert, .*electra, .*roberta, "):
         export_checkpoint(tmp_path / "ours", tmp_path / "theirs", to="llama")
 
 
