@@ -76,7 +76,8 @@ LISTED = {
         websocket.** websockets.** wget.** xmlrpc.** zmq.**
     """,
     "subprocess": """
-        accelerate.test_utils.** _cffi_backend.** _ctypes.** _multiprocessing.** _posixsubprocess.** _winapi.** asyncio.**
+        accelerate.test_utils.**
+        _cffi_backend.** _ctypes.** _multiprocessing.** _posixsubprocess.** _winapi.** asyncio.**
         cffi.** concurrent.** ctypes.** Cython.** cython.** deepspeed.launcher.**
         distutils.** docker.** fabric.** fcntl.** git.** invoke.** joblib.Parallel mmap.** msvcrt.**
         multiprocessing.** nt.** numba.** numpy.ctypeslib.** numpy.distutils.** numpy.f2py.**
@@ -106,7 +107,8 @@ LISTED = {
         typing_extensions.get_type_hints
     """,
     "pickle": """
-        torch._inductor.config.load_config _codecs.** _pickle.** cloudpickle.** compress_pickle.** copyreg.** dbm.** dill.** hickle.**
+        torch._inductor.config.load_config
+        _codecs.** _pickle.** cloudpickle.** compress_pickle.** copyreg.** dbm.** dill.** hickle.**
         joblib.** jsonpickle.** klepto.** marshal.** numpy._core.** numpy.core.** numpy.lib.**
         numpy.load pandas.io.** pandas.read_pickle pickle.** pickletools.** ruamel.** shelve.**
         sklearn.externals.** skops.** torch._C._import_ir_module* torch._C.import_ir_module*

@@ -48,7 +48,7 @@ FIELDS = {
 }
 FIELDS |= {"alibi", "num_ln_in_parallel_attn", "parallel_attn", "num_kv_heads", "rotary_dim"}
 FIELDS |= {"num_key_value_heads", "qk_layernorm", "use_qk_norm", "sliding_window"}
-FIELDS |= {"attention_scale", "residual_multiplier"}
+FIELDS |= {"attention_scale", "residual_multiplier", "num_local_experts", "layer_types"}
 
 
 def converted(form, seed, folder):

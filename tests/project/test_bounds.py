@@ -35,7 +35,8 @@ WITHOUT_CIRCLES = ("hf_tformer", "conversion", "benchmarks", "examples")
 # files, and every place that hands an object on, to read in a process of its own, to see what is
 # changed for all models, to say what a verdict is worth and to serve pipelines, and the commands to
 # refuse what cannot generate or is missing, and to describe the environment in a report. tools/
-# builds releases and runs every verb. conversion/proving/ asks anybody's file. Seventeen formats took 30 lines each.
+# builds releases and runs every verb. conversion/proving/ asks anybody's file. Seventeen formats
+# took 30 lines each.
 PRODUCT_LINES = 45_900
 PRODUCT = ("hf_tformer", "conversion", "benchmarks", "examples", "tools")
 
