@@ -74,6 +74,19 @@ FAMILIES = {
         usual_auto="AutoModelForMaskedLM",
         description="An encoder",
     ),
+    "tformer_mixture": Family(
+        name="mixture",
+        prefix="TformerMixture",
+        models={
+            "AutoModel": "TformerMixtureModel",
+            "AutoModelForCausalLM": "TformerMixtureForCausalLM",
+            "AutoModelForSequenceClassification": "TformerMixtureForSequenceClassification",
+            "AutoModelForTokenClassification": "TformerMixtureForTokenClassification",
+            "AutoModelForQuestionAnswering": "TformerMixtureForQuestionAnswering",
+        },
+        usual_auto="AutoModelForCausalLM",
+        description="A mixture of experts",
+    ),
     "tformer_seq2seq": Family(
         name="seq2seq",
         prefix="TformerSeq2Seq",

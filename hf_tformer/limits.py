@@ -63,7 +63,7 @@ FOREIGN += ("fusion_config", "num_mtp_layers", "per_layer_config", "mlp_layer_ty
 FOREIGN += ("mtp_layer_types", "kv_sharing_modes", "vision_feature_layer")
 FOREIGN += ("vision_feature_select_strategy", "vision_aspect_ratio", "sliding_window")
 FOREIGN += ("attention_chunk_size", "is_causal", "num_heads", "embed_dim", "distributed_config")
-FOREIGN += ("configuration_files", "experts_implementation", "_experts_implementation")
+FOREIGN += ("configuration_files", "_experts_implementation")
 OF_GENERATION = set(GenerationConfig().to_dict()) - {"output_attentions"}
 DEEPEST = 20  # dicts and lists in one another
 

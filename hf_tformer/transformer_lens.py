@@ -58,7 +58,7 @@ def show_pattern(attention: Any) -> None:
 
 
 class Adapter(ArchitectureAdapter):
-    """The adapter of all three families, which finds the parts of a model in the model itself."""
+    """The adapter of our families, which finds the parts of a model in the model itself."""
 
     supports_fold_ln = False
     supports_center_writing_weights = False

@@ -133,6 +133,7 @@ class Library:
             folder,
             dtype=torch.float32,
             attn_implementation=ATTENTION,
+            experts_implementation="eager",  # which takes experts of every size
             output_loading_info=True,
             **whole,
             **source,

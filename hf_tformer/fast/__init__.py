@@ -28,6 +28,7 @@ TESTED = {"torch": ("2.13", "2.14"), "transformers": ("5.16.1", "5.24")}
 FAMILIES = {
     "hf_tformer.model.modeling_decoder": "decoder_patches",
     "hf_tformer.model.modeling_encoder": "encoder_patches",
+    "hf_tformer.model.modeling_mixture": "mixture_patches",
     "hf_tformer.model.modeling_seq2seq": "seq2seq_patches",
 }
 

@@ -178,7 +178,7 @@ def can_compile_layer(layer: Layer) -> bool:
         ARRANGEMENTS[layer.run_sublayers] in (norms_before, norms_after)
         and all(output is unchanged for output in outputs)
         and rotation_key(layer) == ALIKE
-        and not layer.self_attn.softcap_option
+        and not (layer.self_attn.softcap_option or "experts" in layer.mlp._modules)
     )
 
 

@@ -58,9 +58,14 @@ FORWARDS: dict[type, Callable[..., Any]] = {
 }
 
 
-def trust(*kinds: type[nn.Module]) -> None:
-    """Add classes whose modules may be read instead of being called."""
+CONDITIONS: dict[type, Callable[[Any], bool]] = {}  # of some classes, on each of their modules
+
+
+def trust(*kinds: type[nn.Module], only_if: Callable[[Any], bool] | None = None) -> None:
+    """Add classes whose modules may be read instead of being called, all or under a condition."""
     FORWARDS.update((kind, kind.forward) for kind in kinds)
+    if only_if is not None:
+        CONDITIONS.update(dict.fromkeys(kinds, only_if))
 
 
 # Passes
@@ -154,7 +159,9 @@ def is_foreign_hook(hook: Callable[..., Any]) -> bool:
 
 def is_supported(module: nn.Module) -> bool:
     """Whether the parameters of a module may be read instead of calling it."""
-    return is_unpatched(type(module)) and is_unmodified(module)
+    condition = CONDITIONS.get(type(module))
+    is_known = is_unpatched(type(module)) and is_unmodified(module)
+    return is_known and (condition is None or condition(module))
 
 
 def is_supported_stack(stack: PreTrainedModel) -> bool:

@@ -8,6 +8,7 @@ lies between two products. `context` is the tokens of the pass, and how they att
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -71,7 +72,8 @@ def layer_function(layer: Layer, tokens: int) -> LayerFunction:
     if hasattr(layer, "cross_attn"):
         cross = cross_attention_branch(layer.cross_attn, layer.cross_attn_output, tokens)
         branches.append((cross, layer.cross_attn_norm))
-    branches.append((mlp_branch(layer.mlp, layer.mlp_output, tokens), layer.mlp_norm))
+    change = BRANCHES[type(layer.mlp)](layer.mlp, layer.mlp_output, tokens)
+    branches.append((change, layer.mlp_norm))
     normed = [(branch, norm_function(norm)) for branch, norm in branches]
     arrangement = ARRANGEMENTS[layer.run_sublayers]
     return lambda hidden_states, context: arrangement(hidden_states, normed, context)
@@ -183,6 +185,13 @@ def mlp_branch(mlp: MLP, output: TensorFunction, tokens: int) -> Branch:
 
     parts = -(-tokens * mlp.up_proj.out_features // WIDEST)
     return branch if parts < 2 else in_parts(branch, -(-tokens // parts))
+
+
+# Class of an MLP → what makes a branch of it; experts.py adds the mixtures.
+BRANCHES: dict[type[nn.Module], Callable[[Any, TensorFunction, int], Branch]] = {
+    MLP: mlp_branch,
+    GatedMLP: mlp_branch,
+}
 
 
 def in_parts(branch: Branch, size: int) -> Branch:

@@ -51,6 +51,16 @@ def decoder_patches(modeling: ModuleType) -> list[Patch]:
     return [(stack, "run_layers", with_fast_path(run_decoder, stack)), *head_patches(head)]
 
 
+def mixture_patches(modeling: ModuleType) -> list[Patch]:
+    """Return the patches of the mixture of experts."""
+    from .experts import trust_mixtures  # imported where a mixture is used
+
+    trust_mixtures()
+    trust(modeling.TformerMixtureLayer, modeling.TformerMixtureModel)
+    trust(modeling.TformerMixtureForCausalLM)
+    return []  # its methods are those of the decoder-only family
+
+
 def encoder_patches(modeling: ModuleType) -> list[Patch]:
     """Return the patches of the encoder-only family."""
     trust(modeling.TformerEncoderLayer)

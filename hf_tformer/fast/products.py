@@ -50,6 +50,17 @@ def adding_product(linear: nn.Linear, tokens: int) -> AddingFunction:
     return add if bias is None else lambda total, states: add(total, states).add_(bias)
 
 
+def product_with(weight: Tensor, tokens: int) -> Product:
+    """Return the product of weights like this one with so many tokens, as a function of both."""
+    if weight.dtype == torch.float16 and tokens > 1:
+        wide = torch.empty_like(weight, dtype=torch.float32, device="meta")
+        product = fastest(ways(wide, tokens), wide, tokens)
+        return lambda weight, states: product(weight.float(), states.float()).to(states.dtype)
+    if weight.dtype in (torch.bfloat16, torch.float16):
+        return lambda weight, states: nn.functional.linear(states, weight)
+    return fastest(ways(weight, tokens), weight, tokens)
+
+
 def half_precision_function(weight: Tensor, bias: Tensor | None, tokens: int) -> TensorFunction:
     """Return linear(states) in half precision, rounded once: the bias is added before rounding."""
     if tokens <= MOST_TOKENS and is_eight_bits(weight):

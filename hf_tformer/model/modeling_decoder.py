@@ -198,10 +198,11 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
     _tp_plan = {"lm_head": "colwise_gather_output"}
     _pp_plan = {"lm_head": (["hidden_states"], ["logits"])}
     _fsdp_plan = {"lm_head": "keep_full_weight"}
+    body_class = TformerDecoderModel
 
     def __init__(self, config: TformerDecoderConfig):
         super().__init__(config)
-        self.model = TformerDecoderModel(config)
+        self.model = self.body_class(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
         self.logit_scale = config.logit_scale
         # CODEPATH: Gemma 2 softcaps its logits; the others do not
@@ -248,10 +249,8 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
         if labels is not None:
             labels = ignore_padding(labels, attention_mask, kwargs, shift=1)
             loss = compute_loss(self, hidden_states, logits, labels, kwargs)
-        cache = getattr(outputs, CACHE)
-        return CausalLMOutputWithPast(
-            loss, logits, cache, outputs.hidden_states, outputs.attentions
-        )
+        others = getattr(outputs, CACHE), outputs.hidden_states, outputs.attentions
+        return CausalLMOutputWithPast(loss, logits, *others)
 
 
 # The three task heads take only the forwards from transformers: its constructors call AutoModel,
@@ -262,10 +261,12 @@ class TformerDecoderForCausalLM(TformerDecoderPreTrainedModel, GenerationMixin):
 class TaskHead:
     """A body under a projection, which a subclass builds."""
 
+    body_class = TformerDecoderModel
+
     def __init__(self, config: TformerDecoderConfig):
         TformerDecoderPreTrainedModel.__init__(self, config)
         self.num_labels = config.num_labels
-        self.model = TformerDecoderModel(config)
+        self.model = self.body_class(config)
         self.build_head(config)
         self.post_init()
 

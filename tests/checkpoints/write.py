@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 from hf_tformer.model.configuration_base import FORMAT_VERSION  # noqa: E402
-from support.families import DECODER, ENCODER, SEQ2SEQ, WRITERS  # noqa: E402
+from support.families import DECODER, ENCODER, MIXTURE, SEQ2SEQ, WRITERS  # noqa: E402
 
 SMALL = {"hidden_size": 12, "intermediate_size": 14, "head_dim": 4, "vocab_size": 29}
 NEW_TOKENS = 6
@@ -33,6 +33,7 @@ def main(name=None):
         (DECODER, {"sliding_window": 4}),
         (SEQ2SEQ, {"decoder_layers": 1}),
         (ENCODER, {"sliding_window": 2, "type_vocab_size": 2}),
+        (MIXTURE, {"moe_intermediate_size": 6, "router_bias": True}),
     ):
         torch.manual_seed(0)
         model = family.build(**SMALL, **fields)

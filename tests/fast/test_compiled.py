@@ -14,9 +14,11 @@ from transformers import LogitsProcessorList
 from hf_tformer import fast
 from hf_tformer.fast import compiled, threads
 from support.counting import generated, left_padded
-from support.families import DECODER, writer_first
+from support.families import DECODER, MIXTURE, WRITERS, first_of
 from support.fast_paths import VARIANTS, end_of_a_row
 
+COMPILED = [family for family in WRITERS if family is not MIXTURE]
+compiled_first = first_of(COMPILED)
 MORE_VARIANTS = {
     "one key head": {"num_key_value_heads": 1},
     "a window": {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 5},
@@ -31,6 +33,11 @@ def compiled_steps():
     fast.enable(compiled=True)
     yield
     fast.enable()
+
+
+@pytest.fixture(params=COMPILED, ids=lambda family: family.name)
+def family(request):
+    return request.param
 
 
 @contextmanager
@@ -276,6 +283,14 @@ def test_what_torch_cannot_compile_is_written_all_the_same_and_said(
     assert "pages" not in caplog.text
 
 
+def test_experts_are_not_compiled_because_they_differ_from_token_to_token():
+    with counted_codes() as codes:
+        found = generated(MIXTURE.build(), **left_padded([7]))
+    assert codes == []
+    fast.enable()
+    assert found[1] == generated(MIXTURE.build(), **left_padded([7]))[1]
+
+
 def test_without_a_compiler_one_is_asked_for():
     fast.enable()
     nowhere = torch._inductor.config.patch({"cpp.cxx": ("/nowhere/g++",)})
@@ -293,7 +308,7 @@ def test_a_while_without_leaves_it_as_it_was():
     assert not fast.settings.is_compiled
 
 
-@writer_first
+@compiled_first
 def test_steps_with_fewer_threads_take_over_where_compiled_ones_are_slower(
     family, two_threads, monkeypatch
 ):

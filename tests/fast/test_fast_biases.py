@@ -7,7 +7,7 @@ from transformers import DynamicCache
 from hf_tformer import fast
 from hf_tformer.fast import biases
 from support.counting import counted_passes, generated, left_padded
-from support.families import DECODER, SEQ2SEQ, pad, random_rows
+from support.families import DECODER, DECODERS, SEQ2SEQ, pad, random_rows
 from support.fast_paths import PADDINGS, read_at_once
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
@@ -47,7 +47,7 @@ def test_texts_are_read_alike_in_both_ways(kind, padding):
     quick, _, taken = read_at_once(family, model, mask)
     slow, _, none = read_at_once(family, model, mask, plain=True)
     # Padding between tokens widens their distances; a prompt that ends in it is read on from there.
-    is_left_aside = padding == "within" or (family is DECODER and not mask[:, -1].all())
+    is_left_aside = padding == "within" or (family in DECODERS and not mask[:, -1].all())
     assert (taken, none) == (0 if is_left_aside else 1, 0)
     torch.testing.assert_close(quick, slow, **EXACT)
 
@@ -64,7 +64,7 @@ def test_distances_of_long_texts_are_in_the_same_ranges(kind):
     with fast.disabled(), torch.no_grad():
         slow = model(**inputs).logits
     assert len(taken) == 1
-    real = mask.bool() if family is DECODER else slice(None)
+    real = mask.bool() if family in DECODERS else slice(None)
     torch.testing.assert_close(quick[real], slow[real], **EXACT)
 
 

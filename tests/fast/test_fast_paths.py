@@ -11,7 +11,7 @@ from transformers.cache_utils import DynamicLayer, EncoderDecoderCache
 from hf_tformer import TformerDecoderForCausalLM
 from hf_tformer.fast.caches import append
 from support.counting import counted_passes, generated, left_padded, steps_taken, written
-from support.families import DECODER, SEQ2SEQ, random_rows
+from support.families import DECODER, DECODERS, SEQ2SEQ, random_rows
 from support.fast_paths import CLOSE, PADDINGS, VARIANTS, Adapted, end_of_a_row, read_at_once
 
 
@@ -142,7 +142,7 @@ def test_texts_are_read_without_their_padding_as_with_it(family, padding):
     quick, _, taken = read_at_once(family, model, mask)
     slow, _, none = read_at_once(family, model, mask, plain=True)
     # A text is written on from its last place, be it padding, and that must be as it would be.
-    is_read_on = family is DECODER and not mask[:, -1].all()
+    is_read_on = family in DECODERS and not mask[:, -1].all()
     assert (taken, none) == (0 if is_read_on else 1, 0)
     torch.testing.assert_close(quick, slow, **CLOSE)
 
@@ -239,7 +239,7 @@ def test_steps_of_our_own_write_what_transformers_loop_writes(family, text, leng
     theirs, none = written(model, plain=True, **inputs, **TEXTS[text])
     assert ours.tolist() == theirs.tolist()
     # A decoder's first token comes with its prompt; each of a translation takes a step.
-    prompt = inputs["input_ids"].shape[1] + 1 if family is DECODER else 1
+    prompt = inputs["input_ids"].shape[1] + 1 if family in DECODERS else 1
     assert taken == ours.shape[1] - prompt
     assert none == 0
 
@@ -311,7 +311,7 @@ def test_rotations_that_change_with_the_length_are_not_made_ahead(rope_type):
 def test_learned_positions_are_used_to_the_last(family):
     model = family.build(position_embedding_type="learned", max_position_embeddings=24)
     inputs = left_padded([4])
-    length = 20 if family is DECODER else 23
+    length = 20 if family in DECODERS else 23
     ours, _ = written(model, **inputs, max_new_tokens=length)
     theirs, _ = written(model, plain=True, **inputs, max_new_tokens=length)
     assert ours.tolist() == theirs.tolist()

@@ -11,7 +11,7 @@ from transformers import (
 
 from hf_tformer.fast import beams
 from support.counting import counted_passes, generated
-from support.families import DECODER, SEQ2SEQ, pad, random_rows
+from support.families import DECODER, DECODERS, SEQ2SEQ, pad, random_rows
 from support.fast_paths import VARIANTS
 
 
@@ -22,7 +22,7 @@ def searched(model, together, **options):
 
 
 def prompts(family, lengths):
-    ids, mask = pad(random_rows(lengths), "left" if family is DECODER else "right")
+    ids, mask = pad(random_rows(lengths), "left" if family in DECODERS else "right")
     return {"input_ids": ids, "attention_mask": mask}
 
 

@@ -7,7 +7,7 @@ import torch
 
 import hf_tformer as ours
 from hf_tformer.testing.families import Family
-from support.families import DECODER, ENCODER, IGNORED, SEQ2SEQ, pad, random_rows
+from support.families import DECODER, ENCODER, IGNORED, MIXTURE, SEQ2SEQ, pad, random_rows
 
 # Four processes can share the heads. They cannot halve the vocabulary, and quarter neither the
 # hidden sizes nor the MLP: one of them has less than the others.
@@ -107,6 +107,7 @@ def count_tokens(family, batch):
     return int(batch.get("decoder_attention_mask", batch["attention_mask"]).sum())
 
 
+EXPERTS = {"moe_intermediate_size": 24, "shared_expert_intermediate_size": 24}
 UNTIED = {"tie_word_embeddings": False}
 WORDS = (words, count_words, True)
 TEXTS, TOKENS = (texts, count_rows), (tokens, count_labels)
@@ -119,6 +120,12 @@ HEADS = (
     Head("tokens", DECODER, ours.TformerDecoderForTokenClassification, *TOKENS),
     Head("answers", DECODER, ours.TformerDecoderForQuestionAnswering, *ANSWERS),
     Head("body", DECODER, ours.TformerDecoderModel, *BODY),
+    Head("tied words", MIXTURE, ours.TformerMixtureForCausalLM, *WORDS, EXPERTS),
+    Head("untied words", MIXTURE, ours.TformerMixtureForCausalLM, *WORDS, EXPERTS | UNTIED),
+    Head("texts", MIXTURE, ours.TformerMixtureForSequenceClassification, *TEXTS, changes=EXPERTS),
+    Head("tokens", MIXTURE, ours.TformerMixtureForTokenClassification, *TOKENS, changes=EXPERTS),
+    Head("answers", MIXTURE, ours.TformerMixtureForQuestionAnswering, *ANSWERS, changes=EXPERTS),
+    Head("body", MIXTURE, ours.TformerMixtureModel, *BODY, changes=EXPERTS),
     Head("tied words", SEQ2SEQ, ours.TformerSeq2SeqForConditionalGeneration, *WORDS),
     Head("untied words", SEQ2SEQ, ours.TformerSeq2SeqForConditionalGeneration, *WORDS, UNTIED),
     Head("body", SEQ2SEQ, ours.TformerSeq2SeqModel, both_sides, count_tokens),

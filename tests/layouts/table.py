@@ -61,11 +61,14 @@ WHY_NOT = {
     "stage of torch's schedules hands on: Stage() refuses it",
     ("context", "seq2seq"): NOT_CAUSAL,
     ("context", "encoder"): NOT_CAUSAL,
-    ("context", "decoder, texts"): "the last token of a text, which decides, is in one process",
-    ("context", "decoder, tokens"): NOT_SHIFTED,
-    ("context", "decoder, answers"): "where an answer starts is counted in the whole text",
-    ("context", "decoder, body"): NOT_SHIFTED,
 }
+for family in ("decoder", "mixture"):
+    WHY_NOT |= {
+        ("context", f"{family}, texts"): "the last token, which decides, is in one process",
+        ("context", f"{family}, tokens"): NOT_SHIFTED,
+        ("context", f"{family}, answers"): "where an answer starts is counted in the whole text",
+        ("context", f"{family}, body"): NOT_SHIFTED,
+    }
 CELLS = [(layout, name) for layout in LAYOUTS for name in heads.by_name]
 
 

@@ -20,7 +20,7 @@ QUICK_STEPS = 5
 QUICK = {
     "replicated by 2": ["encoder, tokens"],
     "sharded by 2": ["decoder, tied words", "seq2seq, tied words", "encoder, tied words"],
-    "tensor parallel by 2": ["decoder, untied words"],
+    "tensor parallel by 2": ["decoder, untied words", "mixture, untied words"],
     "sharded and tensor parallel by 2": ["decoder, tied words"],
     "replicated and sharded by 2": ["encoder, texts"],
 }

@@ -225,6 +225,7 @@ def test_a_registered_backend_receives_every_attention_call_with_its_arguments(f
         # encoder, then self and cross of each decoder layer
         "seq2seq": [(0, False), (0, True), (0, False), (1, True), (1, False)],
         "encoder": [(0, False), (1, False)],
+        "mixture": [(0, True), (1, True)],
     }
     assert [call[:2] for call in calls] == expected[family.name]
     wanted = {"scaling", "dropout", "sliding_window", "attention_instances"}

@@ -13,8 +13,10 @@ import hf_tformer.fast
 from support.families import (
     DECODER,
     ENCODER,
+    FAMILIES,
     SEQ2SEQ,
     WRITERS,
+    build_for_graphs,
     by_writers,
     decoder_first,
     pad,
@@ -32,7 +34,7 @@ KINDS = {
 KINDS["yarn"] |= KINDS["rotary"]
 EVERY_LEAF = {
     family.name: {**LEAVES[family.name], **KINDS, **({} if family is SEQ2SEQ else {"w": WINDOWS})}
-    for family in (DECODER, SEQ2SEQ, ENCODER)
+    for family in FAMILIES
 }
 # Their exporter forgets how far the cache of a window has slid.
 WITHOUT_WINDOWS = {
@@ -91,12 +93,12 @@ def takes_other_shapes(family, model, strict=False):
 
 
 def test_an_exported_model_takes_shapes_that_it_never_saw(family):
-    takes_other_shapes(family, family.build("sdpa"))
+    takes_other_shapes(family, build_for_graphs(family, "sdpa"))
 
 
 @decoder_first
 def test_so_does_one_with_eager_attention(family):
-    takes_other_shapes(family, family.build("eager"))
+    takes_other_shapes(family, build_for_graphs(family, "eager"))
 
 
 def test_so_does_one_whose_distances_count():
@@ -107,21 +109,21 @@ def test_so_does_one_whose_distances_count():
 @pytest.mark.slow
 @each(ARCHITECTURES)
 def test_so_does_every_architecture(family, leaf):
-    takes_other_shapes(family, family.build(backend_of(leaf), **leaf))
+    takes_other_shapes(family, build_for_graphs(family, backend_of(leaf), **leaf))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strict", [False, True], ids=["", "strict"])
 @each(EVERY_LEAF)
 def test_so_does_every_leaf(family, leaf, strict):
-    takes_other_shapes(family, family.build(backend_of(leaf), **leaf), strict)
+    takes_other_shapes(family, build_for_graphs(family, backend_of(leaf), **leaf), strict)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
 def test_so_does_every_head(name):
     family = HEADS[name]
-    model = family.build(model_class=getattr(hf_tformer, name))
+    model = build_for_graphs(family, model_class=getattr(hf_tformer, name))
     model.config.use_cache = False
     takes_other_shapes(family, model)
 
@@ -130,7 +132,7 @@ def test_so_does_every_head(name):
 @pytest.mark.parametrize("family", [DECODER, ENCODER], ids=lambda family: family.name)
 @torch.no_grad()
 def test_packed_texts_stay_apart_in_an_export(family):
-    model = family.build(**WINDOWS)
+    model = build_for_graphs(family, **WINDOWS)
 
     def packed(lengths):
         ids = torch.tensor(random_rows([sum(lengths)]))
@@ -148,7 +150,7 @@ def test_packed_texts_stay_apart_in_an_export(family):
 @decoder_first
 def test_transformers_own_exporter_keeps_shapes_open(family):
     exporters = pytest.importorskip("transformers.exporters")
-    model = family.build()
+    model = build_for_graphs(family)
     config = exporters.DynamoConfig(dynamic=True)
     program = exporters.DynamoExporter().export(model, inputs_of(family, SEEN), config)
     # Later versions of transformers return a program that can be called itself.
@@ -200,19 +202,19 @@ def writes_the_same(family, model, folder=None, load=run_as_traced):
 @pytest.mark.slow  # ten seconds for each family
 @pytest.mark.parametrize("family", WRITERS, ids=lambda family: family.name)
 def test_texts_of_transformers_own_exporter_are_those_of_generate(family):
-    writes_the_same(family, family.build())
+    writes_the_same(family, build_for_graphs(family))
 
 
 @pytest.mark.slow
 @each(WITHOUT_WINDOWS, families=WRITERS)
 def test_so_are_those_of_every_leaf(family, leaf):
-    writes_the_same(family, family.build(backend_of(leaf), **leaf))
+    writes_the_same(family, build_for_graphs(family, backend_of(leaf), **leaf))
 
 
 @pytest.mark.slow
 @torch.no_grad()
 def test_what_is_compiled_ahead_takes_other_shapes(family, tmp_path):
-    model = family.build()
+    model = build_for_graphs(family)
     program = run_as_compiled(export(family, model), tmp_path)
     for lengths in (SEEN, *OTHERS):
         compare(family, program, model, inputs_of(family, lengths))
@@ -221,4 +223,4 @@ def test_what_is_compiled_ahead_takes_other_shapes(family, tmp_path):
 @pytest.mark.slow
 @by_writers
 def test_texts_of_what_is_compiled_ahead_are_those_of_generate(family, tmp_path):
-    writes_the_same(family, family.build(), tmp_path, run_as_compiled)
+    writes_the_same(family, build_for_graphs(family), tmp_path, run_as_compiled)

@@ -5,7 +5,7 @@ import torch
 from transformers import DynamicCache, EncoderDecoderCache
 
 from hf_tformer.fast.caches import CACHE
-from support.families import DECODER, SEQ2SEQ, by_writers, pad, random_rows, until_end
+from support.families import DECODER, DECODERS, SEQ2SEQ, by_writers, pad, random_rows, until_end
 
 ROWS = random_rows([3, 9, 6, 1])
 GREEDY = {"max_new_tokens": 10, "do_sample": False}
@@ -13,7 +13,7 @@ GREEDY = {"max_new_tokens": 10, "do_sample": False}
 
 def beams_by_hand(family, model, row, beams, steps):
     """Beam search on whole sequences with length penalty 1, for a model that never ends early."""
-    start = row if family is DECODER else [1]
+    start = row if family in DECODERS else [1]
     candidates = [(0.0, start)]
     for _ in range(steps):
         grown = []
@@ -78,7 +78,7 @@ def test_a_prompt_read_in_chunks_gives_the_same_tokens(backend):
 def test_a_draft_model_does_not_change_the_tokens(family):
     model = family.build()
     draft = (
-        family.build(num_hidden_layers=1) if family is DECODER else family.build(decoder_layers=1)
+        family.build(num_hidden_layers=1) if family in DECODERS else family.build(decoder_layers=1)
     )
     expected = family.generate(model, ROWS[:1], **GREEDY)
     assert family.generate(model, ROWS[:1], **GREEDY, assistant_model=draft) == expected
@@ -223,4 +223,4 @@ def test_nothing_in_a_forward_signature_is_a_relic(family):
         "use_cache",
         "logits_to_keep",
     } <= names
-    assert ("position_ids" in names) == (family is DECODER)
+    assert ("position_ids" in names) == (family in DECODERS)

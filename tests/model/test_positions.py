@@ -8,7 +8,7 @@ import torch
 from hf_tformer.model.attention import rotate
 from hf_tformer.model.layer_types import LAYER_TYPES
 from hf_tformer.model.positions import RotaryEmbedding, SinusoidalPositions, count_positions
-from support.families import DECODER, SEQ2SEQ
+from support.families import DECODER, DECODERS, SEQ2SEQ
 
 ROTARY = {"position_embedding_type": "rotary"}
 
@@ -107,7 +107,7 @@ def test_frequencies_are_exact_after_loading_in_any_dtype(family, tmp_path, dtyp
     family.build(**ROTARY).save_pretrained(tmp_path)
     model = family.model_class.from_pretrained(tmp_path, dtype=dtype, device_map=device_map)
     buffers = {n: buffer for n, buffer in model.named_buffers() if n.endswith("inv_freq")}
-    assert len(buffers) == (2 if family is DECODER else 4)
+    assert len(buffers) == (2 if family in DECODERS else 4)
     for name, buffer in buffers.items():
         assert buffer.dtype == torch.float32
         expected = exact_frequencies(model.config, name)

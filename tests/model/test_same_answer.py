@@ -4,7 +4,16 @@ backend."""
 import pytest
 import torch
 
-from support.families import DECODER, SEQ2SEQ, by_writers, pad, random_rows, until_end
+from support.families import (
+    DECODER,
+    DECODERS,
+    MIXTURE,
+    SEQ2SEQ,
+    by_writers,
+    pad,
+    random_rows,
+    until_end,
+)
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 ROWS = random_rows([3, 9, 6, 1])
@@ -93,7 +102,7 @@ def test_a_mask_as_wide_as_a_static_cache_is_read_from_its_beginning(backend, si
 def test_a_mask_over_the_new_tokens_alone_is_refused_by_name(family):
     model = family.build()
     ids = torch.tensor(random_rows([6]))
-    name = "attention_mask" if family is DECODER else "decoder_attention_mask"
+    name = "attention_mask" if family in DECODERS else "decoder_attention_mask"
     given = {"input_ids": ids, **family.target(ids)}
     past = model(**given, use_cache=True).past_key_values
     with pytest.raises(ValueError, match="covers 6 tokens, but 6 are in the cache and 6 are new"):
@@ -119,7 +128,10 @@ def test_a_later_token_never_changes_an_earlier_score(family, backend):
     changed = ids.clone()
     changed[0, 5] = (changed[0, 5] + 1) % 101
     before, after = family.at_once(model, ids), family.at_once(model, changed)
-    assert torch.equal(before[:, :5], after[:, :5])
+    if family is MIXTURE:  # an expert that got other tokens beside these rounds otherwise
+        torch.testing.assert_close(before[:, :5], after[:, :5], rtol=1e-6, atol=1e-6)
+    else:
+        assert torch.equal(before[:, :5], after[:, :5])
     assert not torch.allclose(before[:, 5:], after[:, 5:])
 
 

@@ -16,6 +16,7 @@ CONVENTIONS = {
     "_attn_implementation",
     "_can_compile_fullgraph",
     "_can_record_outputs",
+    "_can_set_experts_implementation",
     "_fsdp_plan",
     "_init_weights",
     "_no_split_modules",

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from hf_tformer import publish
-from support.families import DECODER, decoder_first
+from support.families import DECODERS, decoder_first
 from support.hub_server import TOKEN, HubServer, environment, online
 
 pytestmark = pytest.mark.usefixtures("warm_python")
@@ -79,7 +79,7 @@ def test_each_folder_answers_with_its_own_code(family, tmp_path, monkeypatch):
     """One name, as the checkpoints of two runs have, and one configuration file."""
     versions = write_versions(family, tmp_path)
     cases = []
-    for way in ("auto", "config", "pipeline") if family is DECODER else ("auto", "config"):
+    for way in ("auto", "config", "pipeline") if family in DECODERS else ("auto", "config"):
         for order in (versions, versions[::-1]):
             name = f"{way}-{order[0].name}"
             places = [tmp_path / "copies" / version.name / name for version in order]

@@ -17,7 +17,7 @@ from transformers import (
 )
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-from support.families import DECODER, ENCODER, SEQ2SEQ, decoder_first
+from support.families import DECODERS, ENCODER, SEQ2SEQ, decoder_first
 from support.listening import listening
 
 IDS = torch.tensor([[5, 6, 7], [8, 9, 10]])
@@ -34,7 +34,7 @@ def build_theirs(family):
     if family is not SEQ2SEQ:
         sizes |= {"hidden_size": 36, "intermediate_size": 44, "num_hidden_layers": 1}
         sizes["num_attention_heads"] = 6
-    if family is DECODER:
+    if family in DECODERS:
         return LlamaForCausalLM(LlamaConfig(**sizes, num_key_value_heads=3))
     if family is ENCODER:
         return BertForMaskedLM(BertConfig(**sizes))

@@ -19,7 +19,7 @@ from hf_tformer.plan.parameters import distinct_parameters
 from hf_tformer.plan.skeleton import skeleton_of
 from hf_tformer.plan.spans import measure_spans
 from hf_tformer.training import enable_activation_checkpointing
-from support.families import DECODER, ENCODER, SEQ2SEQ
+from support.families import DECODER, DENSE, ENCODER, SEQ2SEQ
 from support.plan_answers import assert_traffic
 
 pytestmark = pytest.mark.usefixtures("warm_python")
@@ -27,6 +27,10 @@ pytestmark = pytest.mark.usefixtures("warm_python")
 ROWS, LENGTH = 2, 12
 
 
+by_dense = pytest.mark.parametrize("family", DENSE, ids=lambda family: family.name)
+
+
+@by_dense
 @pytest.mark.parametrize("changes", [{}, {"mlp_type": "gated", "qk_norm": True}], ids=str)
 def test_operations_are_those_that_torch_counts(family, changes):
     """Eager attention computes hidden keys too; one token of each row, source and target alike."""
@@ -63,6 +67,7 @@ def test_a_model_of_others_takes_what_ours_of_the_same_sizes_does():
     assert training_flops(theirs, 64) == training_flops(ours, 64)
 
 
+@by_dense
 def test_weights_are_those_that_accelerate_estimates(family):
     for is_tied in (True, False):
         model = skeleton_of(family.build(vocab_size=997, tie_word_embeddings=is_tied).config)

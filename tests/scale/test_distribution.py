@@ -161,7 +161,7 @@ def save_step(family, folder, is_whole=False, **changes):
 @pytest.mark.parametrize("qk_norm", [True, False])
 def test_the_plans_name_modules_that_exist(family, qk_norm, mlp_type):
     model = family.build(mlp_type=mlp_type, qk_norm=qk_norm)
-    names = {name for name, _ in model.named_modules()}
+    names = {name for name, _ in (*model.named_modules(), *model.named_parameters())}
     patterns = {**model.tp_plan, **(model._fsdp_plan or {}), **(model._pp_plan or {})}
     assert patterns
     missing = [pattern for pattern in patterns if not matches(pattern, names)]

@@ -43,8 +43,46 @@ ENCODER = Encoder(
     AutoModelForMaskedLM,
     Encoder.usual_sizes,
 )
-FAMILIES = (DECODER, SEQ2SEQ, ENCODER)
-WRITERS = (DECODER, SEQ2SEQ)  # those that generate
+
+
+class Mixture(Decoder):
+    """Experts are gated: what a test of all families says of MLPs without a gate is left out."""
+
+    def config(self, **overrides):
+        if overrides.get("mlp_type") == "plain":
+            del overrides["mlp_type"]
+        return super().config(**overrides)
+
+
+EXPERTS = {
+    "num_experts": 5,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 22,
+    "mlp_only_layers": [0],  # one layer of each kind
+    "router_aux_loss_coef": 0.0,  # the loss is the cross entropy, as in the other families
+}
+MIXTURE = Mixture(
+    "mixture",
+    hf_tformer.TformerMixtureConfig,
+    hf_tformer.TformerMixtureForCausalLM,
+    hf_tformer.TformerMixtureModel,
+    AutoModelForCausalLM,
+    {**Decoder.usual_sizes, **EXPERTS},
+)
+FAMILIES = (DECODER, SEQ2SEQ, ENCODER, MIXTURE)
+WRITERS = (DECODER, SEQ2SEQ, MIXTURE)  # those that generate
+DECODERS = (DECODER, MIXTURE)
+DENSE = (DECODER, SEQ2SEQ, ENCODER)
+
+
+def build_for_graphs(family, backend="sdpa", **fields):
+    """Build a model that one graph can hold: which experts run is not known while it is traced."""
+    model = family.build(backend, **fields)
+    if family is MIXTURE:
+        model.set_experts_implementation("batched_mm")
+    return model
+
+
 by_model_type = {family.config_class.model_type: family for family in FAMILIES}
 by_writers = pytest.mark.parametrize("family", WRITERS, ids=lambda family: family.name)
 
@@ -61,12 +99,16 @@ decoder_first, writer_first = first_of(FAMILIES), first_of(WRITERS)
 __all__ = [
     "BACKENDS",
     "DECODER",
+    "DECODERS",
+    "DENSE",
     "ENCODER",
     "FAMILIES",
     "IGNORED",
+    "MIXTURE",
     "PAD",
     "SEQ2SEQ",
     "WRITERS",
+    "build_for_graphs",
     "by_model_type",
     "by_writers",
     "decoder_first",

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from support.counting import counted_passes, written
-from support.families import DECODER, SEQ2SEQ, random_rows
+from support.families import DECODERS, SEQ2SEQ, random_rows
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 VARIANTS = {
@@ -51,7 +51,7 @@ def read_at_once(family, model, mask, plain=False, **options):
         decoder = {"decoder_input_ids": torch.tensor([[1, 5, 4]] * 3)}
     with counted_passes("run_whole_sequences", plain) as taken, torch.no_grad():
         output = model(input_ids=ids, attention_mask=mask, **decoder, **options)
-    real = mask.bool() if family is DECODER else mask.any(1)
+    real = mask.bool() if family in DECODERS else mask.any(1)
     return output.logits[real], output, len(taken)
 
 

@@ -37,6 +37,20 @@ LEAVES = {
         "bounded logits": {"final_logit_softcapping": 0.9},
         "scaled branches": {"residual_multiplier": 0.3},
     },
+    "mixture": {
+        "sigmoid of scores": {"scoring_func": "sigmoid", "routed_scaling_factor": 2.5},
+        "scores as they are": {"norm_topk_prob": False},
+        "scores corrected": {"router_bias": True},
+        "groups of experts": {"num_experts": 6, "n_group": 3, "topk_group": 1},
+        "experts in every layer": {"mlp_only_layers": None},
+        "a shared expert": {"shared_expert_intermediate_size": 20},
+        "a gated shared expert": {
+            "shared_expert_intermediate_size": 20,
+            "shared_expert_gate": True,
+        },
+        "norms behind each branch": {"norm_position": "inside"},
+        "side by side": {"parallel_residual": "own"},
+    },
     "seq2seq": {
         **COMMON,
         "relative bias": {"score_bias": "relative"},
@@ -68,6 +82,22 @@ ARCHITECTURES = {
             "norm_type": "layernorm_unbiased",
             "parallel_residual": "own",
             "residual_multiplier": 0.3,
+        },
+    },
+    "mixture": {
+        "GLM": {
+            "scoring_func": "sigmoid",
+            "router_bias": True,
+            **{"num_experts": 6, "n_group": 3, "topk_group": 2},
+            "routed_scaling_factor": 2.5,
+            "shared_expert_intermediate_size": 20,
+            "qk_norm": True,
+        },
+        "Qwen2": {
+            "norm_topk_prob": False,
+            "shared_expert_intermediate_size": 20,
+            "shared_expert_gate": True,
+            "attention_bias": True,
         },
     },
     "seq2seq": {

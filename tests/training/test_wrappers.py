@@ -30,6 +30,7 @@ pytestmark = pytest.mark.usefixtures("warm_python")
 NAMED = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 # PEFT has no task for masked language models: it wraps them as they are.
 TASK = {"decoder": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM", "encoder": None}
+TASK["mixture"] = TASK["decoder"]
 FINITE = {"rtol": 1e-4, "atol": 1e-5}
 
 

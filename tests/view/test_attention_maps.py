@@ -13,7 +13,7 @@ from hf_tformer import attention_maps
 from hf_tformer.__main__ import main
 from hf_tformer.view.attention import read_tokens
 from support.attention_maps import IDS, TARGET, folder_of, inputs_of
-from support.families import DECODER, ENCODER, SEQ2SEQ
+from support.families import DECODER, DECODERS, ENCODER, MIXTURE, SEQ2SEQ
 from support.training import tokenizer
 
 pytestmark = pytest.mark.usefixtures("warm_python")
@@ -51,7 +51,7 @@ def test_rows_sum_to_one_and_a_decoder_never_looks_ahead(family):
         assert one.weights.shape[1:] == (6, len(one.rows), len(one.columns))
     if family is not ENCODER:
         assert not maps["decoder"].weights.triu(1).any()
-    if family is not DECODER:
+    if family not in DECODERS:
         assert maps["encoder"].weights.triu(1).any()
     if family is SEQ2SEQ:
         assert maps["cross"].weights.shape == (2, 6, 5, 6)
@@ -154,7 +154,8 @@ def folder(family, tmp_path, monkeypatch):
 def test_the_command_prints_the_weights_under_the_words_of_the_text(folder, family, capsys):
     assert main(["view", folder, "5", "6", "7 8", "--layers", "1", "--heads", "2", "4"]) == 0
     one, other = capsys.readouterr().out.split("\n\n")
-    kind = "cross" if family is SEQ2SEQ else family.name
+    kinds = {SEQ2SEQ.name: "cross", MIXTURE.name: "decoder"}
+    kind = kinds.get(family.name, family.name)
     assert one.splitlines()[0] == f"{kind} attention, layer 1, head 2"
     assert one.splitlines()[1].split() == ["5", "6", "7", "8"]
     assert other.startswith(f"{kind} attention, layer 1, head 4")
