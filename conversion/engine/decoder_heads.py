@@ -12,7 +12,7 @@ from torch import nn
 
 from .aliases import Config, Fields, FilePath
 from .errors import ConversionError
-from .format import DECODER, Format, carry
+from .format import Format, carry
 from .heads import holds_head, only_architecture, with_prefixes
 from .models import Library
 from .rules import Rule, as_tuple, linear
@@ -26,7 +26,6 @@ HEADS = {  # the end of the name of their class → the head in our class, which
 CAUSAL = "ForCausalLM"
 LABELS = ("id2label", "label2id", "problem_type")
 LM_HEAD = "lm_head."
-OUR_PREFIX = DECODER.model_name.removesuffix(CAUSAL)
 OUR_BODY = "model."
 
 
@@ -38,14 +37,14 @@ class OfHead:
     end: str
 
     def converted(self) -> Format:
-        theirs = prefix_of(self.format) + self.end
+        theirs, ours = prefix_of(self.format) + self.end, self.format.our_classes
         return replace(
             self.format,
             rules=self.rules,
             config_to_ours=self.to_ours,
             config_to_theirs=self.to_theirs,
             classes=(self.format.classes[0], theirs),
-            our_classes=replace(DECODER, model_name=OUR_PREFIX + self.end),
+            our_classes=replace(ours, model_name=our_prefix(ours) + self.end),
         )
 
     def rules(self, theirs: Config) -> tuple[Rule, ...]:
@@ -110,23 +109,30 @@ def or_body(chosen: Format, format: Format, folder: FilePath, name: str) -> Form
 
 def written_head(format: Format, folder: FilePath) -> Format:
     """Return the export format for the head that a folder of ours names."""
-    end = end_of_ours(folder)
+    ours = format.our_classes
+    end = end_of_ours(folder, ours)
     if end == CAUSAL:
         return format
     if not hasattr(transformers, prefix_of(format) + end):
+        wanted = prefix_of(format) + end
         raise ConversionError(
-            f"{folder} holds {OUR_PREFIX}{end}, and transformers has no {prefix_of(format)}{end}: "
-            "choose another format"
+            f"{folder} holds {our_prefix(ours)}{end}, and transformers has no {wanted}: choose "
+            "another format"
         )
     return OfHead(format, end).converted()
 
 
-def our_decoder(folder: FilePath) -> Library:
+def our_decoder(folder: FilePath, library: Library) -> Library:
     """Return the class that a decoder folder of ours names, a language model by default."""
-    end = end_of_ours(folder)
-    return DECODER if end == CAUSAL else replace(DECODER, model_name=OUR_PREFIX + end)
+    end = end_of_ours(folder, library)
+    return library if end == CAUSAL else replace(library, model_name=our_prefix(library) + end)
 
 
-def end_of_ours(folder: FilePath) -> str:
-    end = str(only_architecture(folder)).removeprefix(OUR_PREFIX)
+def end_of_ours(folder: FilePath, library: Library) -> str:
+    end = str(only_architecture(folder)).removeprefix(our_prefix(library))
     return end if end in HEADS else CAUSAL
+
+
+def our_prefix(library: Library) -> str:
+    """Return how the classes of a family begin: TformerDecoder."""
+    return library.model_name.removesuffix(CAUSAL)

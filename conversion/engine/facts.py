@@ -9,14 +9,19 @@ from hf_tformer.command_line import did_you_mean
 
 from .aliases import Config
 from .errors import ConversionError, UnexpressibleError
-from .format import DECODER, ENCODER, SEQ2SEQ, Format
+from .format import DECODER, ENCODER, MIXTURE, SEQ2SEQ, Format
 from .models import unreported
 from .plain import Needed, PlainFormat
 from .registry import FORMATS
 from .translation import AnyFormat
 
 PROGRAMS = "plain PyTorch programs"
-FAMILIES = {"decoders": DECODER, "encoder-decoders": SEQ2SEQ, "encoders": ENCODER}
+FAMILIES = {
+    "decoders": DECODER,
+    "mixtures of experts": MIXTURE,
+    "encoder-decoders": SEQ2SEQ,
+    "encoders": ENCODER,
+}
 GROUPS = (*FAMILIES, PROGRAMS)
 OTHER = object()  # a value that no configuration has
 

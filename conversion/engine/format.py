@@ -73,14 +73,17 @@ class Format:
 Value = TypeVar("Value")
 
 DECODER = Library(hf_tformer, "TformerDecoderConfig", "TformerDecoderForCausalLM")
+MIXTURE = Library(hf_tformer, "TformerMixtureConfig", "TformerMixtureForCausalLM")
 SEQ2SEQ = Library(hf_tformer, "TformerSeq2SeqConfig", "TformerSeq2SeqForConditionalGeneration")
 # The base model; folders hold it with one of several heads (heads.py).
 ENCODER = Library(hf_tformer, "TformerEncoderConfig", "TformerEncoderModel", is_encoder=True)
 OURS = {  # by model_type
     "tformer_decoder": DECODER,
     "tformer_encoder": ENCODER,
+    "tformer_mixture": MIXTURE,
     "tformer_seq2seq": SEQ2SEQ,
 }
+DECODERS = (DECODER, MIXTURE)  # whose folders hold one of several heads (decoder_heads.py)
 
 # Fields of ours for which a format may have one switch.
 BIASES = ("attention_bias", "attention_output_bias", "mlp_bias")

@@ -33,6 +33,11 @@ PROOFS = {
         "sequence or token classification, question answering) or as a body alone "
         "(`tests/conversion/test_conversion_decoder_heads.py`)."
     ),
+    "mixtures of experts": (
+        "Proven for each: the same as for decoders (`tests/model/test_parity_mixture.py`, "
+        "`tests/model/test_parity_texts.py`, `tests/conversion/test_conversion.py`), the balance "
+        "loss among it where theirs has one."
+    ),
     "encoder-decoders": (
         "Proven for each: the same as for decoders (`tests/model/test_parity_seq2seq.py`, "
         "`tests/model/test_parity_texts.py`, `tests/conversion/test_conversion.py`)."

@@ -18,7 +18,8 @@ class Refusal:
 ENCODERS = ("bert", "roberta", "modernbert")
 DECODERS = ("llama", "qwen3", "mistral")
 SEQ2SEQ = ("bart", "mbart", "m2m_100")
-EXPERTS = "its layers choose among experts, and ours have one MLP each"
+EXPERTS = "its experts are chosen, built or placed in a way that ours are not"
+MIXTURES = ("mixtral", "qwen3_moe", "glm4_moe")
 
 
 def names(words: str) -> tuple[str, ...]:
@@ -28,17 +29,16 @@ def names(words: str) -> tuple[str, ...]:
 REFUSALS = (
     Refusal(
         EXPERTS,
-        DECODERS,
+        MIXTURES,
         names("""
-            afmoe cohere2_moe dbrx dots1 ernie4_5_moe exaone_moe flex_olmo glm4_moe glm4_moe_lite
-            granitemoe granitemoe_swa granitemoeshared hunyuan_v1_moe jetmoe llama4 llama4_text
-            longcat_flash minimax_m2 mixtral olmoe phimoe qwen2_moe qwen3_moe
+            afmoe cohere2_moe dbrx exaone_moe flex_olmo glm4_moe_lite granitemoe_swa hunyuan_v1_moe
+            jetmoe llama4 llama4_text longcat_flash phimoe
         """),
     ),
     Refusal(EXPERTS, SEQ2SEQ, names("nllb-moe switch_transformers")),
     Refusal(
-        "its layers choose among experts, and its scores have sinks beside the keys",
-        DECODERS,
+        "its experts have biases, and its scores have sinks beside the keys",
+        MIXTURES,
         names("gpt_oss"),
     ),
     Refusal("its scores have sinks beside the keys", DECODERS, names("granite_swa")),

@@ -7,13 +7,13 @@ from pathlib import Path
 from hf_tformer.file_integrity import fault_of_dtype
 from hf_tformer.path_safety import fault_of_path
 
-from ..formats import decoders, encoder_decoders, encoders, plain
+from ..formats import decoders, encoder_decoders, encoders, mixtures, plain
 from .aliases import FilePath
 from .checkpoints import open_file, read_json
 from .decoder_heads import our_decoder, read_head, written_head
 from .errors import ConversionError
 from .foreign import ADAPTER_FOLDER, is_lightning, lightning_refusal, refuse_foreign
-from .format import DECODER, OURS, Format
+from .format import DECODERS, OURS, Format
 from .heads import OUR_CLASSES, FormatWithHeads, architecture_of
 from .models import Library
 from .nearest import LISTING, choices, no_format
@@ -23,7 +23,7 @@ from .translation import AnyFormat, AnySide
 
 FORMATS = {
     format.name: format
-    for kind in (decoders, encoder_decoders, encoders, plain)
+    for kind in (decoders, mixtures, encoder_decoders, encoders, plain)
     for format in kind.FORMATS
 }
 # The format of bidirectional models, for a model_type that has both kinds.
@@ -114,7 +114,7 @@ def of_named_head(format: AnyFormat, src: FilePath) -> AnyFormat:
     """Return the format of the head that a folder of theirs holds, or of its body alone."""
     if isinstance(format, FormatWithHeads):
         return format.reading(src)
-    if isinstance(format, Format) and format.our_classes is DECODER:
+    if isinstance(format, Format) and format.our_classes in DECODERS:
         return read_head(format, src)
     return format
 
@@ -205,8 +205,8 @@ def our_model_type(folder: FilePath) -> str:
 def our_side(folder: FilePath, model_type: str) -> Library:
     """Return our family, with the class that a folder names where there is more than one."""
     library = OURS[model_type]
-    if library is DECODER:
-        return our_decoder(folder)
+    if library in DECODERS:
+        return our_decoder(folder, library)
     if not library.is_encoder:
         return library
     return replace(library, model_name=architecture_of(folder, OUR_CLASSES))
@@ -219,7 +219,7 @@ def format_for(folder: FilePath, name: str) -> AnyFormat:
     refuse_others_family(folder, format)
     if isinstance(format, FormatWithHeads):
         return format.writing(folder)
-    if isinstance(format, Format) and format.our_classes is DECODER:
+    if isinstance(format, Format) and format.our_classes in DECODERS:
         return written_head(format, folder)
     return format
 

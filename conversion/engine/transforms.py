@@ -64,6 +64,25 @@ class Split:
         return (torch.cat(tensors),)
 
 
+class StackExperts:
+    """Stack the experts of a layer, each of which is three tensors in theirs.
+
+    Theirs are the gates of all experts, then all their ups and all their downs.
+    """
+
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        count = config.num_experts
+        gates, ups, downs = (tensors[i * count : (i + 1) * count] for i in range(3))
+        pairs = (torch.cat(pair) for pair in zip(gates, ups, strict=True))
+        return torch.stack(tuple(pairs)), torch.stack(downs)
+
+    def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        gate_up, down = tensors
+        gates, ups = gate_up.chunk(2, dim=1)
+        # Each a tensor of its own: a file would hold a view's whole memory.
+        return tuple(part.clone() for stack in (gates, ups, down) for part in stack)
+
+
 class SplitHeads:
     """Split query, key and value; keys and values may have fewer heads than queries."""
 

@@ -17,7 +17,7 @@ from hf_tformer.opening import tied_as_list
 
 from .aliases import Fields, FilePath, State
 from .errors import ConversionError
-from .format import DECODER, ENCODER, SEQ2SEQ
+from .format import DECODER, ENCODER, MIXTURE, SEQ2SEQ
 from .heads import MASKED, without_prefixes
 from .models import Library, LoadedModel
 from .plain import PlainFormat
@@ -25,6 +25,7 @@ from .rules import Rule
 
 FAMILIES = {
     "decoder": DECODER,
+    "mixture": MIXTURE,
     "seq2seq": SEQ2SEQ,
     "encoder": ENCODER,  # its reference returns hidden states
     "masked-lm": replace(ENCODER, model_name=MASKED),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ..engine.aliases import Config, Fields
 from ..engine.field_map import FieldMap
 from ..engine.format import BIASES, DECODER, Format, Table, require, same, without
+from ..engine.models import Library
 from ..engine.rotations import full_rotation
 from ..engine.rules import Rule, fused, linear, linears, replaced, weights
 from ..engine.transforms import InterleavedHeads, RotaryPairs, Split
@@ -109,6 +110,11 @@ GEMMA2_RULES = (
         Rule(f"{LAYER}.mlp_norm.weight", f"{LAYER}.pre_feedforward_layernorm.weight"),
     ),
     *NORMS_BEHIND,
+)
+
+# One norm over all heads, as in OLMo-2.
+NORMS_OF_ALL_HEADS = weights(
+    LAYER, LAYER, {f"self_attn.{x}_norm.norm": f"self_attn.{x}_norm" for x in "qk"}
 )
 
 # GPT-2 and its kin.
@@ -217,6 +223,7 @@ def decoder_format(
     rules: Table = LLAMA_RULES,
     ignored: dict[str, str] = LLAMA_IGNORED,
     head: str = "ForCausalLM",
+    our_classes: Library = DECODER,
 ) -> Format:
     """Return the format of a decoder whose classes in transformers begin with `prefix`."""
     return Format(
@@ -225,7 +232,7 @@ def decoder_format(
         config_to_ours,
         config_to_theirs,
         (f"{prefix}Config", f"{prefix}{head}"),
-        DECODER,
+        our_classes,
         ignored,
         released=released,
     )

@@ -13,10 +13,10 @@ import torch
 from transformers import PreTrainedConfig
 
 from ..engine.aliases import FilePath
-from ..engine.decoder_heads import HEADS, OUR_PREFIX
+from ..engine.decoder_heads import HEADS, our_prefix
 from ..engine.destination import appearing
 from ..engine.errors import ConversionError
-from ..engine.format import DECODER
+from ..engine.format import DECODERS
 from ..engine.heads import architecture_of
 from ..engine.models import Library
 from ..engine.registry import our_model_type, our_side, refuse_unreadable
@@ -26,8 +26,6 @@ from .export import Export
 from .proof import ask, prove
 from .registry import RUNTIMES
 from .runtime import Runtime, Source
-
-DECODER_HEADS = tuple(OUR_PREFIX + end for end in HEADS)
 
 
 def export_to_runtime(
@@ -96,10 +94,12 @@ def in_a_sentence(what: str, runtime: Runtime) -> Iterator[None]:
 def library_of(folder: FilePath) -> Library:
     """Return the side that reads a folder of ours, with the head that it names."""
     library = our_side(folder, our_model_type(folder))
-    if library.config_name != DECODER.config_name:
+    family = next((one for one in DECODERS if one.config_name == library.config_name), None)
+    if family is None:
         return library
-    name = architecture_of(folder, (DECODER.model_name, *DECODER_HEADS))
-    if name == DECODER.model_name:
+    heads = (our_prefix(family) + end for end in HEADS)
+    name = architecture_of(folder, (family.model_name, *heads))
+    if name == family.model_name:
         return library
     return replace(library, model_name=name, is_encoder=True)  # it is called like an encoder
 

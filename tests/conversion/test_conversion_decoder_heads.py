@@ -8,8 +8,8 @@ import transformers
 
 import hf_tformer
 from conversion import export_checkpoint, import_checkpoint, verify
-from conversion.engine.decoder_heads import HEADS, prefix_of
-from conversion.engine.format import DECODER, Format
+from conversion.engine.decoder_heads import HEADS, our_prefix, prefix_of
+from conversion.engine.format import DECODERS, Format
 from conversion.engine.registry import FORMATS
 from support.converting import CASES, assert_refused, edit_config, edit_weights, save_theirs
 from support.parity import randomise
@@ -18,7 +18,7 @@ from support.parity_decoder import llama
 PAIRS = [
     (name, f"{prefix_of(format)}{end}")
     for name, format in FORMATS.items()
-    if isinstance(format, Format) and format.our_classes is DECODER
+    if isinstance(format, Format) and format.our_classes in DECODERS
     for end in HEADS
     if hasattr(transformers, f"{prefix_of(format)}{end}")
 ]
@@ -49,7 +49,8 @@ def test_a_head_answers_the_same_and_comes_back_as_the_same_answers(format, head
     assert done.difference < 1e-4
     assert done.compared == ("hidden states" if head.endswith("Model") else "logits")
     (ours,) = json.loads((tmp_path / "ours" / "config.json").read_text())["architectures"]
-    assert ours.removeprefix("TformerDecoder") == head.removeprefix(prefix_of(FORMATS[format]))
+    ours_prefix = our_prefix(FORMATS[format].our_classes)
+    assert ours.removeprefix(ours_prefix) == head.removeprefix(prefix_of(FORMATS[format]))
     assert getattr(hf_tformer, ours).from_pretrained(tmp_path / "ours")
     export_checkpoint(tmp_path / "ours", tmp_path / "back", to=format)
     assert verify(tmp_path / "theirs", tmp_path / "back") == 0

@@ -6,7 +6,7 @@ import transformers
 
 from conversion import ConversionError, export_checkpoint, import_checkpoint
 from conversion.engine.checkpoints import open_checkpoint
-from support import drawn_decoders, drawn_distances, drawn_encoders
+from support import drawn_decoders, drawn_distances, drawn_encoders, drawn_mixtures
 from support.parity import randomise
 
 pytestmark = pytest.mark.usefixtures("warm_python")
@@ -15,6 +15,7 @@ DRAWS = {
     **dict.fromkeys(drawn_encoders.FORMATS, drawn_encoders.draw),
     **dict.fromkeys(drawn_distances.FORMATS, drawn_distances.draw),
     **dict.fromkeys(drawn_decoders.FORMATS, drawn_decoders.draw),
+    **dict.fromkeys(drawn_mixtures.FORMATS, drawn_mixtures.draw),
 }
 
 # What a draw spoils is refused before a model is made of it, or by the name of a field.
@@ -48,6 +49,7 @@ FIELDS = {
 }
 FIELDS |= {"alibi", "num_ln_in_parallel_attn", "parallel_attn", "num_kv_heads", "rotary_dim"}
 FIELDS |= {"num_key_value_heads", "qk_layernorm", "use_qk_norm", "sliding_window"}
+FIELDS |= {"num_experts", "num_experts_per_tok"}
 FIELDS |= {"attention_scale", "residual_multiplier", "num_local_experts", "layer_types"}
 
 
@@ -92,7 +94,7 @@ def assert_all_came_back(tmp_path):
 @pytest.mark.parametrize("form", DRAWS)
 def test_a_few_drawn_models_convert_or_are_refused(form, tmp_path):
     assert count(form, range(2), tmp_path)[0] >= 1
-    if form in drawn_decoders.FORMATS:
+    if form in {**drawn_decoders.FORMATS, **drawn_mixtures.FORMATS}:
         assert_all_came_back(tmp_path)
 
 
@@ -102,5 +104,5 @@ def test_many_drawn_models_convert_or_are_refused(form, tmp_path):
     equal, refused = count(form, range(100, 200), tmp_path)
     assert equal > 60
     assert refused > 0
-    if form in drawn_decoders.FORMATS:
+    if form in {**drawn_decoders.FORMATS, **drawn_mixtures.FORMATS}:
         assert_all_came_back(tmp_path)

@@ -35,12 +35,12 @@ def test_the_names_are_those_of_transformers_and_none_converts():
 
 
 def test_the_command_says_it_in_one_line(tmp_path, capsys):
-    folder = save(tmp_path / "theirs", "mixtral")
+    folder = save(tmp_path / "theirs", "phimoe")
     assert main(["import", str(folder), str(tmp_path / "ours")]) == 1
     told = capsys.readouterr().err
     assert len(told.splitlines()) == 1
     assert "experts" in told
-    assert "mistral" in told
+    assert "mixtral" in told
 
 
 def test_whoever_names_it_as_a_format_or_compares_with_it_is_told_too(tmp_path):

@@ -15,6 +15,8 @@ HABITS = {"max_new_tokens": 6, "no_repeat_ngram_size": 1, "do_sample": False}
 TOKENS = {"pad_token_id": 0, "eos_token_id": None, "decoder_start_token_id": 2}
 # Where a text grows beyond the length first trained on, transformers reads it anew, ours goes on.
 READ_ANEW = "phi3 longrope in windows"
+# With a cache, transformers compares the tokens of one step with the mask of all.
+UNBALANCED = "mixtral balanced"
 PROMPT = 7  # tokens at most: with what is written, learned positions have no more
 
 
@@ -36,7 +38,7 @@ def shallow(case):
     )
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != READ_ANEW])
+@pytest.mark.parametrize("name", sorted(CASES.keys() - {READ_ANEW, UNBALANCED}))
 def test_the_texts_of_transformers_are_written(name):
     models = shallow(CASES[name]).build("sdpa")
     prompts = padded_prompts(models[0].config.is_encoder_decoder)

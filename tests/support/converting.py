@@ -8,12 +8,14 @@ from safetensors.torch import load_file, save_file
 import hf_tformer
 from conversion import ConversionError, import_checkpoint
 from support import parity_decoder as decoders
+from support import parity_mixture as mixtures
 from support import parity_seq2seq as seq2seqs
 from support.parity import randomise
 
-CASES = {**decoders.CASES, **seq2seqs.CASES}
+CASES = {**decoders.CASES, **mixtures.CASES, **seq2seqs.CASES}
 CLASSES = {
     "tformer_decoder": hf_tformer.TformerDecoderForCausalLM,
+    "tformer_mixture": hf_tformer.TformerMixtureForCausalLM,
     "tformer_seq2seq": hf_tformer.TformerSeq2SeqForConditionalGeneration,
 }
 
@@ -32,6 +34,7 @@ def save_ours(folder, family="tformer_decoder", **fields):
 TINY = {"vocab_size": 23, "hidden_size": 12, "intermediate_size": 10, "num_attention_heads": 2}
 OURS = {
     "tformer_decoder": {**TINY, "num_hidden_layers": 2, "num_key_value_heads": 2},
+    "tformer_mixture": {**TINY, "num_hidden_layers": 2, "num_key_value_heads": 2},
     "tformer_seq2seq": {
         **TINY,
         "encoder_layers": 1,

@@ -743,7 +743,9 @@ def real_part(name, value, inputs):
     is_target = "decoder_input_ids" in inputs and not name.startswith("encoder_")
     prefix = "decoder_" if is_target else ""
     mask = inputs.get(f"{prefix}attention_mask", torch.ones_like(inputs[f"{prefix}input_ids"]))
-    if value.ndim == 2 and value.shape != mask.shape:  # one answer for each text
+    if name == "router_logits":
+        value = value.unflatten(0, mask.shape)  # [tokens, experts] → [batch, seq, experts]
+    elif value.ndim == 2 and value.shape != mask.shape:  # one answer for each text
         return value
     if value.ndim == 4:
         value = value.transpose(1, 2)  # [batch, heads, query, key] → [batch, query, heads, key]

@@ -1,4 +1,7 @@
-"""Granite, Granite 4 without states and experts, HyperCLOVA X: Llama with four factors more."""
+"""Granite with and without experts, Granite 4 without states and experts, HyperCLOVA X.
+
+They are Llama with four factors more.
+"""
 
 from dataclasses import replace
 
@@ -17,6 +20,16 @@ from ..shared import (
     LLAMA_RULES,
     ONE_BIAS_FOR_ATTENTION,
     decoder_format,
+)
+from ..shared_mixtures import (
+    EVERYWHERE,
+    ONE_SIZE,
+    OUR_EXPERTS,
+    SOFTMAX,
+    balance_to_ours,
+    balance_to_theirs,
+    mixture_format,
+    router,
 )
 
 GRANITE = FieldMap(
@@ -66,6 +79,44 @@ HYPERCLOVA_RULES = (
 )
 
 
+MIXTURE = FieldMap(
+    "Granite with experts",
+    {
+        **without(GRANITE.fields, "intermediate_size", "mlp_bias"),
+        **same("num_experts_per_tok"),
+        "intermediate_size": "moe_intermediate_size",
+        "num_local_experts": "num_experts",
+    },
+    {
+        **GRANITE.fixed,
+        **SOFTMAX,
+        **EVERYWHERE,
+        "mlp_bias": False,
+        "norm_topk_prob": True,
+        "shared_expert_gate": False,
+    },
+    {**GRANITE.equal, **ONE_SIZE},
+    full_rotation,
+    checks_scale=False,
+)
+BLOCK = f"{LAYER}.block_sparse_moe"
+MIXTURE_RULES = (
+    *LLAMA_RULES,
+    router("block_sparse_moe.router.layer"),
+    *map(Rule, OUR_EXPERTS, (f"{BLOCK}.input_linear.weight", f"{BLOCK}.output_linear.weight")),
+)
+SHARED = "mlp.shared_expert"
+SHARED_RULES = (
+    *MIXTURE_RULES,
+    Rule(
+        (f"{LAYER}.{SHARED}.gate_proj.weight", f"{LAYER}.{SHARED}.up_proj.weight"),
+        f"{LAYER}.shared_mlp.input_linear.weight",
+        Split(2),
+    ),
+    *weights(LAYER, LAYER, {f"{SHARED}.down_proj": "shared_mlp.output_linear"}),
+)
+
+
 def to_ours(theirs: Config, fields: FieldMap = GRANITE) -> Fields:
     factor = theirs.embedding_multiplier
     return {
@@ -110,6 +161,25 @@ def granite4_to_theirs(ours: Config) -> Fields:
     }
 
 
+def mixture_to_ours(theirs: Config) -> Fields:
+    return {**to_ours(theirs, MIXTURE), **balance_to_ours(theirs)}
+
+
+def mixture_to_theirs(ours: Config) -> Fields:
+    require(ours, "Granite with experts", shared_expert_intermediate_size=None)
+    return {**to_theirs(ours, MIXTURE), **balance_to_theirs(ours)}
+
+
+def shared_mixture_to_ours(theirs: Config) -> Fields:
+    size = theirs.shared_intermediate_size or None
+    return {**mixture_to_ours(theirs), "shared_expert_intermediate_size": size}
+
+
+def shared_mixture_to_theirs(ours: Config) -> Fields:
+    fields = {**to_theirs(ours, MIXTURE), **balance_to_theirs(ours)}
+    return {**fields, "shared_intermediate_size": ours.shared_expert_intermediate_size or 0}
+
+
 def hyperclova_to_ours(theirs: Config) -> Fields:
     return {
         **to_ours(theirs, HYPERCLOVA),
@@ -129,6 +199,22 @@ def hyperclova_to_theirs(ours: Config) -> Fields:
 
 FORMATS = (
     decoder_format("granite", "Granite", to_ours, to_theirs, "Granite 3"),
+    mixture_format(
+        "granitemoe",
+        "GraniteMoe",
+        mixture_to_ours,
+        mixture_to_theirs,
+        "Granite 3 1B-A400M and 3B-A800M",
+        MIXTURE_RULES,
+    ),
+    mixture_format(
+        "granitemoeshared",
+        "GraniteMoeShared",
+        shared_mixture_to_ours,
+        shared_mixture_to_theirs,
+        "Granite mixtures with a shared expert",
+        SHARED_RULES,
+    ),
     decoder_format(
         "granitemoehybrid",
         "GraniteMoeHybrid",

@@ -15,7 +15,7 @@ from ...engine.format import (
     without,
 )
 from ...engine.rotations import full_rotation, full_rotations
-from ...engine.rules import Rule, omitted, replaced, weights
+from ...engine.rules import Rule, omitted, replaced
 from ...engine.transforms import Ones, Zeros
 from ..shared import (
     LAYER,
@@ -24,6 +24,7 @@ from ..shared import (
     LLAMA_FIXED_ANY_WINDOW,
     LLAMA_RULES,
     NORMS_BEHIND,
+    NORMS_OF_ALL_HEADS,
     ONE_BIAS_FOR_ATTENTION,
     decoder_format,
     llama_field_map,
@@ -37,11 +38,7 @@ OLMO_RULES = replaced(
     *(Rule(f"{norm}.bias", (), Zeros("hidden_size")) for norm in NORMS),
 )
 BEHIND_RULES = (*omitted(LLAMA_RULES, *(f"{norm}.weight" for norm in NORMS[:2])), *NORMS_BEHIND)
-# One norm over all heads.
-OLMO2_RULES = (
-    *BEHIND_RULES,
-    *weights(LAYER, LAYER, {f"self_attn.{x}_norm.norm": f"self_attn.{x}_norm" for x in "qk"}),
-)
+OLMO2_RULES = (*BEHIND_RULES, *NORMS_OF_ALL_HEADS)
 
 UNBIASED = "layernorm_unbiased"
 OLMO = FieldMap(
