@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from .configurations import configurations
 
 BACKENDS = ("eager", "sdpa", "flash_attention_2", "flex_attention")
-FAMILIES = ("decoder", "seq2seq", "encoder")
-WRITERS = ("decoder", "seq2seq")
+FAMILIES = ("decoder", "seq2seq", "encoder", "mixture")
+WRITERS = ("decoder", "seq2seq", "mixture")
+DECODERS = ("decoder", "mixture")
 
 
 @dataclass

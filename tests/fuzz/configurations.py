@@ -7,6 +7,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 import hf_tformer
 from hf_tformer.model import configuration_base as base
 from hf_tformer.model import configuration_encoder
+from hf_tformer.model.configuration_mixture import OWN_CHOICES
 
 LONGEST = 40  # tokens of the longest text, written ones included, with room to spare
 ROPE_TYPES = ("default", *ROPE_INIT_FUNCTIONS)
@@ -91,14 +92,35 @@ DEPENDENT = {
         "decoder_start_token_id",
     },
 }
+DEPENDENT["mixture"] = DEPENDENT["decoder"] | {
+    "num_experts",
+    "num_experts_per_tok",
+    "n_group",
+    "topk_group",
+    "mlp_only_layers",
+    "shared_expert_intermediate_size",
+    "shared_expert_gate",
+}
 DEPTHS = {
     "decoder": ("num_hidden_layers",),
+    "mixture": ("num_hidden_layers",),
     "encoder": ("num_hidden_layers",),
     "seq2seq": ("encoder_layers", "decoder_layers"),
 }
 OF_WRITERS = ("use_cache",)
 ONLY = {
     "decoder": {"attn_logit_softcapping": caps},
+    "mixture": {
+        "attn_logit_softcapping": caps,
+        "mlp_type": st.just("gated"),
+        "moe_intermediate_size": st.none() | st.integers(1, 40),
+        "scoring_func": st.sampled_from(OWN_CHOICES["scoring_func"]),
+        "norm_topk_prob": st.booleans(),
+        "routed_scaling_factor": st.sampled_from([1.0, 1, 0.5, 2.5]),
+        "router_bias": st.booleans(),
+        "router_aux_loss_coef": st.just(0.0),  # the loss is the cross entropy
+        "output_router_logits": st.booleans(),
+    },
     "seq2seq": {"share_encoder_decoder_embeddings": st.booleans(), "logit_scale": scales},
     "encoder": {
         "type_vocab_size": st.integers(0, 3),
@@ -107,8 +129,10 @@ ONLY = {
         "classifier_pooling": st.sampled_from(configuration_encoder.CHOICES["classifier_pooling"]),
     },
 }
+DECODERS = ("decoder", "mixture")
 CONFIGS = {
     "decoder": hf_tformer.TformerDecoderConfig,
+    "mixture": hf_tformer.TformerMixtureConfig,
     "seq2seq": hf_tformer.TformerSeq2SeqConfig,
     "encoder": hf_tformer.TformerEncoderConfig,
 }
@@ -137,12 +161,14 @@ def configurations(draw, family, steady=False, dropout=True):
     fields |= {name: draw(choices[name]) for name in names}
     if not dropout:
         fields |= {"dropout": 0.0, "attention_dropout": 0.0}
-    if family == "encoder" or (family == "decoder" and not fields.get("score_bias")):
+    if family == "encoder" or (family in DECODERS and not fields.get("score_bias")):
         fields |= draw(windows(family, fields["num_hidden_layers"]))
     if family == "encoder":
         fields |= draw(heads_and_norms(fields))
-    if family == "decoder":
+    if family in DECODERS:
         fields |= draw(residuals_and_logits(fields))
+    if family == "mixture":
+        fields |= {"router_aux_loss_coef": 0.0} | draw(experts(fields["num_hidden_layers"]))
     fields |= draw(positions(family, fields, steady))
     return fields | draw(token_ids(family, fields))
 
@@ -206,7 +232,7 @@ def positions(draw, family, fields, steady):
         if family != "seq2seq" and draw(st.booleans()):
             kinds = ("full_attention", "sliding_attention")
             changes["rope_parameters"] = {k: draw(rotations(head_dim, lengths)) for k in kinds}
-    if family == "decoder" and draw(st.booleans()):
+    if family in DECODERS and draw(st.booleans()):
         turns = [draw(st.integers(0, 1)) for _ in range(fields["num_hidden_layers"])]
         changes["no_rope_layers"] = draw(st.sampled_from([turns, None]))
     return changes
@@ -279,6 +305,23 @@ def residuals_and_logits(draw, fields):
             | st.fixed_dictionaries({"final_logit_softcapping": caps})
         )
     return changes
+
+
+@st.composite
+def experts(draw, depth):
+    """How many there are, in which layers, and how many a token takes."""
+    groups = draw(st.sampled_from([1, 1, 2, 3]))
+    each = draw(st.integers(1 if groups == 1 else 2, 4))
+    kept = draw(st.integers(1, groups))
+    fields = {"num_experts": groups * each, "n_group": groups, "topk_group": kept}
+    fields["num_experts_per_tok"] = draw(st.integers(1, kept * each))
+    if draw(st.booleans()):
+        layers = st.lists(st.integers(0, depth - 1), max_size=depth, unique=True)
+        fields["mlp_only_layers"] = draw(st.none() | layers)
+    if draw(st.booleans()):
+        fields["shared_expert_intermediate_size"] = draw(st.integers(1, 20))
+        fields["shared_expert_gate"] = draw(st.booleans())
+    return fields
 
 
 @st.composite

@@ -17,7 +17,7 @@ from transformers import AutoConfig, GenerationConfig
 from hf_tformer import TformerDecoderForSequenceClassification, limits
 
 from .building import PromiseError, by_name, check_same
-from .cases import FAMILIES
+from .cases import DECODERS, FAMILIES
 from .promises_refusals import INFINITE, NAN, SMALL
 
 SECONDS, MEGABYTES = 5, 500
@@ -169,7 +169,7 @@ def check_works(case, config, folder):
         config.save_pretrained(folder)
         return
     model_class = family.model_class
-    if case.family == "decoder" and {"id2label", "num_labels"} & case.config.keys():
+    if case.family in DECODERS and {"id2label", "num_labels"} & case.config.keys():
         model_class = TformerDecoderForSequenceClassification
     try:
         model = model_class(config).eval()
@@ -201,7 +201,7 @@ def without_weights(config):
 
 def logits(family, model):
     ids = torch.tensor([[5, 6, 7, 8, 9, 10, 11, 12]]) % model.config.vocab_size
-    target = {} if family.name == "decoder" else {"decoder_input_ids": ids}
+    target = {} if family.name in DECODERS else {"decoder_input_ids": ids}
     if model.can_generate():
         model.generate(ids, max_new_tokens=2, pad_token_id=0)
     return model(ids, **target, return_dict=True).logits.float()

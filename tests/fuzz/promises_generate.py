@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 
 from .building import PromiseError, build, plain, prompts, texts
-from .cases import BACKENDS, WRITERS, Case, cases, generate_options, steady_options
+from .cases import BACKENDS, DECODERS, WRITERS, Case, cases, generate_options, steady_options
 
 TIE = 1e-3  # two choices whose scores are this near are as good as each other in float32
 
@@ -70,7 +70,7 @@ def write(case, model, *parts):
     torch.manual_seed(case.seed)
     inputs = prompts(case, *parts)
     output = model.generate(**inputs, **case.options)
-    ids = inputs["input_ids"] if case.family == "decoder" else inputs.get("decoder_input_ids")
+    ids = inputs["input_ids"] if case.family in DECODERS else inputs.get("decoder_input_ids")
     skipped = 1 if ids is None else ids.shape[1]
     return [text[skipped:] for text in getattr(output, "sequences", output).tolist()]
 

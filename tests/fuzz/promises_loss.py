@@ -7,7 +7,7 @@ import torch
 from hf_tformer.model import losses
 
 from .building import PromiseError, as_batch, build, check_same, plain, texts
-from .cases import BACKENDS, Case, cases, loss_options
+from .cases import BACKENDS, DECODERS, Case, cases, loss_options
 
 IGNORED = -100
 
@@ -46,7 +46,7 @@ def plain_loss(case, model, rows_of_logits, rows_of_labels):
     smoothing = case.options.get("label_smoothing", model.config.label_smoothing)
     z_loss = case.options.get("z_loss", model.config.z_loss)
     for logits, labels in zip(rows_of_logits, rows_of_labels, strict=True):
-        if case.family == "decoder":
+        if case.family in DECODERS:
             logits, labels = logits[:-1], labels[1:]
         counted = labels != IGNORED
         logits, labels = logits[counted], labels[counted]

@@ -65,9 +65,17 @@ TOGETHER = {
         ({"position_embedding_type": "rotary"}, "rope_parameters", [{"full_attention": ONE_ROPE}])
     ],
 }
+TOGETHER["mixture"] = [
+    *TOGETHER["decoder"],
+    ({"num_experts": 4}, "num_experts_per_tok", [5, 40]),
+    ({"num_experts": 4, "n_group": 2}, "topk_group", [3, 0]),
+    ({"num_experts": 4}, "n_group", [3, 8]),
+    ({"shared_expert_intermediate_size": None}, "shared_expert_gate", [True]),
+    ({"num_hidden_layers": 3}, "mlp_only_layers", [[3], [-1]]),
+]
 KINDS = ("full_attention", "sliding_attention")
 OF_KINDS = [dict.fromkeys(kinds, ONE_ROPE) for kinds in (KINDS[:1], KINDS[1:], (*KINDS, "x"))]
-for name in ("decoder", "encoder"):
+for name in ("decoder", "encoder", "mixture"):
     TOGETHER[name].append((BOTH_KINDS, "rope_parameters", OF_KINDS))
 FAIRSEQ = {"position_embedding_type": "sinusoidal", "sinusoidal_layout": "fairseq"}
 for combinations in TOGETHER.values():
