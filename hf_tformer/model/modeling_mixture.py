@@ -176,7 +176,8 @@ class TformerMixtureForCausalLM(TformerMixturePreTrainedModel, TformerDecoderFor
         mlps = (layer.mlp for layer in self.model.layers_in_use())
         routers = [mlp.router for mlp in mlps if isinstance(mlp, MixtureMLP)]
         for logits, router in zip(router_logits, routers, strict=True):
-            if torch.is_grad_enabled() and router.weight.requires_grad > logits.requires_grad:
+            needed = torch.is_grad_enabled() and self.config.router_aux_loss_coef
+            if needed and router.weight.requires_grad > logits.requires_grad:
                 raise ValueError(
                     "activation checkpointing with use_reentrant=True drops the gradients of the "
                     "balance loss: give use_reentrant=False, or set router_aux_loss_coef to 0"
