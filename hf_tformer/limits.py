@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from transformers.generation import GenerationConfig
+from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from .model import configuration_base
 from .model.configuration_base import SIZES, TformerConfig, wrong
@@ -64,6 +65,7 @@ FOREIGN += ("mtp_layer_types", "kv_sharing_modes", "vision_feature_layer")
 FOREIGN += ("vision_feature_select_strategy", "vision_aspect_ratio", "sliding_window")
 FOREIGN += ("attention_chunk_size", "is_causal", "num_heads", "embed_dim", "distributed_config")
 FOREIGN += ("configuration_files", "_experts_implementation")
+EXPERTS = ("batched_mm", "grouped_mm")  # implementations that need no kernel of the Hub
 OF_GENERATION = set(GenerationConfig().to_dict()) - {"output_attentions"}
 DEEPEST = 20  # dicts and lists in one another
 
@@ -196,10 +198,20 @@ def check_keys(config: TformerConfig, kwargs: dict) -> None:
             raise wrong(name, value, "remove it, it would hide what the class has by that name")
         if name in FOREIGN and value is not None:
             raise wrong(name, value, "remove it, these models have no such thing")
+        if name == "experts_implementation":
+            check_experts(config, value)
         is_private = name.startswith("_") and name not in (*ATTENTION, "_name_or_path")
         is_absent = value is None and name in {*LARGEST, *FOREIGN}
         if is_private or is_absent or name in OF_GENERATION:
             del kwargs[name]
+
+
+def check_experts(config: Any, name: object, in_file: bool = False) -> None:
+    """Refuse what is no implementation of experts, or in a file one that downloads a kernel."""
+    others = EXPERTS if in_file else ALL_EXPERTS_FUNCTIONS
+    names = ("eager", *others) if hasattr(config, "num_experts") else ("eager",)
+    if name not in (None, *names):
+        raise wrong("experts_implementation", name, f"choose one of {', '.join(names)}")
 
 
 def refuse_nesting(name: str, value: Any, left: int = DEEPEST) -> None:
@@ -254,6 +266,7 @@ def install(config_class: Any) -> None:
     @functools.wraps(read)
     def from_dict(cls: type, config_dict: dict, **kwargs: object) -> TformerConfig:
         check_attention(config_dict, may_download=False)
+        check_experts(cls, config_dict.get("experts_implementation"), in_file=True)
         return read(cls, config_dict, **kwargs)
 
     @functools.wraps(derive)

@@ -1,5 +1,7 @@
 """A mixture of experts: which experts a token takes, what they add, how evenly they are used."""
 
+import json
+
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
@@ -88,6 +90,18 @@ def test_every_implementation_computes_the_same(name, tmp_path):
     assert opened.config._experts_implementation == name
     with hf_tformer.fast.disabled():
         torch.testing.assert_close(MIXTURE.logits(opened, ROWS), expected, **CLOSE)
+
+
+def test_a_file_cannot_choose_an_implementation_that_downloads_a_kernel(tmp_path):
+    MIXTURE.build().save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    saved = json.loads(path.read_text())
+    for name in ("sonicmoe", "deepgemm", "evil/repository", True, ["eager"]):
+        path.write_text(json.dumps({**saved, "experts_implementation": name}))
+        with pytest.raises(ValueError, match=r"experts_implementation is .*: choose one of eager"):
+            MIXTURE.auto.from_pretrained(tmp_path)
+    path.write_text(json.dumps({**saved, "experts_implementation": "batched_mm"}))
+    assert MIXTURE.auto.from_pretrained(tmp_path).config._experts_implementation == "batched_mm"
 
 
 def test_sizes_that_the_grouped_product_cannot_take_run_eagerly_by_default():
