@@ -12,6 +12,7 @@ FORMATS = {
     "olmoe": "Olmoe",
     "dots1": "Dots1",
     "glm4_moe": "Glm4Moe",
+    "solar_open": "SolarOpen",
     "ernie4_5_moe": "Ernie4_5_Moe",
     "granitemoe": "GraniteMoe",
     "granitemoeshared": "GraniteMoeShared",
@@ -114,6 +115,13 @@ def glm4_moe(rng):
     }
 
 
+def solar_open(rng):
+    fields = {
+        name: value for name, value in in_groups(rng).items() if name != "first_k_dense_replace"
+    }
+    return {**fields, "head_dim": 8}
+
+
 def ernie_moe(rng):
     experts = rng.randint(1, 7)
     return {
@@ -146,6 +154,7 @@ OWN = {
     "olmoe": olmoe,
     "dots1": dots1,
     "glm4_moe": glm4_moe,
+    "solar_open": solar_open,
     "ernie4_5_moe": ernie_moe,
     "granitemoe": granite_moe,
     "granitemoeshared": granite_moe_shared,
@@ -159,6 +168,7 @@ SPOILT = {
     "olmoe": [PART, {"clip_qkv": 0.5}],
     "dots1": [PART, {"n_group": 4, "topk_group": 5}],
     "glm4_moe": [{"n_group": 4, "topk_group": 5}],
+    "solar_open": [PART, {"n_group": 4, "topk_group": 5}],
     "ernie4_5_moe": [PART, {"moe_layer_interval": 2, "num_hidden_layers": 3}],
     "granitemoe": [PART, {"residual_multiplier": 0}],
     "granitemoeshared": [PART, {"residual_multiplier": 0}],

@@ -74,6 +74,7 @@ TABLES |= {
     "olmoe": with_rules(GATE, NORMS_OF_ALL_HEADS),
     "dots1": GLM,
     "glm4_moe": GLM,
+    "solar_open": GLM,
     "ernie4_5_moe": with_rules(
         GATE,
         {
@@ -196,6 +197,14 @@ def glm4_moe(is_normed=True, **both):
     return grouped("Glm4Moe", {"use_qk_norm": is_normed}, {"qk_norm": is_normed}, **both)
 
 
+def solar_open(**both):
+    theirs, ours = {"first_k_dense_replace": 1}, {"qk_norm": False, "mlp_only_layers": None}
+    case = grouped("SolarOpen", theirs, ours, **without_head_dim(), **both)
+    del case.theirs["first_k_dense_replace"], case.both["intermediate_size"]
+    case.ours["intermediate_size"] = 20
+    return case
+
+
 def ernie_moe(bias=False, dense=(0,), **both):
     theirs = {
         "moe_num_experts": 5,
@@ -269,6 +278,7 @@ CASES = {
     "glm4_moe without norms of heads": glm4_moe(
         False, norm_topk_prob=False, routed_scaling_factor=1.0
     ),
+    "solar_open": solar_open(),
     "ernie4_5_moe": ernie_moe(),
     "ernie4_5_moe biases": ernie_moe(True, dense=()),
     "granitemoe": granite_moe(),

@@ -18,7 +18,9 @@ from ..shared import (
     ONE_BIAS_FOR_ATTENTION,
 )
 from ..shared_mixtures import (
+    EVERYWHERE,
     MIXTURE_FIELDS,
+    ONE_SIZE,
     OUR_CORRECTION,
     SOFTMAX,
     balance_to_ours,
@@ -38,6 +40,13 @@ FIXED = {**LLAMA_FIXED_ANY_WINDOW, **SIGMOID, "mlp_bias": False}
 UNBIASED_OUTPUT = {"attention_output_bias": False, "sliding_window": None}
 DOTS1 = FieldMap("dots1", FIELDS, {**FIXED, "qk_norm": True}, ONE_BIAS_FOR_ATTENTION, full_rotation)
 GLM4_MOE = FieldMap("GLM-4.5", FIELDS, {**FIXED, **UNBIASED_OUTPUT}, {}, part_of_heads)
+SOLAR_OPEN = FieldMap(
+    "Solar Open",
+    without(FIELDS, "intermediate_size"),
+    {**FIXED, **UNBIASED_OUTPUT, **EVERYWHERE, "qk_norm": False},
+    ONE_SIZE,
+    full_rotation,
+)
 ERNIE_MOE = FieldMap(
     "Ernie 4.5",
     {
@@ -135,6 +144,14 @@ def glm4_moe_to_theirs(ours: Config) -> Fields:
     }
 
 
+def solar_open_to_ours(theirs: Config) -> Fields:
+    return {**SOLAR_OPEN.to_ours(theirs), **corrected_to_ours(theirs)}
+
+
+def solar_open_to_theirs(ours: Config) -> Fields:
+    return {**SOLAR_OPEN.to_theirs(ours), **shared_to_theirs(ours, "Solar Open")}
+
+
 def ernie_moe_to_ours(theirs: Config) -> Fields:
     interval, last = theirs.moe_layer_interval, theirs.moe_layer_end_index
     dense = [
@@ -177,6 +194,14 @@ FORMATS = (
         glm4_moe_to_ours,
         glm4_moe_to_theirs,
         "GLM-4.5, GLM-4.5-Air, GLM-4.6, saved without the draft layer",
+        partial(mixture_rules, RULES),
+    ),
+    mixture_format(
+        "solar_open",
+        "SolarOpen",
+        solar_open_to_ours,
+        solar_open_to_theirs,
+        "Solar Open 100B",
         partial(mixture_rules, RULES),
     ),
     mixture_format(
