@@ -4,7 +4,12 @@ import json
 import textwrap
 from collections.abc import Iterable, Iterator
 
+import transformers
+
 from .facts import GROUPS, PROGRAMS, facts, group_of
+from .format import OURS
+from .refused import REFUSED
+from .registry import FORMATS
 from .translation import AnyFormat
 
 INTRODUCTION = (
@@ -83,7 +88,42 @@ def as_page(formats: list[AnyFormat]) -> str:
     for group, members in grouped(formats).items():
         parts += [f"## {group[0].upper()}{group[1:]} ({len(members)})", PROOFS[group]]
         parts.append("\n".join((*TABLE, *map(row, members))))
+    parts += ["## What transformers has", coverage()]
     return "\n\n".join(parts)
+
+
+MAPPINGS = {  # what the models of one of transformers' tables are for
+    "write texts": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    "find masked tokens": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+    "answer a source": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+}
+
+
+def coverage() -> str:
+    """Return how many model types of transformers are read, refused by name, or unknown."""
+    lines = ["| models that | types | read | refused by name | unknown |", "|---|---|---|---|---|"]
+    for purpose, mapping in MAPPINGS.items():
+        kinds = types_of(mapping)
+        counts = (kinds & FORMATS.keys(), kinds & REFUSED.keys(), unknown_types(kinds))
+        lines.append(f"| {purpose} | {len(kinds)} | {' | '.join(str(len(c)) for c in counts)} |")
+    return (
+        f"Of the model types of transformers {transformers.__version__}; a folder of one that is "
+        "refused is answered with the reason and with formats that serve its purpose.\n\n"
+        + "\n".join(lines)
+    )
+
+
+def types_of(mapping: str) -> set[str]:
+    """Return the model types of a table of transformers' Auto classes, ours left out."""
+    from transformers.models.auto import (
+        modeling_auto,  # seconds that a list of formats can do without
+    )
+
+    return set(getattr(modeling_auto, mapping)) - OURS.keys()
+
+
+def unknown_types(kinds: set[str]) -> set[str]:
+    return kinds - FORMATS.keys() - REFUSED.keys()
 
 
 def grouped(formats: Iterable[AnyFormat]) -> dict[str, list[AnyFormat]]:

@@ -20,6 +20,7 @@ DECODERS = ("llama", "qwen3", "mistral")
 SEQ2SEQ = ("bart", "mbart", "m2m_100")
 EXPERTS = "its experts are chosen, built or placed in a way that ours are not"
 MIXTURES = ("mixtral", "qwen3_moe", "glm4_moe")
+NO_TABLE = "nobody has written the table of its tensors yet"
 
 
 def names(words: str) -> tuple[str, ...]:
@@ -31,28 +32,78 @@ REFUSALS = (
         EXPERTS,
         MIXTURES,
         names("""
-            afmoe cohere2_moe dbrx exaone_moe flex_olmo glm4_moe_lite granitemoe_swa hunyuan_v1_moe
+            afmoe cohere2_moe dbrx exaone_moe flex_olmo granitemoe_swa hunyuan_v1_moe
             jetmoe llama4 llama4_text longcat_flash phimoe
         """),
+    ),
+    Refusal(
+        NO_TABLE,
+        MIXTURES,
+        names("beam hy_v3 kolibri1 mellum"),
+    ),
+    Refusal(
+        NO_TABLE,
+        DECODERS,
+        names("""
+            bert-generation codegen ctrl gpt_neox_japanese modernbert-decoder openai-gpt persimmon
+            roformer
+        """),
+    ),
+    Refusal(NO_TABLE, ENCODERS, names("esm esmc flaubert ultrabert xlm xlm-roberta-xl")),
+    Refusal(NO_TABLE, SEQ2SEQ, names("fsmt mvp")),
+    Refusal(
+        "it is Llama by another name: write model_type llama into its config.json, and for "
+        "InternLM3 attention_bias for qkv_bias and mlp_bias for bias",
+        (),
+        names("internlm3 iquestcoder"),
+    ),
+    Refusal("its folders are those of GPT-2, and say gpt2", (), names("gpt-sw3")),
+    Refusal(
+        "its queries grow with their position (llama_4_scaling_beta)", DECODERS, names("ministral3")
+    ),
+    Refusal(
+        "its attention hides keys by a mask of its own, or scales itself by a gate",
+        DECODERS,
+        names("doge laguna"),
+    ),
+    Refusal("its layers are passed through several times", DECODERS, names("hrm_text")),
+    Refusal("it joins bytes to patches before it attends to them", DECODERS, names("blt")),
+    Refusal("its texts have segments and relations of their own", DECODERS, names("cpmant")),
+    Refusal(
+        "its embeddings know more of a token than its id and position: its shape, sound or table, "
+        "or entities",
+        ENCODERS,
+        names("layoutlm luke roc_bert tapas"),
+    ),
+    Refusal("it has an adapter for each language in each layer", ENCODERS, names("xmod")),
+    Refusal(
+        "an index chooses the keys that it attends to",
+        DECODERS,
+        names("deepseek_v4 minimax_m3_vl_text"),
     ),
     Refusal(EXPERTS, SEQ2SEQ, names("nllb-moe switch_transformers")),
     Refusal(
         "its experts have biases, and its scores have sinks beside the keys",
         MIXTURES,
-        names("gpt_oss"),
+        names("flint gpt_oss mimo_v2_flash"),
     ),
     Refusal("its scores have sinks beside the keys", DECODERS, names("granite_swa")),
     Refusal(
         "its keys and values are compressed (latent attention), and ours are not",
         DECODERS,
-        names("deepseek_v2 deepseek_v3 deepseek_v32 minicpm3 youtu"),
+        names("""
+            axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 dots3_note dots3_note_text glm4_moe_lite
+            glm_moe_dsa hy_v4 minicpm3 youtu
+        """),
     ),
     Refusal(
         "its layers carry a state or convolve, and ours attend",
         DECODERS,
         names("""
-            bamba falcon_h1 falcon_mamba jamba kimi_linear lfm2 lfm2_moe mamba mamba2 minimax
-            nemotron_h olmo_hybrid qwen3_5 qwen3_next recurrent_gemma rwkv xlstm zamba zamba2
+            bailing_hybrid bamba falcon_h1 falcon_mamba inkling2_text inkling_text jamba kimi_linear
+            lfm2 lfm2_moe lfm3 mamba mamba2 minimax nemotron_h olmo_hybrid qwen3_5 qwen3_5_moe
+            qwen3_5_moe_text qwen3_5_text qwen3_next qwen4_exp qwen4_exp_text recurrent_gemma rwkv
+            xlstm zamba zamba2 zaya
         """),
     ),
     Refusal(
@@ -69,7 +120,10 @@ REFUSALS = (
     Refusal(
         "its layers read embeddings of their own, or keys of other layers",
         DECODERS,
-        names("gemma3n gemma3n_text gemma4 gemma4_text"),
+        names("""
+            gemma3n gemma3n_text gemma4 gemma4_assistant gemma4_text gemma4_unified
+            gemma4_unified_assistant gemma4_unified_text
+        """),
     ),
     Refusal("it has norms inside its attention and its MLP", DECODERS, names("bitnet")),
     Refusal("it subtracts one attention from another", DECODERS, names("diffllama")),
@@ -87,7 +141,7 @@ REFUSALS = (
     Refusal(
         "its attention mixes windows with tokens or blocks that all tokens attend to",
         (*ENCODERS, *SEQ2SEQ),
-        names("big_bird bigbird_pegasus led longformer longt5"),
+        names("big_bird bigbird_pegasus led longformer longt5 pegasus_x"),
     ),
     Refusal(
         "its layers do not attend as ours do: they transform, convolve, hash or shorten a sequence",
@@ -117,12 +171,21 @@ REFUSALS = (
         names("encoder-decoder rag speech-encoder-decoder vision-encoder-decoder"),
     ),
     Refusal(
-        "it reads images or sound, and ours read text",
+        "it reads images beside texts: its text model is gemma3_text",
+        ("gemma3_text",),
+        names("gemma3"),
+    ),
+    Refusal(
+        "it reads images or sound, and ours read text: there is no way round",
         (),
         names("""
-            clip fuyu hubert idefics idefics2 idefics3 internvl kosmos-2 llava llava_next
-            llava_onevision mistral3 mllama paligemma phi4_multimodal qwen2_5_vl qwen2_audio
-            qwen2_vl qwen3_vl seamless_m4t siglip smolvlm speech_to_text trocr vit wav2vec2 whisper
+            aria_text audioflamingo3 clip cohere_compass_text emu3 fuyu git glmasr got_ocr2
+            granite_speech granite_speech_plus hubert idefics idefics2 idefics3 internvl kosmos-2
+            llava llava_next llava_onevision mistral3 mllama modernvbert moshi
+            moss_transcribe_diarize musicflamingo musicgen musicgen_melody nemo_speechlm neomme
+            paligemma perceiver phi4_multimodal qwen2_5_vl qwen2_audio qwen2_vl qwen3_asr qwen3_vl
+            seamless_m4t seamless_m4t_v2 siglip smolvlm speech_to_text trocr ultravbert
+            vibevoice_asr vit voxtral voxtral_realtime wav2vec2 whisper
         """),
     ),
 )
@@ -130,7 +193,7 @@ REFUSALS = (
 
 def sentence(refusal: Refusal) -> str:
     if not refusal.instead:
-        return f"{refusal.why}: there is no way round"
+        return refusal.why
     return f"{refusal.why}: choose a folder of {', '.join(refusal.instead)}"
 
 

@@ -3,13 +3,16 @@
 import json
 
 import pytest
+import transformers
 from transformers import CONFIG_MAPPING
 
 from conversion import ConversionError, export_checkpoint, import_checkpoint, verify
 from conversion.command import main
+from conversion.engine.listing import MAPPINGS, types_of, unknown_types
 from conversion.engine.refused import REFUSALS, REFUSED
 from conversion.engine.registry import FORMATS
 from support.converting import assert_refused
+from support.paths import PINNED
 
 NAMED = [(name, refusal) for refusal in REFUSALS for name in refusal.model_types]
 
@@ -32,6 +35,14 @@ def test_the_names_are_those_of_transformers_and_none_converts():
     assert not REFUSED.keys() & FORMATS.keys()
     instead = {form for refusal in REFUSALS for form in refusal.instead}
     assert all(FORMATS[form].config_to_theirs for form in instead)
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS.values())
+def test_every_type_of_transformers_is_read_or_refused_with_a_reason(mapping):
+    """A newer transformers has others, which are answered with the nearest formats."""
+    if transformers.__version__ == PINNED:
+        assert unknown_types(types_of(mapping)) == set()
+    assert len(types_of(mapping)) > 30
 
 
 def test_the_command_says_it_in_one_line(tmp_path, capsys):

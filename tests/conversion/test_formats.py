@@ -25,11 +25,9 @@ from conversion.engine.plain import PlainFormat
 from conversion.engine.registry import FORMATS
 from support import parity_encoder, plain
 from support.converting import CASES
-from support.paths import ROOT
+from support.paths import PINNED, ROOT
 
 PAGE = ROOT / "docs" / "FORMATS.md"
-CONSTRAINTS = (ROOT / "constraints/tested.txt").read_text(encoding="utf-8")
-PINNED = re.search(r"^transformers==(\S+)", CONSTRAINTS, re.M)[1]
 OF_TRANSFORMERS = [name for name, form in FORMATS.items() if not isinstance(form, PlainFormat)]
 
 
