@@ -23,38 +23,40 @@ LISTED = {
         builtins.pow builtins.print builtins.property builtins.range builtins.repr builtins.reversed
         builtins.round builtins.set builtins.set.** builtins.setattr builtins.slice builtins.sorted
         builtins.staticmethod builtins.StopIteration builtins.str builtins.str.** builtins.sum
-        builtins.super builtins.True builtins.tuple builtins.tuple.** builtins.type builtins.type.**
-        builtins.zip cmath.** codecs collections.** contextlib contextlib.AbstractContextManager.**
+        builtins.super builtins.SystemExit builtins.True builtins.tuple builtins.tuple.**
+        builtins.type builtins.type.** builtins.zip bz2 bz2.compress bz2.decompress cmath.** codecs
+        collections.** contextlib contextlib.AbstractContextManager.**
         contextlib.asynccontextmanager contextlib.closing contextlib.ContextDecorator.**
         contextlib.contextmanager contextlib.ExitStack.** contextlib.nullcontext contextlib.suppress
         copy.** dataclasses.** datetime.** decimal.** difflib.** einops.** einops.layers.torch.**
-        enum.** fractions.** functools.** heapq.** html.** huggingface_hub
-        huggingface_hub.dataclasses huggingface_hub.dataclasses.as_validated_field
+        enum.** fractions.** functools.** gzip gzip.compress gzip.decompress heapq.** html.**
+        huggingface_hub huggingface_hub.dataclasses huggingface_hub.dataclasses.as_validated_field
         huggingface_hub.dataclasses.strict huggingface_hub.dataclasses.validated_field importlib
         importlib.metadata importlib.metadata.PackageNotFoundError importlib.metadata.version
         importlib.util inspect inspect.isclass inspect.isfunction inspect.Parameter.**
         inspect.signature io io.BytesIO io.StringIO itertools.** json json.dumps
-        json.JSONDecodeError json.load json.loads keyword.** logging logging.CRITICAL logging.DEBUG
-        logging.debug logging.ERROR logging.error logging.getLogger logging.INFO logging.info
-        logging.Logger logging.NullHandler logging.WARNING logging.warning math.** numbers.**
-        operator operator.__add__ operator.__mul__ operator.add operator.and_ operator.eq
-        operator.ge operator.gt operator.index operator.itemgetter operator.le operator.lt
-        operator.mul operator.ne operator.or_ operator.sub operator.truediv os os.path.basename
-        os.path.dirname os.path.join os.path.normpath os.path.split os.path.splitext packaging
-        packaging.version.** pathlib PIL PIL.__version__ PIL.Image PIL.Image.BICUBIC
-        PIL.Image.BILINEAR PIL.Image.fromarray PIL.Image.Image.** PIL.Image.LANCZOS
-        PIL.Image.NEAREST PIL.Image.new PIL.Image.Resampling.** PIL.ImageOps.** platform
-        platform.machine platform.system random.** re.** regex.** safetensors safetensors.torch
-        shutil shutil.SameFileError statistics.** string.** struct.** sys sys.byteorder
-        sys.float_info sys.getrefcount sys.maxsize sys.maxunicode sys.platform sys.stderr.flush
-        sys.stderr.isatty sys.stderr.write sys.stdout.flush sys.stdout.isatty sys.stdout.write
-        sys.version sys.version_info textwrap.** time.** tokenizers.** tqdm tqdm.auto tqdm.auto.tqdm
+        json.JSONDecodeError json.load json.loads keyword.** lzma lzma.compress lzma.decompress
+        logging logging.CRITICAL logging.DEBUG logging.debug logging.ERROR logging.error
+        logging.getLogger logging.INFO logging.info logging.Logger logging.NullHandler
+        logging.WARNING logging.warning math.** numbers.** operator operator.__add__
+        operator.__mul__ operator.add operator.and_ operator.eq operator.ge operator.gt
+        operator.index operator.itemgetter operator.le operator.lt operator.mul operator.ne
+        operator.or_ operator.sub operator.truediv os os.path.basename os.PathLike os.path.dirname
+        os.path.join os.path.normpath os.path.split os.path.splitext packaging packaging.version.**
+        pathlib PIL PIL.__version__ PIL.Image PIL.Image.BICUBIC PIL.Image.BILINEAR
+        PIL.Image.fromarray PIL.Image.Image.** PIL.Image.LANCZOS PIL.Image.NEAREST PIL.Image.new
+        PIL.Image.Resampling.** PIL.ImageOps.** platform platform.machine platform.system random.**
+        re.** regex.** safetensors safetensors.torch shutil shutil.SameFileError statistics.**
+        string.** struct.** sys sys.byteorder sys.float_info sys.getrefcount sys.maxsize
+        sys.maxunicode sys.platform sys.stderr.flush sys.stderr.isatty sys.stderr.write
+        sys.stdout.flush sys.stdout.isatty sys.stdout.write sys.version sys.version_info
+        sys.version_info.** textwrap.** time.** tokenizers.** tqdm tqdm.auto tqdm.auto.tqdm
         tqdm.tqdm tqdm.trange types types.BuiltinFunctionType types.EllipsisType types.GeneratorType
         types.GenericAlias types.MappingProxyType types.MethodType types.NoneType
         types.SimpleNamespace types.UnionType typing.** typing_extensions.** unicodedata.** urllib
         urllib.parse urllib.parse.** uuid uuid.uuid4 warnings warnings.catch_warnings
         warnings.filterwarnings warnings.simplefilter warnings.warn warnings.warn_explicit yaml
-        zlib.crc32
+        zlib.compress zlib.crc32 zlib.decompress
     """,
     **OF_LIBRARIES,
     "network": """
@@ -70,7 +72,8 @@ LISTED = {
         transformers.*.hf_api transformers.audio_utils.load_audio*
         transformers.image_utils.load_image transformers.image_utils.load_images
         transformers.safetensors_conversion.** transformers.utils.cached_file
-        transformers.utils.cached_files transformers.utils.download_url transformers.utils.has_file
+        transformers.utils.cached_files transformers.utils.download_url
+        transformers.utils.has_file
         transformers.utils.hub.** transformers.utils.PushToHubMixin.**
         transformers.video_utils.load_video* urllib.** urllib3.** uvicorn.** wandb.** webbrowser.**
         websocket.** websockets.** wget.** xmlrpc.** zmq.**
@@ -170,16 +173,16 @@ LISTED = {
         transformers.utils.import_utils.direct_transformers_import
     """,
     "file deletions": """
-        bz2.** configparser.** contextlib.chdir csv.writer filecmp.** fileinput.** gzip.** h5py.**
-        io.Buffered* io.FileIO io.open* io.Text* logging.FileHandler lzma.** mailbox.** numpy.memmap
-        os.chdir os.chmod os.chown os.chroot os.copy_file_range os.fchmod os.fchown os.fdopen
-        os.ftruncate os.lchown os.link os.mkfifo os.mknod os.open os.pwrite* os.remove os.removedirs
-        os.rename* os.replace os.rmdir os.sendfile os.setxattr os.splice os.symlink os.truncate
-        os.unlink os.utime os.write plistlib.** shutil.** sqlite3.** tarfile.** tempfile.**
-        torch.distributed.FileStore torch.from_file torch.PyTorchFileWriter
-        torch.fx.passes.graph_drawer.** torch.ops.aten.from_file torch.profiler.profile
-        torch.profiler.tensorboard_trace_handler torch.UntypedStorage.** torch.utils.tensorboard.**
-        zipfile.**
+        bz2.* bz2.*.** configparser.** contextlib.chdir csv.writer filecmp.** fileinput.** gzip.*
+        gzip.*.** h5py.** io.Buffered* io.FileIO io.open_code io.Text* logging.FileHandler lzma.*
+        lzma.*.** mailbox.** numpy.memmap os.chdir os.chmod os.chown os.chroot os.copy_file_range
+        os.fchmod os.fchown os.fdopen os.ftruncate os.lchown os.link os.mkfifo os.mknod os.open
+        os.pwrite* os.remove os.removedirs os.rename* os.replace os.rmdir os.sendfile os.setxattr
+        os.splice os.symlink os.truncate os.unlink os.utime os.write plistlib.** shutil.**
+        sqlite3.** tarfile.** tempfile.** torch.distributed.FileStore torch.from_file
+        torch.PyTorchFileWriter torch.fx.passes.graph_drawer.** torch.ops.aten.from_file
+        torch.profiler.profile torch.profiler.tensorboard_trace_handler torch.UntypedStorage.**
+        torch.utils.tensorboard.** zipfile.**
     """,
     "file writes": """
         accelerate.*offload* accelerate.utils.*offload* accelerate.utils.save* argparse.FileType
@@ -188,8 +191,8 @@ LISTED = {
         transformers.image_utils.save_*
     """,
     "file reads": """
-        builtins.__file__ builtins.open csv.reader cv2.** fnmatch.** glob.** numpy.fromfile
-        os.access os.fspath os.getcwd os.listdir os.lstat os.path.** os.PathLike os.scandir os.sep
+        builtins.__file__ builtins.open csv.reader cv2.** fnmatch.** glob.** io.open numpy.fromfile
+        os.access os.fspath os.getcwd os.listdir os.lstat os.path.** os.scandir os.sep
         os.stat os.walk pathlib.** PIL.*.Image.open PIL.Image.open safetensors.* safetensors.*.load*
         soundfile.**
     """,

@@ -5,7 +5,7 @@ The same rule holds as in known_names.py.
 
 OF_LIBRARIES = {
     "harmless, of torch": """
-        __version__ _assert _C _C._functorch.** _C._get_tracing_state
+        __version__ __version__.split _assert _C _C._functorch.** _C._get_tracing_state
         _C._jit_override_can_fuse_on_cpu _C._jit_override_can_fuse_on_gpu
         _C._jit_set_profiling_executor _C._jit_set_profiling_mode _C._nn.** _C.Graph _C.Value
         _dynamo _dynamo.allow_in_graph _dynamo.disable _dynamo.graph_break _dynamo.is_compiling
@@ -58,16 +58,16 @@ OF_LIBRARIES = {
         backbone_utils.** BatchEncoding BatchFeature cache_utils cache_utils.** ChatTemplate
         CONFIG_MAPPING configuration_utils configuration_utils.layer_type_validation
         configuration_utils.Pre* configuration_utils.Pre*.** configuration_utils.strict
-        core_model_loading.WeightConverter
-        core_model_loading.WeightRenaming deepspeed.is_deepspeed_zero3_enabled
-        feature_extraction_sequence_utils.Seq* feature_extraction_utils.BatchFeature
-        feature_extraction_utils.Feature* file_utils.add_* file_utils.is_* file_utils.ModelOutput
-        file_utils.replace_return_* generation generation.*Config generation.*Config.**
-        generation.*Mixin generation.*Mixin.** generation.*Output generation.configuration_utils.**
-        generation.Logits* generation.logits_process generation.logits_process.**
-        generation.Stopping* generation.stopping_criteria generation.stopping_criteria.**
-        generation.streamers.** generation.utils generation.utils.*Mixin generation.utils.*Mixin.**
-        generation.utils.*Output generation.utils.Generate* generation.utils.GenerationConfig
+        core_model_loading.WeightConverter core_model_loading.WeightRenaming
+        deepspeed.is_deepspeed_zero3_enabled feature_extraction_sequence_utils.Seq*
+        feature_extraction_utils.BatchFeature feature_extraction_utils.Feature* file_utils.add_*
+        file_utils.is_* file_utils.ModelOutput file_utils.replace_return_* generation
+        generation.*Config generation.*Config.** generation.*Mixin generation.*Mixin.**
+        generation.*Output generation.configuration_utils.** generation.Logits*
+        generation.logits_process generation.logits_process.** generation.Stopping*
+        generation.stopping_criteria generation.stopping_criteria.** generation.streamers.**
+        generation.utils generation.utils.*Mixin generation.utils.*Mixin.** generation.utils.*Output
+        generation.utils.Generate* generation.utils.GenerationConfig
         generation.utils.LogitsProcessorList generation.utils.StoppingCriteriaList
         GradientCheckpointingLayer image_processing_base.Batch* image_processing_utils
         image_processing_utils.Base* image_processing_utils.Batch*
@@ -76,9 +76,8 @@ OF_LIBRARIES = {
         image_utils.IMAGE* image_utils.Image* image_utils.infer_* image_utils.is_*
         image_utils.make_* image_utils.OPENAI* image_utils.PIL* image_utils.PIL*.**
         image_utils.Size* image_utils.to_numpy_array image_utils.valid_images image_utils.validate_*
-        initialization initialization.** integrations
-        integrations.*_attention integrations.*_attention.*_forward
-        integrations.deepspeed.is_deepspeed_zero3_enabled
+        initialization initialization.** integrations integrations.*_attention
+        integrations.*_attention.*_forward integrations.deepspeed.is_deepspeed_zero3_enabled
         integrations.hub_kernels.use_kernel_forward_from_hub
         integrations.hub_kernels.use_kernel_func_from_hub
         integrations.hub_kernels.use_kernel_func_from_hub_with_fallback
@@ -95,13 +94,13 @@ OF_LIBRARIES = {
         modeling_layers modeling_layers.** modeling_outputs modeling_outputs.** modeling_rope_utils
         modeling_rope_utils.** modeling_utils modeling_utils.ALL_* modeling_utils.ALL_*.**
         modeling_utils.AttentionInterface modeling_utils.AttentionInterface.register
-        modeling_utils.get_parameter_dtype
-        modeling_utils.ModuleUtilsMixin modeling_utils.PreTrainedModel
-        modeling_utils.PreTrainedModel.** models models.* models.*.*Config models.*.*For*
-        models.*.*Model models.*.*Processor* models.*.*Tokenizer* models.*.configuration_*
-        models.*.configuration_*.*Config models.*.configuration_*.*Config.**
-        models.*.image_processing_* models.*.image_processing_*.* models.*.modeling_*
-        models.*.modeling_*.* models.*.modeling_*.*.** models.*.processing_* models.*.processing_*.*
+        modeling_utils.get_parameter_dtype modeling_utils.ModuleUtilsMixin
+        modeling_utils.PreTrainedModel modeling_utils.PreTrainedModel.** models models.*
+        models.*.*Config models.*.*For* models.*.*Model models.*.*Processor* models.*.*Tokenizer*
+        models.*.configuration_* models.*.configuration_*.*Config
+        models.*.configuration_*.*Config.** models.*.image_processing_*
+        models.*.image_processing_*.* models.*.modeling_* models.*.modeling_*.*
+        models.*.modeling_*.*.** models.*.processing_* models.*.processing_*.*
         models.*.tokenization_* models.*.tokenization_*.*Tokenizer*
         models.*.tokenization_*.*Tokenizer*.** models.auto models.auto.Auto*
         models.auto.configuration_auto.Auto* models.auto.modeling_auto.Auto*
@@ -118,9 +117,8 @@ OF_LIBRARIES = {
         tokenization_utils_fast.PreTrainedTokenizerFast
         tokenization_utils_tokenizers.PreTrainedTokenizerFast
         tokenization_utils_tokenizers.PreTrainedTokenizerFast.** trainer_pt_utils.LabelSmoother
-        utils
-        utils.*Kwargs utils.add_* utils.auto_docstring utils.backbone_utils.**
-        utils.can_return_tuple utils.CONFIG_NAME utils.deprecation.deprecate_kwarg utils.doc.**
+        utils utils.*Kwargs utils.add_* utils.auto_docstring utils.backbone_utils.** utils.*_NAME
+        utils.can_return_tuple utils.ContextManagers utils.deprecation.deprecate_kwarg utils.doc.**
         utils.DUMMY_INPUTS utils.DUMMY_MASK utils.ExplicitEnum utils.filter_out_non_signature_kwargs
         utils.generic utils.generic.*Kwargs utils.generic.can_return_tuple
         utils.generic.check_model_inputs utils.generic.ExplicitEnum utils.generic.is_*
@@ -130,9 +128,9 @@ OF_LIBRARIES = {
         utils.is_* utils.logging utils.logging.get_logger utils.logging.set_verbosity*
         utils.ModelOutput utils.output_capturing.** utils.PaddingStrategy
         utils.quantization_config.*Config utils.replace_return_* utils.requires_backends
-        utils.SAFE_WEIGHTS_NAME utils.TensorType utils.to_* utils.torch_compilable_check
-        utils.TransformersKwargs utils.type_validators.** utils.versions.require_version
-        utils.WEIGHTS_NAME video_utils.VideoInput video_utils.VideoMetadata
+        utils.TensorType utils.to_* utils.torch_compilable_check utils.TransformersKwargs
+        utils.type_validators.** utils.versions.require_version video_utils.VideoInput
+        video_utils.VideoMetadata
     """,
     "harmless, of numpy": """
         __version__ abs absolute add all allclose amax amin any append arange arccos arcsin arctan

@@ -52,9 +52,10 @@ READ_ATTRIBUTES = {
         __prepare__
     """,
     "downloads": """
-        set_attn_implementation load_adapter load_dataset load_backbone load_metadata fetch_audio
-        fetch_images fetch_videos get_config_dict get_processor_dict get_image_processor_dict
-        get_feature_extractor_dict get_video_processor_dict get_tokenizer_config
+        set_attn_implementation load_adapter load_dataset load_backbone
+        load_metadata fetch_audio fetch_images fetch_videos get_config_dict get_processor_dict
+        get_image_processor_dict get_feature_extractor_dict get_video_processor_dict
+        get_tokenizer_config
     """,
     "file reads": """
         read_text read_bytes iterdir rglob from_file read_file from_json_file _dict_from_json_file
@@ -91,11 +92,12 @@ PRIVATE = """
     _ignore_index _fused _is_residual _is_user_defined _make _member_map_ _missing_ _model
     _model_key _name _past_length _prepare_cache_position _prepare_decoder_attention_mask
     _prepare_encoder_decoder_kwargs_for_generation _prepare_for_class
-    _prepare_multimodal_encoder_kwargs_for_generation
+    _prepare_multimodal_encoder_kwargs_for_generation _pre_quantization_dtype
     _prepare_text_encoder_decoder_kwargs_for_generation _replace _requires_grad _reset_cache
-    _rope_parameters _rotate_half _seen_tokens _shape _shared_state _shift_right _sin_cached
-    _softmax_backward_data _supports_cache_class _supports_flash_attn_2 _temporary_reorder_cache
-    _tie_or_clone_weights _tie_weights _token _tokenizer_json_has_byte_level _unpad_input
-    _upad_input _update_causal_mask _upcast_and_reordered_attn _use_flash_attention_2 _use_sdpa
-    _validate_assistant _validate_model_class _value2member_map_ _weight_norm_cls
+    _rope_parameters _rotate_half _seen_tokens _set_token_in_kwargs _shape _shared_state
+    _shift_right _sin_cached _softmax_backward_data _supports_cache_class _supports_flash_attn_2
+    _temporary_reorder_cache _tie_or_clone_weights _tie_weights _token
+    _tokenizer_json_has_byte_level _unpad_input _upad_input _update_causal_mask
+    _upcast_and_reordered_attn _use_flash_attention_2 _use_sdpa _validate_assistant
+    _validate_model_class _value2member_map_ _weight_norm_cls
 """
