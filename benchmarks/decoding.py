@@ -130,6 +130,31 @@ def generation_in_half(model: PreTrainedModel, inputs: Inputs, length: int) -> R
     return replace(generation(model, inputs, length), outcome=outcome)
 
 
+EXPERTS = {
+    "mixtral": (8, 2, 2),
+    "qwen3_moe": (32, 8, 0.5),
+}  # how many, how many a token takes, size
+
+
+def mixtures(settings: Settings) -> Workloads:
+    """Decode with few large experts, as Mixtral, and with many small ones, as Qwen3."""
+    for kind, (count, taken, size) in EXPERTS.items():
+        for hidden in (256, 512, 768):
+            hidden = settings.pick(hidden, 48)
+            inner = "intermediate_size" if kind == "mixtral" else "moe_intermediate_size"
+            sizes = (8000, hidden, 2 * hidden, 6, 8, 4)
+            fields = {**dict(zip(FIELDS, sizes, strict=True)), "head_dim": max(hidden // 8, 8)}
+            experts = {"num_local_experts": count, "num_experts_per_tok": taken}
+            fields |= {**experts, inner: int(hidden * size)}
+            pair = Pair(kind, settings, **fields, **SPECIAL)
+            length = settings.pick(96, 12)
+            yield Workload(
+                f"{pair.name}, {hidden} wide, {count} experts, {length} tokens",
+                pair.contestants(generation, prompt(pair, 1, settings.pick(16, 5)), length),
+                {pair.name: 1.25},
+            )
+
+
 def greedy_gpt2(settings: Settings) -> Workloads:
     """Decode with the other architecture: learned positions, LayerNorm, biases."""
     sizes = settings.pick(

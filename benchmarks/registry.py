@@ -38,6 +38,7 @@ BENCHMARKS = {
         Benchmark("surroundings", "Idle, loaded, and with other cores", surroundings.surroundings),
         Benchmark("travelling", "Without the package", travelling.travelling),
         Benchmark("gpt2", "Greedy decoding, batch 1, GPT-2", decoding.greedy_gpt2),
+        Benchmark("mixtures", "Greedy decoding with experts, batch 1", decoding.mixtures),
         Benchmark("padded-batch", "Decoding a left-padded batch", decoding.padded_batch),
         Benchmark("prompt-beams", "Four beams after a prompt", decoding.beams),
         Benchmark("prefill", "Prefill", decoding.prefill),
