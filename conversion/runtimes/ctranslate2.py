@@ -53,6 +53,7 @@ class CTranslate2(Runtime):
     tolerance = TOLERANCE
 
     def refuse(self, source: Source) -> None:
+        source.refuse_experts(self.title)
         loader_for(source)
 
     @torch.no_grad()

@@ -65,6 +65,7 @@ class Executorch(Runtime):
 
     def refuse(self, source: Source) -> None:
         config = source.config
+        source.refuse_experts(self.title)
         if (cap := getattr(config, "attn_logit_softcapping", None)) is not None:
             raise ConversionError(
                 f"attn_logit_softcapping is {cap}, which ExecuTorch's attention does not support: "

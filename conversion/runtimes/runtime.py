@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -15,6 +16,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from ..engine.aliases import Batch
 from ..engine.errors import ConversionError
+from ..engine.format import MIXTURE
 from ..engine.models import Library, LoadedModel
 
 Sequences = list[list[int]]  # of token ids
@@ -40,7 +42,24 @@ class Source:
         return self.library.load(self.folder)
 
     def model(self) -> PreTrainedModel:
-        return self.load_model().model
+        """Load the model as one graph can hold it: which experts run is not known beforehand."""
+        model: Any = self.load_model().model
+        if self.has_experts:
+            model.set_experts_implementation("batched_mm")
+        return model
+
+    @property
+    def has_experts(self) -> bool:
+        return self.library.config_name == MIXTURE.config_name
+
+    def refuse_experts(self, title: str) -> None:
+        """Refuse a mixture for a runtime that would have to be told of its experts."""
+        if self.has_experts:
+            raise ConversionError(
+                f"{self.folder} is a mixture of experts, which {title} does not get from "
+                "hf_tformer: export it to onnx or openvino, or to the format of transformers that "
+                f"{title} reads"
+            )
 
 
 def unpadded(batch: Batch, prefix: str = "") -> Sequences:

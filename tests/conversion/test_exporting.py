@@ -14,7 +14,7 @@ from conversion import ConversionError, export_checkpoint, open_exported
 from conversion.command import main
 from conversion.runtimes.registry import RUNTIMES
 from conversion.runtimes.runtime import Running, Runtime
-from support.families import DECODER, SEQ2SEQ
+from support.families import DECODER, MIXTURE, SEQ2SEQ
 from support.leaves import backend_of
 
 
@@ -209,6 +209,14 @@ def test_what_a_runtime_cannot_serve_is_refused_before_anything_is_written(made,
     (tmp_path / "empty").mkdir()
     assert "config.json" in refused(tmp_path / "empty", out, to="made")
     assert "is the source of the conversion" in refused(ours, ours, to="made")
+
+
+@pytest.mark.parametrize("runtime", ["ctranslate2", "executorch", "gguf"])
+def test_experts_are_refused_where_the_runtime_is_not_told_of_them(runtime, tmp_path):
+    MIXTURE.build().save_pretrained(tmp_path / "mixture")
+    sentence = refused(tmp_path / "mixture", tmp_path / "out", to=runtime)
+    assert "mixture is a mixture of experts" in sentence
+    assert "export it to onnx or openvino" in sentence
 
 
 def test_a_missing_package_is_named_with_the_extra_that_brings_it(made, ours, tmp_path):

@@ -11,7 +11,7 @@ import torch
 
 import hf_tformer
 from conversion import export_checkpoint, open_exported
-from support.families import DECODER, ENCODER, SEQ2SEQ, random_rows
+from support.families import DECODER, ENCODER, MIXTURE, SEQ2SEQ, random_rows
 from support.leaves import ARCHITECTURES, BERT, GPT2, backend_of
 
 pytestmark = pytest.mark.runtime
@@ -38,6 +38,7 @@ MODELS = {
         {"source_vocab_size": 89, "share_encoder_decoder_embeddings": False},
     ),
     "encoder": (ENCODER, None, {}),
+    "mixture": (MIXTURE, None, {}),
     "encoder, no head": (ENCODER, ENCODER.base_class, BERT),
     "encoder, classes of texts": (
         ENCODER,
@@ -48,7 +49,7 @@ MODELS = {
     "encoder, answers": (ENCODER, hf_tformer.TformerEncoderForQuestionAnswering, {}),
     **{
         f"{family.name}, {name}": (family, None, fields)
-        for family in (DECODER, SEQ2SEQ, ENCODER)
+        for family in (DECODER, SEQ2SEQ, ENCODER, MIXTURE)
         for name, fields in ARCHITECTURES[family.name].items()
     },
 }

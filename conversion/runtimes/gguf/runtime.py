@@ -100,6 +100,7 @@ class Gguf(Runtime):
         ]
 
     def refuse(self, source: Source) -> None:
+        source.refuse_experts(self.title)
         express(source)
         refuse_rows(source)
         tokenizer_of(source)
