@@ -75,7 +75,7 @@ def own_texts(family: Family, name: str, model_type: str) -> dict[str, str]:
     texts = {}
     for file in ("__init__.py", "configuration_mine.py", "modeling_mine.py", "test_mine.py"):
         text = (TEMPLATES / file).read_text(encoding="utf-8")
-        text = text if family.name == "decoder" else LABEL_SHIFT.sub("", text)
+        text = text if family.usual_auto == "AutoModelForCausalLM" else LABEL_SHIFT.sub("", text)
         for decoders, ours in names.items():
             text = text.replace(decoders, ours)
         texts[file] = text

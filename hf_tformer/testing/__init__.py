@@ -20,7 +20,7 @@ pytest.register_assert_rewrite(
     *(f"{__name__}.{room}" for room in ("promise", "files", "generation", "logits", "training"))
 )
 
-from .families import Decoder, Encoder, Seq2Seq  # noqa: E402 (pytest must rewrite them first)
+from .families import Decoder, Encoder, Mixture, Seq2Seq  # noqa: E402 (pytest must rewrite them first)
 from .files import FilePromises  # noqa: E402
 from .generation import GenerationPromises  # noqa: E402
 from .logits import LogitsPromises, PackingPromises  # noqa: E402
@@ -36,6 +36,12 @@ class DecoderPromises(
     family_class, auto_name = Decoder, "AutoModelForCausalLM"
 
 
+class MixturePromises(DecoderPromises):
+    """Promises of a mixture of experts."""
+
+    family_class = Mixture
+
+
 class Seq2SeqPromises(GenerationPromises, FilePromises, LogitsPromises, TrainingPromises):
     """Promises of an encoder-decoder."""
 
@@ -48,4 +54,10 @@ class EncoderPromises(FilePromises, LogitsPromises, PackingPromises, TrainingPro
     family_class, auto_name = Encoder, "AutoModelForMaskedLM"
 
 
-__all__ = ["BrokenPromiseError", "DecoderPromises", "EncoderPromises", "Seq2SeqPromises"]
+__all__ = [
+    "BrokenPromiseError",
+    "DecoderPromises",
+    "EncoderPromises",
+    "MixturePromises",
+    "Seq2SeqPromises",
+]

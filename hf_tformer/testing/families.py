@@ -104,6 +104,10 @@ class Family:
             model.config._attn_implementation = backend
         return model
 
+    def for_one_graph(self, model: Model) -> Model:
+        """Return the model as one graph of a compiler can hold it."""
+        return model
+
     def target(self, ids: torch.Tensor) -> Batch:
         """Return the arguments of a forward pass besides its input, for an encoder-decoder."""
         return {}
@@ -214,6 +218,24 @@ class Decoder(GeneratingFamily):
 
     def shifted(self, logits: torch.Tensor, labels: torch.Tensor) -> Pair:
         return logits[:, :-1], labels[:, 1:]
+
+
+class Mixture(Decoder):
+    """A mixture of experts: a decoder with one layer of each kind, and the loss of a decoder."""
+
+    usual_sizes = {
+        **Decoder.usual_sizes,
+        "num_experts": 5,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 22,
+        "mlp_only_layers": [0],
+        "router_aux_loss_coef": 0.0,
+    }
+
+    def for_one_graph(self, model: Any) -> Any:
+        """Compute all experts alike: which of them run is not known before."""
+        model.set_experts_implementation("batched_mm")
+        return model
 
 
 class Seq2Seq(GeneratingFamily):

@@ -26,7 +26,12 @@ from support.new_models import PROMISES, build, family_of, folder_of, head_of, p
 pytestmark = pytest.mark.usefixtures("warm_python")
 
 ROWS = random_rows([5, 7])
-LENGTHS = {"decoder": 75, "encoder": 70, "seq2seq": 75}  # lines of its modeling file, at most
+LENGTHS = {
+    "decoder": 75,
+    "encoder": 70,
+    "seq2seq": 75,
+    "mixture": 75,
+}  # lines of its modeling file, at most
 
 
 def own(family):
@@ -54,6 +59,11 @@ class TestSeq2Seq(own("seq2seq")):
 class TestEncoder(own("encoder")):
     test_check = slow(PROMISES["encoder"].test_check)
     test_travels = slow(PROMISES["encoder"].test_travels)
+
+
+class TestMixture(own("mixture")):
+    test_check = slow(PROMISES["mixture"].test_check)
+    test_travels = slow(PROMISES["mixture"].test_travels)
 
 
 @pytest.mark.slow

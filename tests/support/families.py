@@ -13,6 +13,7 @@ from hf_tformer.testing.families import (
     PAD,
     Decoder,
     Encoder,
+    Mixture,
     Seq2Seq,
     pad,
     random_rows,
@@ -45,7 +46,7 @@ ENCODER = Encoder(
 )
 
 
-class Mixture(Decoder):
+class GatedMixture(Mixture):
     """Experts are gated: what a test of all families says of MLPs without a gate is left out."""
 
     def config(self, **overrides):
@@ -54,20 +55,13 @@ class Mixture(Decoder):
         return super().config(**overrides)
 
 
-EXPERTS = {
-    "num_experts": 5,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 22,
-    "mlp_only_layers": [0],  # one layer of each kind
-    "router_aux_loss_coef": 0.0,  # the loss is the cross entropy, as in the other families
-}
-MIXTURE = Mixture(
+MIXTURE = GatedMixture(
     "mixture",
     hf_tformer.TformerMixtureConfig,
     hf_tformer.TformerMixtureForCausalLM,
     hf_tformer.TformerMixtureModel,
     AutoModelForCausalLM,
-    {**Decoder.usual_sizes, **EXPERTS},
+    Mixture.usual_sizes,
 )
 FAMILIES = (DECODER, SEQ2SEQ, ENCODER, MIXTURE)
 WRITERS = (DECODER, SEQ2SEQ, MIXTURE)  # those that generate
@@ -76,11 +70,7 @@ DENSE = (DECODER, SEQ2SEQ, ENCODER)
 
 
 def build_for_graphs(family, backend="sdpa", **fields):
-    """Build a model that one graph can hold: which experts run is not known while it is traced."""
-    model = family.build(backend, **fields)
-    if family is MIXTURE:
-        model.set_experts_implementation("batched_mm")
-    return model
+    return family.for_one_graph(family.build(backend, **fields))
 
 
 by_model_type = {family.config_class.model_type: family for family in FAMILIES}

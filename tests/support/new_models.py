@@ -11,9 +11,19 @@ import pytest
 import torch
 
 from hf_tformer.__main__ import main
-from hf_tformer.testing import DecoderPromises, EncoderPromises, Seq2SeqPromises
+from hf_tformer.testing import (
+    DecoderPromises,
+    EncoderPromises,
+    MixturePromises,
+    Seq2SeqPromises,
+)
 
-PROMISES = {"decoder": DecoderPromises, "seq2seq": Seq2SeqPromises, "encoder": EncoderPromises}
+PROMISES = {
+    "decoder": DecoderPromises,
+    "seq2seq": Seq2SeqPromises,
+    "encoder": EncoderPromises,
+    "mixture": MixturePromises,
+}
 PLACE = tempfile.TemporaryDirectory(prefix="tformer-new-")
 
 
