@@ -1,6 +1,8 @@
 """Convert a folder of another format to ours and back, completely or not at all."""
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -18,9 +20,11 @@ from .card import write_card
 from .checkpoints import Checkpoint, write_checkpoint
 from .destination import appearing
 from .errors import ConversionError
+from .format import Format
 from .plain import PlainFormat
 from .request import Conversion, Request
 from .rules import (
+    SHOWN,
     Rule,
     SavedTensors,
     Step,
@@ -38,6 +42,8 @@ from .ties import how_to_untie
 from .transforms import sinusoids
 from .translation import ids_beyond, translate
 
+DRAFTS = "a layer that drafts tokens, which transformers leaves out, too"
+
 
 def transfer(request: Request) -> Conversion:
     source_side, target_side = request.source_side, request.target_side
@@ -50,6 +56,10 @@ def transfer(request: Request) -> Conversion:
     rules = request.format.table(config if request.to_ours else target_config)
     # The checkpoint is not kept: its tensors must be released when the logits are compared.
     checkpoint = source_side.checkpoint(request.src)
+    format = request.format
+    if request.to_ours and isinstance(format, Format) and format.has_draft_layers:
+        drafts = dict.fromkeys(layers_beyond(checkpoint, config.num_hidden_layers), DRAFTS)
+        request = replace(request, format=replace(format, dropped={**format.dropped, **drafts}))
     omitted = (
         *omitted_parts(request, checkpoint, target),
         *rounded_sinusoids(request, rules, checkpoint, target_config.dtype),
@@ -90,7 +100,16 @@ def omitted_parts(request: Request, checkpoint: Checkpoint, target: nn.Module) -
                 parts.setdefault(what, []).append(name)
     filled = "" if request.to_ours else "; transformers fills it with random numbers"
     for what, found in parts.items():
-        yield f"{', '.join(sorted(found))}: {what}{filled}"
+        more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        yield f"{', '.join(sorted(found)[:SHOWN])}{more}: {what}{filled}"
+
+
+def layers_beyond(checkpoint: Checkpoint, depth: int) -> Iterator[str]:
+    """Yield the names of tensors in layers behind the last one that the configuration counts."""
+    for name in checkpoint.names():
+        number = re.match(r"model\.layers\.(\d+)\.", name)
+        if number and int(number[1]) >= depth:
+            yield name
 
 
 def unknown_ids(config: Config, target: Config) -> Iterator[str]:

@@ -49,6 +49,7 @@ class Format:
     sinusoids: tuple[str, ...] = ()  # theirs
     released: str = ""
     absent_head: str = ""
+    has_draft_layers: bool = False  # files may hold layers behind the last, which draft tokens
 
     @property
     def theirs(self) -> Library:

@@ -224,6 +224,7 @@ def decoder_format(
     ignored: dict[str, str] = LLAMA_IGNORED,
     head: str = "ForCausalLM",
     our_classes: Library = DECODER,
+    has_draft_layers: bool = False,
 ) -> Format:
     """Return the format of a decoder whose classes in transformers begin with `prefix`."""
     return Format(
@@ -235,4 +236,5 @@ def decoder_format(
         our_classes,
         ignored,
         released=released,
+        has_draft_layers=has_draft_layers,
     )

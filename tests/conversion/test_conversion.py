@@ -14,8 +14,9 @@ from conversion.engine.checkpoints import open_checkpoint, write_checkpoint
 from conversion.engine.registry import FORMATS
 from conversion.engine.rules import convert, plan
 from support import parity_decoder as decoders
+from support import parity_mixture as mixtures
 from support import parity_seq2seq as seq2seqs
-from support.converting import CASES, CLASSES, save_ours, save_theirs
+from support.converting import CASES, CLASSES, edit_weights, save_ours, save_theirs
 from support.paths import ROOT
 
 pytestmark = pytest.mark.usefixtures("warm_python")
@@ -271,3 +272,21 @@ def test_the_format_that_the_guide_adds_converts_both_ways(tmp_path, format_of_t
     import_checkpoint(tmp_path / "theirs", tmp_path / "ours")
     export_checkpoint(tmp_path / "ours", tmp_path / "back", to="stablelm")
     assert_same_bits(theirs.config, *(read_all(tmp_path / name) for name in ("theirs", "back")))
+
+
+def test_a_layer_that_drafts_tokens_is_left_out_and_said(tmp_path):
+    """As GLM-4.5 is released: one layer more than config.json counts."""
+    save_theirs(mixtures.CASES["glm4_moe"], tmp_path / "theirs")
+
+    def add_draft(tensors):
+        last = [name for name in tensors if name.startswith("model.layers.2.")]
+        drafts = {name.replace("layers.2.", "layers.3."): tensors[name].clone() for name in last}
+        tensors.update(drafts, **{"model.layers.3.eh_proj.weight": tensors[last[0]].clone()})
+
+    edit_weights(tmp_path / "theirs", add_draft)
+    done = import_checkpoint(tmp_path / "theirs", tmp_path / "ours")
+    assert done.difference < 1e-4
+    (said,) = done.left_out
+    assert "model.layers.3." in said
+    assert "more: a layer that drafts tokens" in said
+    assert len(said) < 400

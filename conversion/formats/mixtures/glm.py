@@ -193,8 +193,9 @@ FORMATS = (
         "Glm4Moe",
         glm4_moe_to_ours,
         glm4_moe_to_theirs,
-        "GLM-4.5, GLM-4.5-Air, GLM-4.6, saved without the draft layer",
+        "GLM-4.5, GLM-4.5-Air, GLM-4.6",
         partial(mixture_rules, RULES),
+        has_draft_layers=True,
     ),
     mixture_format(
         "solar_open",
