@@ -42,7 +42,8 @@ Routing = Callable[[Tensor], tuple[Tensor, Tensor]]  # of states to weights and 
 def calls_known_experts(experts: Any) -> bool:
     """Whether calling the experts would compute what a mixture is known for, in this process."""
     implementation = experts.config._experts_implementation
-    return implementation in KNOWN and not experts._is_expert_parallel
+    is_shared_out = getattr(experts, "_is_expert_parallel", False)  # absent in transformers 5.16
+    return implementation in KNOWN and not is_shared_out
 
 
 def trust_mixtures() -> None:
