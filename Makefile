@@ -117,7 +117,7 @@ format: .venv/ready ## let ruff mend what it can
 clean: ## remove the environments, the caches and what the demo wrote
 	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes .venv-quantisers .venv-docs .venv-study .venv-dist
 	rm -rf .verify .venv-scanners .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage
-	rm -rf site build dist *.egg-info hf_tformer/view/page/node_modules demo_output
+	rm -rf site build dist *.egg-info hf_tformer/view/page/node_modules demo_output book_output
 	find . -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp older than its inputs means: set up again. The first input is the constraints file.

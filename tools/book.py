@@ -4,7 +4,7 @@
     python tools/book.py pictures        # writes docs/pictures anew
 
 All python blocks of a chapter are one program, run from top to bottom as in a notebook. A text
-block below one holds what that block prints.
+block below one holds what that block prints. `run` prints it too, and keeps the pictures.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import io
 import math
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -87,20 +88,32 @@ def names_of(node: ast.stmt) -> list[str]:
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
+class Echo(io.StringIO):
+    """Keep what is written, and show it at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown = sys.stdout
+
+    def write(self, text: str) -> int:
+        self.shown.write(text)
+        return super().write(text)
+
+    def flush(self) -> None:
+        self.shown.flush()
+
+
 def run(page: Path) -> list[str]:
     """Run a chapter in the current folder; return where its output differs from the page."""
     faults, names = [], {"__name__": "__main__"}
     for number, step in enumerate(steps(page), 1):
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
+        with contextlib.redirect_stdout(Echo()) as printed:
             code = compile(step.code, f"{page.name}, block {number}", "exec")
             exec(code, names)
         if step.printed is not None and not is_same(step.printed, printed.getvalue()):
             faults.append(
                 f"block {number} prints\n{printed.getvalue()}\nand the page says\n{step.printed}"
             )
-        elif step.printed is None and printed.getvalue():
-            print(printed.getvalue(), end="")
     return faults
 
 
@@ -121,8 +134,8 @@ def keep_pictures_the_same() -> None:
 
 
 @contextlib.contextmanager
-def elsewhere() -> Iterator[None]:
-    """Work in a new folder that is removed."""
+def elsewhere(pictures: Path) -> Iterator[None]:
+    """Work in a new folder that is removed, but for the pictures that were drawn there."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -130,23 +143,40 @@ def elsewhere() -> Iterator[None]:
             yield
         finally:
             os.chdir(before)
+            for picture in sorted(Path(folder).glob("*.svg")):
+                pictures.mkdir(parents=True, exist_ok=True)
+                shutil.copy(picture, pictures)
+                print(f"picture: {pictures / picture.name}")
+
+
+def pages_of(names: list[Path]) -> list[Path]:
+    """Return the chapters that are named; a name that is no page ends the program."""
+    for page in names:
+        if page.suffix != ".md" or not page.is_file():
+            sys.exit(f"there is no page {page}: name one, such as docs/en/03-scaled-dot-product.md")
+    return [page.resolve() for page in names] or chapters(LANGUAGES[0])
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Run chapters of the book.")
-    parser.add_argument("verb", choices=("run", "pictures"))
-    parser.add_argument("--here", action="store_true", help="current folder, not a new one")
-    parser.add_argument("pages", nargs="*", type=Path, help="chapters (default: all)")
+    parser.add_argument("verb", choices=("run", "pictures"), help="run them, or draw docs/pictures")
+    parser.add_argument("pages", nargs="*", type=Path, help="pages to run (default: all chapters)")
+    parser.add_argument(
+        *("--output", "-o"),
+        type=Path,
+        default="book_output",
+        help="folder for the pictures of a run (default: book_output)",
+    )
+    parser.add_argument("--here", action="store_true", help="run in the current folder")
     options = parser.parse_intermixed_args(arguments)
     if options.verb == "pictures":
         keep_pictures_the_same()
-    pages = [page.resolve() for page in options.pages] or chapters(LANGUAGES[0])
-    with contextlib.nullcontext() if options.here else elsewhere():
+    pages = pages_of(options.pages)
+    output = DOCS / "pictures" if options.verb == "pictures" else options.output.resolve()
+    with contextlib.nullcontext() if options.here else elsewhere(output):
         faults = [f"{page.name}: {fault}" for page in pages for fault in run(page)]
-        if options.verb == "pictures":
-            for picture in Path().glob("*.svg"):
-                (DOCS / "pictures" / picture.name).write_bytes(picture.read_bytes())
-    print("\n".join(faults), file=sys.stderr)
+    if faults:
+        print(*faults, sep="\n", file=sys.stderr)
     return 1 if faults else 0
 
 

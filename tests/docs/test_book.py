@@ -1,8 +1,10 @@
 """The book is true: its programs print what it says, in both languages, and its links are there."""
 
+import ast
 import re
 import subprocess
 import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,8 @@ from book import (
     run,
     steps,
 )
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from support.pages import without_words
 
@@ -64,13 +68,7 @@ def marked(page):
 def test_a_chapter_prints_what_it_says_and_draws_its_pictures(page, tmp_path):
     if not steps(page):
         return
-    done = subprocess.run(
-        [sys.executable, ROOT / "tools" / "book.py", "run", "--here", page],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = book("run", "--here", page, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     drawn = {picture.name for picture in tmp_path.glob("*.svg")}
     shown = {Path(path).name for path, _ in links(page) if path.endswith(".svg")}
@@ -87,9 +85,11 @@ def test_both_languages_have_the_same_chapters():
 @pytest.mark.parametrize("page", CHINESE, ids=name_of)
 def test_both_languages_show_the_same_programs(page):
     english = DOCS / "en" / page.name
-    assert [(b.kind, without_words(b.text)) for b in blocks(page)] == [
-        (b.kind, without_words(b.text)) for b in blocks(english)
-    ]
+    ours, theirs = (
+        [(b.kind, without_words(b.text.replace("docs/zh/", "docs/en/"))) for b in blocks(each)]
+        for each in (page, english)
+    )
+    assert ours == theirs
 
 
 @pytest.mark.parametrize("page", [page for page in BOTH if is_system(page)], ids=name_of)
@@ -135,6 +135,59 @@ def test_the_smallest_program_is_small(page):
         first = steps(page)[0].code
         assert len([line for line in first.splitlines() if line.strip()]) <= 25
         assert "hf_tformer" not in first
+
+
+# Running it
+
+
+def book(*words, **options):
+    return subprocess.run(
+        [sys.executable, ROOT / "tools" / "book.py", *words],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        **options,
+    )
+
+
+def test_a_reader_who_runs_a_chapter_sees_what_it_prints_and_keeps_its_picture(tmp_path):
+    page = ROOT / "docs" / "en" / "02-dot-product.md"
+    done = book("run", page, "--output", "drawn", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    *printed, kept = done.stdout.splitlines()
+    assert is_same("".join(step.printed or "" for step in steps(page)), "\n".join(printed))
+    assert kept == f"picture: {tmp_path / 'drawn' / '02-dot-product.svg'}"
+    assert [path.name for path in tmp_path.iterdir()] == ["drawn"], "nothing else is left"
+    assert (tmp_path / "drawn" / "02-dot-product.svg").read_text(encoding="utf-8").strip()
+
+
+def test_a_page_that_is_not_there_is_named(tmp_path):
+    done = book("run", "docs/en/02.md", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("there is no page docs/en/02.md: ")
+
+
+def imported(page):
+    """Return the modules that the programs of a page import."""
+    for step in steps(page):
+        for node in ast.walk(ast.parse(step.code)):
+            if isinstance(node, ast.Import):
+                yield from (name.name.split(".")[0] for name in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield node.module.split(".")[0]
+
+
+def test_the_extra_book_holds_what_chapters_import():
+    tomllib = pytest.importorskip("tomllib", reason="is new in Python 3.11")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extra = {canonicalize_name(name) for name in project["optional-dependencies"]["book"]}
+    always = {canonicalize_name(Requirement(each).name) for each in project["dependencies"]}
+    ours = {path.stem for path in ROOT.glob("examples/**/*.py")} | {"hf_tformer", "conversion"}
+    found = {name for page in BOTH for name in imported(page)} - ours - sys.stdlib_module_names
+    owners = packages_distributions()
+    needed = {canonicalize_name(owners[name][0]) for name in found}
+    assert needed <= always | extra
+    assert extra <= needed, "what no chapter imports"
 
 
 # The test of the test
