@@ -5,11 +5,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import jupytext
 import nbformat
 from book import SYSTEMS, chapters
 from book_files import code_page, relinked, sources
-from latex2mathml.converter import convert
+from book_formulas import mathml
+from book_notebooks import COLAB, colab, notebook
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -19,12 +19,16 @@ from mkdocs.structure.toc import AnchorLink
 NAMES = {"en": "English", "zh": "中文"}
 SECTIONS = {"en": ("The systems", "The work", "Reference"), "zh": ("各个系统", "动手", "参考")}
 NOTEBOOK = {"en": "Open as a notebook", "zh": "作为笔记本打开"}
-PRINTED = re.compile(r"\s*```text\n(.*?)^```$", re.M | re.S)
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.S)
 
 
 def language_of(config: MkDocsConfig) -> str:
     return Path(config.docs_dir).name
+
+
+def where(config: MkDocsConfig) -> tuple[str, str]:
+    """Return the language of a site and the repository of the book, as owner/name or empty."""
+    return language_of(config), config.extra["repository"]
 
 
 def is_chapter(name: str) -> bool:
@@ -68,22 +72,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     except FileNotFoundError as error:
         raise PluginError(str(error)) from error
     if is_chapter(page.file.src_uri):
-        page.meta["notebook"] = notebook(moved)
+        page.meta["notebook"] = notebook(moved, page.file.src_uri, *where(config))
     return moved
-
-
-def notebook(markdown: str) -> nbformat.NotebookNode:
-    """Make a notebook of a page of the site: programs are cells, what they print are outputs."""
-    text = re.sub(r"(\]\([^):]+)\.md\b", r"\1.html", markdown)
-    made = jupytext.reads(text.replace("```bash\n", "```console\n"), fmt="md")
-    for cell, below in zip(made.cells, made.cells[1:], strict=False):
-        printed = PRINTED.match(below.source)
-        if cell.cell_type == "code" and printed:
-            cell.outputs = [nbformat.v4.new_output("stream", text=printed[1])]
-            below.source = below.source[printed.end() :].lstrip()
-    made.cells = [cell for cell in made.cells if cell.source]
-    made.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    return made
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -91,26 +81,22 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
         names = re.findall(r'<span id="([\w.]+)">', content)
         page.toc.items[0].children = [AnchorLink(name, name, 2) for name in names]
         return content
-    content = FORMULA.sub(mathml, content)
+    content = FORMULA.sub(formula, content)
     if not is_chapter(page.file.src_uri):
         return content
-    name = page.file.src_uri.replace(".md", ".ipynb")
-    text = NOTEBOOK[language_of(config)]
-    link = f'<p class="book-notebook"><a href="{name}" download>{text}</a></p>'
-    return content.replace("</h1>", f"</h1>\n{link}", 1)
+    language, name = language_of(config), page.file.src_uri
+    links = [f'<a href="{name.replace(".md", ".ipynb")}" download>{NOTEBOOK[language]}</a>']
+    if address := colab(name, *where(config)):
+        links.append(f'<a href="{address}">{COLAB[language]}</a>')
+    opened = f'<p class="book-notebook">{" · ".join(links)}</p>'
+    return content.replace("</h1>", f"</h1>\n{opened}", 1)
 
 
-def mathml(match: re.Match) -> str:
-    is_block = match[1] == "div"
-    source = html.unescape(match[2]).replace(r"\arg", r"\operatorname{arg}")
+def formula(match: re.Match) -> str:
     try:
-        made = convert(source, display="block" if is_block else "inline")
-    except Exception as error:
-        raise PluginError(f"no formula: {source} ({error!r})") from error
-    # The converter passes on what it does not support, and closes what was left open.
-    if "\\" in made or source.count("{") != source.count("}"):
-        raise PluginError(f"no formula: {source}")
-    return f'<div class="book-formula">{made}</div>' if is_block else made
+        return mathml(html.unescape(match[2]), is_block=match[1] == "div")
+    except ValueError as error:
+        raise PluginError(str(error)) from error
 
 
 def on_page_context(context: Any, page: Page, config: MkDocsConfig, nav: Any) -> Any:

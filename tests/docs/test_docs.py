@@ -7,6 +7,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import types
 from functools import cache
 from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
@@ -106,10 +108,33 @@ def test_code_that_a_page_names_is_shown_with_an_anchor(page):
 def test_formulas_are_shown_without_a_script(page):
     shown = in_site(page).read_text(encoding="utf-8")
     text = page.read_text(encoding="utf-8")
-    assert shown.count('<math xmlns="http://www.w3.org/1998/Math/MathML" display="block"') == (
+    assert shown.count('<div class="book-formula"><math xmlns="http://www.w3.org/1998/Math/') == (
         len(re.findall(r"^\$\$$", text, re.M)) // 2
     )
     assert "arithmatex" not in shown
+
+
+@pytest.mark.parametrize("page", CHAPTERS, ids=name_of)
+def test_formulas_are_set_as_in_print(page):
+    for formula in re.findall(r"<math.*?</math>", in_site(page).read_text(encoding="utf-8")):
+        names, fence = r"<m[io]>(?:cos|exp|log|max|min|sin|tanh)</m[io]>", r"mrow><mo[^>]*>\("
+        assert not re.search(rf"{names}<(?!mo|mspace|/|{fence})", formula), f"cosp: {formula}"
+        assert not re.search(rf"<m([in])>[^<]*</m\1>{names}", formula), f"pcos: {formula}"
+        assert "<mi>\u2032</mi>" not in formula, f"a prime that is raised twice: {formula}"
+        assert not re.search(r"<mo>[=(←]</mo><mo>\u2212</mo>", formula), f"no sign: {formula}"
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_every_formula_fits_on_the_screen(width):
+    with a_browser_page(viewport={"width": width, "height": 800}) as page:
+        for chapter in CHAPTERS:
+            page.goto(in_site(chapter).as_uri())
+            wide = page.eval_on_selector_all(
+                ".book-formula",
+                """boxes => boxes.filter(box => box.scrollWidth > box.clientWidth
+                   || box.scrollHeight > box.clientHeight).map(box => box.textContent)""",
+            )
+            assert not wide, (chapter, wide)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -122,21 +147,26 @@ def test_the_search_finds_every_page_of_the_book(language):
     assert {"en": "attention", "zh": "注意力"}[language] in words
 
 
-@pytest.mark.parametrize(("language", "word"), [("en", "softmax"), ("zh", "注意力")])
-def test_a_browser_searches_on_a_disk_and_asks_no_network(language, word):
+@contextlib.contextmanager
+def a_browser_page(**options):
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("there is no chromium: apt-get install chromium")
-    asked = []
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page()
+        yield browser.new_page(**options)
+        browser.close()
+
+
+@pytest.mark.parametrize(("language", "word"), [("en", "softmax"), ("zh", "注意力")])
+def test_a_browser_searches_on_a_disk_and_asks_no_network(language, word):
+    asked = []
+    with a_browser_page() as page:
         page.on("request", lambda request: asked.append(request.url))
         page.goto(f"{(SITE / language / 'index.html').as_uri()}?q={word}")
         found = page.locator(".md-search-result__item h1").all_inner_texts
         page.locator(".md-search-result__item").first.wait_for()
         assert any(" · " in title for title in found()), "a chapter"
-        browser.close()
     assert all(address.startswith("file:") for address in asked), asked
 
 
@@ -162,11 +192,21 @@ def joined(lines):
 
 
 @pytest.mark.parametrize("page", CHAPTERS, ids=name_of)
-def test_a_notebook_has_the_programs_of_its_chapter_and_what_they_print(page):
-    programs = [step.code.strip() for step in steps(page)]
-    assert [joined(cell["source"]) for cell in cells(page, "code")] == programs
-    printed = [joined(out["text"]) for cell in cells(page, "code") for out in cell["outputs"]]
-    assert printed == [step.printed for step in steps(page) if step.printed is not None]
+def test_a_notebook_has_the_programs_of_its_chapter_and_what_they_print_and_draw(page):
+    install, *programs = cells(page, "code")
+    assert "%pip install" in joined(install["source"])
+    expected = steps(page)
+    assert len(programs) == len(expected)
+    for cell, step in zip(programs, expected, strict=True):
+        assert joined(cell["source"]).startswith(step.code.strip())
+        printed = [joined(out["text"]) for out in cell["outputs"] if out["output_type"] == "stream"]
+        assert printed == ([] if step.printed is None else [step.printed])
+        drawn = re.findall(r'savefig\("([\w-]+\.svg)"\)', step.code)
+        assert ["image/svg+xml" in out.get("data", ()) for out in cell["outputs"]].count(True) == (
+            len(drawn)
+        )
+        for picture in drawn:
+            assert f'SVG("{picture}")' in joined(cell["source"])
     for cell in cells(page, "markdown"):
         for address in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", joined(cell["source"])):
             assert (in_site(page).parent / address).is_file(), address
@@ -174,13 +214,60 @@ def test_a_notebook_has_the_programs_of_its_chapter_and_what_they_print(page):
 
 def test_a_notebook_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    shown = []
+    display = types.SimpleNamespace(SVG=shown.append)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
     names = {}
-    for cell in cells(DOCS / "en" / "03-scaled-dot-product.md", "code"):
+    for cell in cells(DOCS / "en" / "03-scaled-dot-product.md", "code")[1:]:
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(joined(cell["source"]), names)
         for output in cell["outputs"]:
-            assert is_same(joined(output["text"]), printed.getvalue())
+            if output["output_type"] == "stream":
+                assert is_same(joined(output["text"]), printed.getvalue())
+    assert shown == ["03-scaled.svg"]
     assert (tmp_path / "03-scaled.svg").exists()
+
+
+@pytest.fixture
+def small_book(tmp_path):
+    """A book of one page in which another one can be written; returns how it is built."""
+    for folder in ("docs/mkdocs", "tools", "hf_tformer/model"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    (tmp_path / "docs" / "en").mkdir()
+
+    def build(text, name="index.md", **environment):
+        (tmp_path / "docs" / "en" / name).write_text(text, encoding="utf-8")
+        done = subprocess.run(
+            [MKDOCS, "build", "--config-file", tmp_path / "docs" / "mkdocs" / "en.yml"],
+            env={**os.environ, "NO_MKDOCS_2_WARNING": "1", **environment},
+            capture_output=True,
+            text=True,
+        )
+        return done, tmp_path / "site" / "en"
+
+    return build
+
+
+@pytest.mark.parametrize("repository", ["someone/some-book", ""])
+def test_a_notebook_opens_in_colab_where_github_has_it(repository, small_book):
+    small_book("# The book\n\n[One](01-one.md)\n")
+    page = "# 1 · One\n\n[The book](index.md)\n\n```python\nprint(1)\n```\n"
+    done, site = small_book(page, "01-one.md", GITHUB_REPOSITORY=repository)
+    assert done.returncode == 0, done.stderr
+    shown = (site / "01-one.html").read_text(encoding="utf-8")
+    notebook = json.loads((site / "01-one.ipynb").read_text(encoding="utf-8"))
+    text = ["".join(cell["source"]) for cell in notebook["cells"]]
+    address = (
+        f"https://colab.research.google.com/github/{repository}/blob/notebooks/en/01-one.ipynb"
+    )
+    assert ("colab" in shown) == (address in shown) == bool(repository)
+    if repository:
+        assert f"({address})" in text[0]
+        assert f"git clone --quiet --depth 1 https://github.com/{repository} " in text[1]
+        assert "[The book](https://someone.github.io/some-book/en/index.html)" in text[2]
+    else:
+        assert '%pip install --quiet "hf-tformer[book]"' in text[0]
+        assert "[The book](index.html)" in text[1]
 
 
 # What may not become a site
@@ -198,16 +285,7 @@ def test_a_notebook_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch):
         ("a formula: $\\frac{1}{2$", "no formula"),
     ],
 )
-def test_what_a_reader_would_stumble_over_stops_the_build(line, fault, tmp_path):
-    for folder in ("docs/mkdocs", "tools", "hf_tformer/model"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
-    (tmp_path / "docs" / "en").mkdir()
-    (tmp_path / "docs" / "en" / "index.md").write_text(f"# The book\n\n{line}\n")
-    done = subprocess.run(
-        [MKDOCS, "build", "--config-file", tmp_path / "docs" / "mkdocs" / "en.yml"],
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-    )
+def test_what_a_reader_would_stumble_over_stops_the_build(line, fault, small_book):
+    done, _ = small_book(f"# The book\n\n{line}\n")
     assert (done.returncode == 0) == (fault is None), done.stderr
     assert (fault or "") in done.stderr

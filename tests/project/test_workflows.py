@@ -19,6 +19,7 @@ RIGHTS = {
     "weekly.yml/report": {"actions": "read", "issues": "write"},
     "release.yml/publish": {"id-token": "write"},
     "release.yml/pages": {"id-token": "write", "pages": "write"},
+    "release.yml/notebooks": {"contents": "write"},
 }
 READING = {"contents": "read"}
 # Verbs that no workflow runs: they write or remove files of a developer, or need an idle machine.
@@ -142,6 +143,22 @@ def run_step(workflow, job, name, folder=ROOT, **environment):
 def test_a_tag_has_to_be_the_version(tag, status):
     done = run_step("release.yml", "build", "Compare the tag", GITHUB_REF_NAME=tag)
     assert done.returncode == status
+
+
+def test_the_notebooks_of_a_release_are_a_branch(tmp_path):
+    target, pushed = tmp_path / "target.git", "01-attention-without-weights.ipynb"
+    subprocess.run(["git", "init", "--quiet", "--bare", target], check=True)
+    for tag in ("v1.0.0", "v1.1.0"):
+        folder = tmp_path / tag
+        for language in ("en", "zh"):
+            (folder / language).mkdir(parents=True)
+            (folder / language / pushed).write_text(tag)
+        names = {"TARGET": str(target), "GITHUB_REF_NAME": tag}
+        done = run_step("release.yml", "notebooks", "Push", folder, **names)
+        assert done.returncode == 0, done.stderr
+    shown = ["git", "-C", target, "log", "--format=%s", "--name-only", "notebooks"]
+    found = subprocess.run(shown, capture_output=True, text=True, check=True).stdout.split("\n")
+    assert found[:4] == ["Notebooks of v1.1.0", "", f"en/{pushed}", f"zh/{pushed}"]
 
 
 # The command of GitHub: notes how it was called, and answers with the line of its first words.
