@@ -171,6 +171,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_intermixed_args(arguments)
     if options.verb == "pictures":
         keep_pictures_the_same()
+        import book_map  # imports this module
+
+        book_map.write()
     pages = pages_of(options.pages)
     output = DOCS / "pictures" if options.verb == "pictures" else options.output.resolve()
     with contextlib.nullcontext() if options.here else elsewhere(output):

@@ -13,7 +13,7 @@ COLAB = {"en": "Open in Colab", "zh": "在 Colab 中打开"}
 BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
 INSTALL = {
     "en": "# Installs what the chapter imports where it is missing, as on Colab.",
-    "zh": "# 缺少本章要导入的包时先安装: 例如在 Colab 上。",
+    "zh": "# 在 Colab 等缺少本包的环境中先安装",
 }
 FOUND = """
 import importlib.util

@@ -6,7 +6,9 @@ import subprocess
 import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from xml.etree import ElementTree
 
+import book_map
 import pytest
 from book import (
     DOCS,
@@ -102,7 +104,33 @@ def test_a_chapter_has_all_its_parts(page):
     )
     programs = [step for step in steps(page) if step.printed is not None]
     assert len(programs) >= 2, "numbers that are printed are numbers that are tested"
-    assert re.search(r"!\[.{20,}?\]\(\.\./pictures/", text), "a picture, and what it shows in words"
+    assert re.search(r"!\[.{20,}?\]\(\.\./pictures/\d", text), "a picture, told in words"
+
+
+MAPPED = [page for page in BOTH if page.name[0].isdigit() and int(page.name[:2]) in book_map.LIT]
+
+
+@pytest.mark.parametrize("page", MAPPED, ids=name_of)
+def test_a_chapter_opens_with_the_whole_model_in_which_its_part_is_lit(page):
+    chapter, language = int(page.name[:2]), page.parent.name
+    before = page.read_text(encoding="utf-8").split("\n## ")[0]
+    assert before.rstrip().endswith(book_map.link(chapter, language))
+    picture = book_map.PICTURES / book_map.name_of(chapter, language)
+    shown = picture.read_text(encoding="utf-8")
+    assert shown == book_map.drawn(chapter, language), "`python tools/book.py pictures` writes it"
+    lit = {
+        group.get("data-part"): "".join(group.itertext())
+        for group in ElementTree.fromstring(shown).iter("{http://www.w3.org/2000/svg}g")
+        if "lit" in group.get("class").split()
+    }
+    assert set(lit) == set(book_map.LIT[chapter]), "parts that the picture has"
+    assert all(lit.values()), "a name in each part"
+
+
+def test_the_whole_model_is_shown_in_the_first_chapters_and_nowhere_else():
+    assert [int(page.name[:2]) for page in MAPPED] == [*book_map.LIT] * len(LANGUAGES)
+    maps = {path.name for path in book_map.PICTURES.glob("model-*.svg")}
+    assert maps == {book_map.name_of(n, each) for n in book_map.LIT for each in LANGUAGES}
 
 
 @pytest.mark.parametrize("page", CHINESE, ids=name_of)
