@@ -77,14 +77,14 @@ ARROWS = (
 )
 # Chapter → what is lit.
 LIT = {
-    # 0: ("tokens", "embedding"),
+    0: ("tokens", "embedding"),
     1: ("scores", "softmax", "mean"),
     2: ("scores", "mean"),
     3: ("scale",),
     4: ("scores",),
-    5: ("mask",),
-    6: ("projections",),
-    7: ("causal", "mask"),
+    5: ("projections",),
+    6: ("causal", "mask"),
+    7: ("mask",),
     8: ("heads",),
     9: ("projections", "heads"),
     10: ("norm", "mlp"),
