@@ -28,6 +28,7 @@ OTHER = object()  # a value that no configuration has
 
 def facts(format: AnyFormat) -> dict[str, Any]:
     settings = getattr(format, "settings", {})
+    is_described = getattr(format, "is_described", False)
     return {
         "name": format.name,
         "group": group_of(format),
@@ -37,7 +38,9 @@ def facts(format: AnyFormat) -> dict[str, Any]:
         "export": format.config_to_theirs is not None,
         "asks": {n: v.example for n, v in settings.items() if isinstance(v, Needed)},
         "assumes": {
-            n: v for n, v in settings.items() if v is not None and not isinstance(v, Needed)
+            n: v
+            for n, v in settings.items()
+            if v is not None and not isinstance(v, Needed) and not is_described
         },
         "leaves_out": list(dict.fromkeys(format.dropped.values())),
         "only_with": only_with(format),

@@ -86,10 +86,9 @@ IN_FILES = (
 ADAPTER_FOLDER = Foreign(("adapter_config.json",), "a folder of adapters", ADAPTERS)
 IN_FOLDERS = (
     Foreign(
-        ("lit_model.pth*", "model_config.yaml"),
-        "a checkpoint of LitGPT",
-        "run `litgpt convert_from_litgpt {folder} NEW`, rename NEW/model.pth to "
-        "pytorch_model.bin, copy {folder}/config.json beside it, and import NEW",
+        ("lit_model.pth.*",),
+        "a folder of adapters of LitGPT, which needs its model",
+        "run `litgpt merge_lora {folder}`, and import it again",
     ),
     Foreign(
         ("meta_*.json", "model_*.pt"),
@@ -196,11 +195,17 @@ def refuse_foreign_folder(folder: Path) -> None:
         )
 
 
+def holds_library_weights(folder: Path) -> bool:
+    """Return whether a folder has a configuration and weights by the names of transformers."""
+    names = (folder / name for name in FILES)
+    return (folder / "config.json").is_file() and any(path.is_file() for path in names)
+
+
 def is_readable(folder: Path) -> bool:
     """Return whether a folder has weights and settings by the names that a format of ours reads."""
     if not (folder / "config.json").is_file():
         return (folder / "params.json").is_file()  # of Meta
-    return any((folder / name).is_file() for name in FILES)
+    return holds_library_weights(folder)
 
 
 def refuse_sentences(folder: Path) -> None:

@@ -62,6 +62,8 @@ class PlainFormat:
     hides_padding: bool = False
     # None: one file, or a folder in their layout that we wrote
     opener: Callable[[FilePath], Any] | None = None
+    in_folder: Callable[[Path], bool] | None = None  # whether the program has written a folder
+    is_described: bool = False  # the files hold all settings, but for earlier versions
     released: str = ""  # models that people know by name
     ties: dict[str, str] = field(default_factory=dict)  # a tensor → the setting that ties it
     zero_if_absent: ClassVar[tuple[str, ...]] = ()

@@ -12,7 +12,13 @@ from .aliases import FilePath
 from .checkpoints import open_file, read_json
 from .decoder_heads import our_decoder, read_head, written_head
 from .errors import ConversionError
-from .foreign import ADAPTER_FOLDER, is_lightning, lightning_refusal, refuse_foreign
+from .foreign import (
+    ADAPTER_FOLDER,
+    holds_library_weights,
+    is_lightning,
+    lightning_refusal,
+    refuse_foreign,
+)
 from .format import DECODERS, OURS, Format
 from .heads import OUR_CLASSES, FormatWithHeads, architecture_of
 from .models import Library
@@ -54,7 +60,8 @@ def refuse_unreadable(path: FilePath) -> None:
     """
     if os.path.lexists(path) and (fault := fault_of_path(Path(path))):
         raise ConversionError(fault)
-    refuse_foreign(path)
+    if program_of(path) is None:
+        refuse_foreign(path)
 
 
 def model_type_of(folder: FilePath) -> str:
@@ -84,8 +91,8 @@ def detect(src: FilePath, name: str | None = None) -> AnyFormat:
 def format_of(src: FilePath, name: str | None = None) -> AnyFormat:
     if Path(src).is_file():
         return format_of_file(src, name)
-    if is_meta_folder(src):
-        return FORMATS["meta-llama"]
+    if (program := program_of(src)) is not None:
+        return program
     model_type = model_type_of(src)
     if model_type in OURS:
         raise ConversionError(f"{src} is a {model_type} already: export it, or leave it as it is")
@@ -119,8 +126,15 @@ def of_named_head(format: AnyFormat, src: FilePath) -> AnyFormat:
     return format
 
 
-def is_meta_folder(src: FilePath) -> bool:
-    return (Path(src) / "params.json").is_file() and not (Path(src) / "config.json").is_file()
+def program_of(folder: FilePath) -> PlainFormat | None:
+    """Return the layout of a folder that holds no weights for transformers."""
+    folder = Path(folder)
+    if not folder.is_dir() or holds_library_weights(folder):
+        return None
+    for format in FORMATS.values():
+        if isinstance(format, PlainFormat) and format.in_folder and format.in_folder(folder):
+            return format
+    return None
 
 
 def of_folders() -> list[str]:
@@ -169,9 +183,9 @@ def layouts_with(names: set[str]) -> list[PlainFormat]:
 def refuse_wrapped(path: FilePath, names: set[str]) -> None:
     """Refuse a file of no known layout where it is one part of something that converts."""
     folder = Path(path).parent
-    if (folder / "config.json").is_file():
+    if (folder / "config.json").is_file() or program_of(folder):
         raise ConversionError(
-            f"{path} is one file of a folder whose config.json says how it is read: give {folder}"
+            f"{path} is one file of a folder that says how it is read: give {folder}"
         )
     if is_lightning(path):
         raise lightning_refusal(path, names)
@@ -186,7 +200,7 @@ def refuse_wrapped(path: FilePath, names: set[str]) -> None:
 
 def side_of(path: FilePath) -> AnySide:
     """Return the side that reads a folder or a file, ours or theirs."""
-    is_folder_of_a_library = not Path(path).is_file() and not is_meta_folder(path)
+    is_folder_of_a_library = not Path(path).is_file() and program_of(path) is None
     if is_folder_of_a_library and (model_type := model_type_of(path)) in OURS:
         return our_side(path, model_type)
     return format_of(path).theirs

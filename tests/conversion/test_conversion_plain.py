@@ -17,6 +17,7 @@ from conversion.command import main
 from conversion.engine.registry import FORMATS, detect
 from conversion.engine.transforms import Same
 from support.converting import assert_refused
+from support.drawn_programs import litgpt, save_litgpt
 from support.pages import commands
 from support.plain import (
     CASES,
@@ -270,7 +271,9 @@ def test_the_commands_of_the_chapter_run(tmp_path, monkeypatch, capsys):
     del params["rope_scaling_factor"]
     (src / "params.json").write_text(json.dumps(params))
     lines = [words for _, _, *words in commands("tformer", DOCS / "en" / "25-converting.md")]
-    assert len(lines) == 5
+    settings, model = litgpt(0)
+    save_litgpt(settings, model.state_dict(), tmp_path / "out/pretrain/final")
+    assert len(lines) == 6
     for command in lines:
         # test_conversion_rules.py and tests/runtimes/test_gguf_import.py run the others.
         if "--rules" not in command and not command[1].endswith(".gguf"):

@@ -25,6 +25,7 @@ from conversion.engine.plain import PlainFormat
 from conversion.engine.registry import FORMATS
 from support import parity_encoder, plain
 from support.converting import CASES
+from support.drawn_programs import DRAWN
 from support.paths import PINNED, ROOT
 
 PAGE = ROOT / "docs" / "FORMATS.md"
@@ -148,7 +149,7 @@ def test_the_page_says_what_the_registry_knows():
 def test_the_tests_that_the_page_names_have_a_case_of_every_format():
     cases = {case.their_classes[0].model_type for case in CASES.values()}
     heads = {case.their_classes[1].__name__ for case in parity_encoder.CASES.values()}
-    programs = {case.form for case in plain.CASES.values()}
+    programs = {*(case.form for case in plain.CASES.values()), *DRAWN}
     for name, form in FORMATS.items():
         known = facts(form)
         if known["group"] == "encoders":

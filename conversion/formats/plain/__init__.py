@@ -2,6 +2,7 @@
 
 from . import (
     attention_is_all_you_need,
+    litgpt,
     llms_from_scratch,
     meta_llama,
     nanogpt,
@@ -13,6 +14,7 @@ from . import (
 FORMATS = (
     *meta_llama.FORMATS,
     *nanogpt.FORMATS,
+    *litgpt.FORMATS,
     *llms_from_scratch.FORMATS,
     *tutorial_seq2seq.FORMATS,
     *tutorial_gpt.FORMATS,

@@ -87,6 +87,10 @@ class Ranks:
         return next((dim for pattern, dim in SPLIT.items() if matches(pattern, name)), None)
 
 
+def is_meta_folder(folder: Path) -> bool:
+    return (folder / "params.json").is_file() and not (folder / "config.json").is_file()
+
+
 def open_ranks(folder: FilePath) -> Ranks:
     paths = sorted(Path(folder).glob("consolidated.*.pth"))
     if not paths:
@@ -190,5 +194,6 @@ FORMATS = (
         marks=(),  # a folder is recognised by params.json
         ignored=IGNORED,
         opener=open_ranks,
+        in_folder=is_meta_folder,
     ),
 )

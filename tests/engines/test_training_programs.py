@@ -1,0 +1,32 @@
+"""Models that training programs make and save themselves: after an import they compute the same.
+
+tests/conversion/test_conversion_programs.py asks our references of these programs, and here the
+programs are asked. Where one is missing, its tests are skipped and name it.
+"""
+
+import random
+
+import pytest
+import torch
+
+from conversion import import_checkpoint
+from support.drawn_programs import litgpt_settings, randomised
+from support.plain import ours_of
+from support.programs_in import assert_same_model
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_what_litgpt_saves_is_imported(seed, tmp_path):
+    litgpt = pytest.importorskip("litgpt", reason="litgpt is not installed")
+    from litgpt.utils import save_config
+
+    config = litgpt.Config(**litgpt_settings(random.Random(seed)))
+    theirs = randomised(litgpt.GPT(config), seed)
+    (tmp_path / "theirs").mkdir()
+    save_config(config, tmp_path / "theirs")
+    torch.save({"model": theirs.state_dict()}, tmp_path / "theirs/lit_model.pth")
+    import_checkpoint(tmp_path / "theirs", tmp_path / "ours")
+    transformer = theirs.transformer
+    assert_same_model(ours_of(tmp_path / "ours"), theirs, transformer.h, transformer.wte.weight)

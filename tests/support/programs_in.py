@@ -1,0 +1,38 @@
+"""Whether a model of ours computes what a plain module of a training program computes."""
+
+import torch
+
+LENGTH, NEW = 19, 8
+
+
+def assert_same_model(ours, theirs, blocks, table, vocabulary=101):
+    """Logits, hidden states, loss, the gradient of the embeddings, and greedy text with a cache.
+
+    `theirs` takes ids and returns logits, `blocks` are its layers in order, `table` its embeddings.
+    """
+    ids = torch.randint(vocabulary, (2, LENGTH), generator=torch.Generator().manual_seed(1))
+    states = []
+    hooks = [b.register_forward_hook(lambda m, i, out: states.append(out)) for b in blocks]
+    expected = theirs(ids)
+    for hook in hooks:
+        hook.remove()
+    actual = ours(input_ids=ids, labels=ids, output_hidden_states=True)
+    torch.testing.assert_close(actual.logits, expected, rtol=1e-4, atol=1e-4)
+    for state, of_block in zip(actual.hidden_states[1:-1], states[:-1], strict=True):
+        torch.testing.assert_close(state, of_block, rtol=1e-4, atol=1e-4)
+    loss = torch.nn.functional.cross_entropy(expected[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+    torch.testing.assert_close(actual.loss, loss, rtol=1e-4, atol=1e-5)
+    loss.backward()
+    actual.loss.backward()
+    gradient = ours.get_input_embeddings().weight.grad
+    torch.testing.assert_close(gradient, table.grad, rtol=1e-3, atol=1e-4)
+    assert_same_text(ours, theirs, ids[:1, :5])
+
+
+@torch.no_grad()
+def assert_same_text(ours, theirs, prompt):
+    text = ours.generate(prompt, max_new_tokens=NEW, do_sample=False, eos_token_id=None)
+    expected = prompt
+    for _ in range(NEW):
+        expected = torch.cat([expected, theirs(expected)[:, -1:].argmax(-1)], dim=1)
+    assert text.tolist() == expected.tolist()
