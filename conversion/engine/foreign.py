@@ -43,8 +43,9 @@ DEEPSPEED = (
     "config.json of the model into NEW, and import NEW"
 )
 TORCHTUNE = (
-    "import the folder epoch_N that its FullModelHFCheckpointer writes, or save the tensors of "
-    "all hf_model_*.pt as one pytorch_model.bin beside the config.json of the model"
+    "import the folder epoch_N that its FullModelHFCheckpointer writes, or the file epoch_N/*.bin "
+    "that its FullModelTorchTuneCheckpointer writes, or save the tensors of all hf_model_*.pt as "
+    "one pytorch_model.bin beside the config.json of the model"
 )
 
 
@@ -89,13 +90,6 @@ IN_FOLDERS = (
         ("lit_model.pth.*",),
         "a folder of adapters of LitGPT, which needs its model",
         "run `litgpt merge_lora {folder}`, and import it again",
-    ),
-    Foreign(
-        ("meta_*.json", "model_*.pt"),
-        "a checkpoint of nanochat",
-        "run src/transformers/models/nanochat/convert_nanochat_checkpoints.py of transformers' "
-        "repository with --input_dir {folder} --output_dir NEW, and import NEW, which is a "
-        "nanochat folder, unless the script reports skipped entries",
     ),
     Foreign(
         ("pytorch_model_fsdp_*",),

@@ -128,6 +128,19 @@ class DropRows:
         )
 
 
+@dataclass(frozen=True)
+class FirstRows:
+    """Drop the last rows of a table, which only fill it up; what is written has none of them."""
+
+    size: str  # the field of our configuration that holds how many rows count
+
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        return tuple(table[: getattr(config, self.size)] for table in tensors)
+
+    def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        return tensors
+
+
 class DropPadding:
     """Drop the rows of positions up to that of padding, which has the number of the padding id.
 

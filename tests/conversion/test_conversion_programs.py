@@ -5,16 +5,27 @@ import random
 import pytest
 import torch
 
-from conversion import export_checkpoint, import_checkpoint, verify
+from conversion import ConversionError, export_checkpoint, import_checkpoint, verify
 from conversion.command import main
 from conversion.engine.registry import detect
 from conversion.formats.plain.litgpt_folder import YAML_BYTES
 from support.converting import assert_refused
-from support.drawn_programs import litgpt, litgpt_settings, save_litgpt
+from support.drawn_programs import (
+    litgpt,
+    litgpt_settings,
+    nanochat,
+    save_litgpt,
+    save_nanochat,
+    torchtune,
+    torchtune_settings,
+)
 from support.plain import ours_of
 from support.programs_in import assert_same_model
 
 SEEDS = range(16)
+
+
+# LitGPT
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -122,3 +133,112 @@ def test_the_file_of_litgpt_alone_leads_to_its_folder(tmp_path):
     save_litgpt(settings, theirs.state_dict(), tmp_path / "lit")
     (tmp_path / "theirs").symlink_to(tmp_path / "lit/lit_model.pth")
     assert_refused(tmp_path, "give")
+
+
+# nanochat
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nanochat_is_imported(seed, tmp_path):
+    settings, theirs = nanochat(seed)
+    compiled = {f"_orig_mod.{name}": tensor for name, tensor in theirs.state_dict().items()}
+    save_nanochat(settings, compiled, tmp_path / "theirs")
+    assert detect(tmp_path / "theirs").name == "nanochat-checkpoint"
+    assert import_checkpoint(tmp_path / "theirs", tmp_path / "ours").difference < 1e-4
+    transformer = theirs.transformer
+    blocks = list(transformer["h"].children())
+    assert_same_model(ours_of(tmp_path / "ours"), theirs, blocks, transformer["wte"].weight)
+
+
+def test_the_last_step_of_nanochat_is_imported_by_the_command(tmp_path):
+    settings, first = nanochat(0)
+    _, last = nanochat(0)
+    with torch.no_grad():
+        last.lm_head.weight.neg_()
+    save_nanochat(settings, first.state_dict(), tmp_path / "theirs", step=999)
+    save_nanochat(settings, last.state_dict(), tmp_path / "theirs", step=1000)
+    (tmp_path / "theirs/model_001001.pt").write_bytes(b"")  # still being written
+    assert main(["import", str(tmp_path / "theirs"), str(tmp_path / "ours")]) == 0
+    ids = torch.arange(7)[None]
+    torch.testing.assert_close(ours_of(tmp_path / "ours")(ids).logits, last(ids))
+    # Onwards to code that was written elsewhere.
+    export_checkpoint(tmp_path / "ours", tmp_path / "stock", to="nanochat")
+    assert verify(tmp_path / "theirs", tmp_path / "stock") < 1e-4
+
+
+@pytest.mark.parametrize("name", ["value_embeds.1.weight", "smear_gate.weight", "resid_lambdas"])
+def test_what_nanochat_has_had_since_2026_is_refused(name, tmp_path):
+    settings, theirs = nanochat(0)
+    save_nanochat(settings, {**theirs.state_dict(), name: torch.ones(2)}, tmp_path / "theirs")
+    assert_refused(tmp_path, name, "tformer new")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"n_head": 7}, "n_head is 7"),
+        ({"n_layer": 9}, "n_layer is 9"),
+        ({"vocab_size": 999}, "vocab_size is 999"),
+        ({"n_embd": "36"}, "n_embd is '36'"),
+        ({"n_kv_head": 4}, "n_kv_head is 4"),
+    ],
+)
+def test_settings_of_nanochat_that_do_not_fit_are_refused(fields, words, tmp_path):
+    settings, theirs = nanochat(0)
+    save_nanochat({**settings, **fields}, theirs.state_dict(), tmp_path / "theirs")
+    assert_refused(tmp_path, words)
+
+
+# torchtune
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_torchtune_is_imported(seed, tmp_path):
+    said, theirs = torchtune(seed)
+    torch.save(theirs.state_dict(), tmp_path / "model-00001-of-00001.bin")
+    assert detect(tmp_path / "model-00001-of-00001.bin").name == "torchtune"
+    done = import_checkpoint(
+        tmp_path / "model-00001-of-00001.bin", tmp_path / "ours", settings=said
+    )
+    assert done.difference < 1e-4
+    table = theirs.tok_embeddings.weight
+    assert_same_model(ours_of(tmp_path / "ours"), theirs, theirs.layers, table)
+
+
+def test_the_drawn_settings_of_torchtune_reach_every_model():
+    drawn = {torchtune_settings(random.Random(seed))[1]["model"] for seed in range(20)}
+    assert len(drawn) == 7
+
+
+def test_the_command_asks_for_the_builder_of_torchtune(tmp_path, capsys):
+    said, theirs = torchtune(next(s for s in range(9) if torchtune(s)[0]["model"] == "llama3"))
+    path = tmp_path / "model-00001-of-00001.bin"
+    torch.save(theirs.state_dict(), path)
+    command = ["import", str(path), str(tmp_path / "ours")]
+    assert main(command) == 1
+    assert "--set model=llama3_1 --set num_heads=32" in capsys.readouterr().err
+    words = [word for name, value in said.items() for word in ("--set", f"{name}={value}")]
+    assert main([*command, *words]) == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model": "gemma2"}, "model is 'gemma2'.*choose one of llama2"),
+        ({"model": "qwen2"}, "queries of the file have no bias"),
+        ({"num_heads": 5}, "num_heads is 5"),
+    ],
+)
+def test_a_builder_of_torchtune_that_did_not_make_the_file_is_refused(settings, words, tmp_path):
+    said, theirs = torchtune(next(s for s in range(9) if torchtune(s)[0]["model"] == "llama3"))
+    torch.save(theirs.state_dict(), tmp_path / "model.bin")
+    with pytest.raises(ConversionError, match=words):
+        import_checkpoint(tmp_path / "model.bin", tmp_path / "ours", settings={**said, **settings})
+
+
+def test_gemma_2_of_torchtune_is_refused_with_the_reason(tmp_path):
+    said, theirs = torchtune(0)
+    state = {**theirs.state_dict(), "layers.0.sa_scale.scale": torch.ones(36)}
+    torch.save(state, tmp_path / "model.bin")
+    with pytest.raises(ConversionError, match=r"Gemma 2.*FullModelHFCheckpointer"):
+        import_checkpoint(tmp_path / "model.bin", tmp_path / "ours", settings=said)

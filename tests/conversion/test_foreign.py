@@ -58,7 +58,6 @@ def test_a_file_of_another_program_is_named_with_what_to_run_first(name, tmp_pat
 
 FOLDERS = {
     "adapters of LitGPT": (["lit_model.pth.lora", "model_config.yaml"], "litgpt merge_lora"),
-    "nanochat": (["meta_000650.json", "model_000650.pt"], "convert_nanochat_checkpoints.py"),
     "distributed checkpoint of torch": ([".metadata", "__0_0.distcp"], "dcp_to_torch"),
     "accelerate": (
         ["pytorch_model_fsdp_0/.metadata", "pytorch_model_fsdp_0/__0_0.distcp"],

@@ -5,12 +5,13 @@ programs are asked. Where one is missing, its tests are skipped and name it.
 """
 
 import random
+from importlib import import_module
 
 import pytest
 import torch
 
 from conversion import import_checkpoint
-from support.drawn_programs import litgpt_settings, randomised
+from support.drawn_programs import litgpt_settings, randomised, torchtune_settings
 from support.plain import ours_of
 from support.programs_in import assert_same_model
 
@@ -30,3 +31,16 @@ def test_what_litgpt_saves_is_imported(seed, tmp_path):
     import_checkpoint(tmp_path / "theirs", tmp_path / "ours")
     transformer = theirs.transformer
     assert_same_model(ours_of(tmp_path / "ours"), theirs, transformer.h, transformer.wte.weight)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_what_torchtune_saves_is_imported(seed, tmp_path):
+    models = pytest.importorskip("torchtune.models", exc_type=ImportError)
+    built, said = torchtune_settings(random.Random(seed))
+    package = import_module(f"{models.__name__}.{said['model']}._component_builders")
+    theirs = randomised(getattr(package, said["model"])(**built), seed)
+    path = tmp_path / "model-00001-of-00001.bin"
+    torch.save(theirs.state_dict(), path)
+    import_checkpoint(path, tmp_path / "ours", settings=said)
+    table = theirs.tok_embeddings.weight
+    assert_same_model(ours_of(tmp_path / "ours"), theirs, theirs.layers, table)

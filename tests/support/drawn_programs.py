@@ -8,7 +8,10 @@ import torch
 import yaml
 
 from conversion.formats.plain.litgpt_folder import SETTINGS
+from conversion.formats.plain.torchtune import MODELS, ROTATES_HALVES
 from conversion.references.litgpt import LitGPT
+from conversion.references.nanochat import NanoChat
+from conversion.references.torchtune import Torchtune
 
 VOCABULARY = 101  # prime, so that no dimension fits another by chance
 
@@ -117,5 +120,54 @@ def save_litgpt(settings, state, folder, **beside):
     torch.save({"model": state, **beside} if beside else state, folder / "lit_model.pth")
 
 
+def nanochat(seed):
+    """The settings in a meta_STEP.json, and our reference; the vocabulary is filled up by some."""
+    rng = random.Random(seed)
+    settings = {"sequence_len": 32, "vocab_size": VOCABULARY, "n_layer": rng.choice([2, 3])}
+    settings |= {"n_head": 6, "n_kv_head": rng.choice([1, 3, 6]), "n_embd": rng.choice([36, 60])}
+    rows = rng.choice([VOCABULARY, 128])
+    config = SimpleNamespace(**settings, rows=rows, n_inner=4 * settings["n_embd"])
+    return settings, randomised(NanoChat(config), seed)
+
+
+def save_nanochat(settings, state, folder, step=650):
+    folder.mkdir(parents=True, exist_ok=True)
+    described = {"step": step, "val_bpb": 0.8, "model_config": settings}
+    (folder / f"meta_{step:06}.json").write_text(json.dumps(described))
+    torch.save(state, folder / f"model_{step:06}.pt")
+
+
+def torchtune_settings(rng):
+    """The arguments of a builder of torchtune, and what its file does not say."""
+    model = rng.choice(["llama2", "llama3", "llama3_1", "llama3_2", "phi3", "qwen2", "gemma"])
+    built = {"vocab_size": VOCABULARY, "num_layers": rng.choice([2, 3]), "num_heads": 6}
+    built |= {"num_kv_heads": rng.choice([1, 3, 6]), "embed_dim": rng.choice([36, 60])}
+    built |= {"intermediate_dim": 44, "max_seq_len": 32}
+    said = {"model": model, "num_heads": 6, "max_seq_len": 32}
+    if model == "gemma":
+        built["head_dim"] = 8
+    if rng.random() < 0.5:
+        built |= {"rope_base": 50.0, "norm_eps": 1e-3}
+        said |= {"rope_base": 50.0, "norm_eps": 1e-3}
+    elif model == "qwen2":
+        built["norm_eps"] = 1e-6  # which its builders of whole models say
+    if model in ("llama3_2", "qwen2"):
+        built["tie_word_embeddings"] = rng.random() < 0.5
+    return built, said
+
+
+def torchtune(seed):
+    """What a file of torchtune does not say, and our reference."""
+    built, said = torchtune_settings(random.Random(seed))
+    model, is_gemma = said["model"], said["model"] == "gemma"
+    base, eps, factor = MODELS[model]
+    fields = {"rope_base": base, "norm_eps": eps, "scale_factor": factor, **built}
+    fields.setdefault("head_dim", built["embed_dim"] // 6)
+    fields |= {"tied": is_gemma or built.get("tie_word_embeddings", False), "is_gemma": is_gemma}
+    fields |= {"has_bias": model == "qwen2", "rotates_halves": model in ROTATES_HALVES}
+    return said, randomised(Torchtune(SimpleNamespace(**fields)), seed)
+
+
 # The formats whose settings are drawn, by the functions that draw them.
 DRAWN = {"litgpt": litgpt_settings, "litgpt-moe": litgpt_settings}
+DRAWN |= {"nanochat-checkpoint": nanochat, "torchtune": torchtune}
