@@ -26,7 +26,7 @@ from book import (
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from support.pages import without_words
+from support.pages import reading_minutes, without_words
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
@@ -163,6 +163,22 @@ def test_the_smallest_program_is_small(page):
         first = steps(page)[0].code
         assert len([line for line in first.splitlines() if line.strip()]) <= 25
         assert "hf_tformer" not in first
+
+
+LONGEST = 12  # minutes
+
+
+@pytest.mark.parametrize("page", [page for page in BOTH if page.name[0].isdigit()], ids=name_of)
+def test_a_chapter_is_read_in_twelve_minutes(page):
+    """What is longer is evidence, which belongs into guarantees, or another chapter."""
+    assert reading_minutes(page.read_text(encoding="utf-8")) <= LONGEST
+
+
+def test_minutes_are_those_of_a_reader():
+    assert reading_minutes("word " * 400) == 2
+    assert reading_minutes("字" * 300 + "\n\n```python\n" + "x = 1\n" * 15 + "```\n") == 2
+    assert reading_minutes("$$\nx\n$$\n" * 3 + "[" + "word " * 200 + "](a/long/way.md)") == 2
+    assert reading_minutes("word " * 200 + "\n## Exercises\n" + "word " * 200) == 1
 
 
 # Running it

@@ -3,10 +3,14 @@
 import re
 import shlex
 
-from book import ROOT, blocks, chapters
+from book import FENCE, ROOT, blocks, chapters
 
 PAGES = ("README.md", "README.zh-CN.md")
 README = ROOT / PAGES[0]
+EXERCISES = re.compile(r"^## (?:Exercises|练习)", re.M)
+# How fast a technical page is read: words and Chinese characters in a minute, seconds for a line of
+# a program or of what it prints, and for a formula.
+WORDS, CHARACTERS, LINE, FORMULA = 200, 300, 4, 20
 
 
 def commands(first, *pages):
@@ -23,3 +27,14 @@ def without_words(code):
     """Comments and the right-hand side of the folder map are translated; the rest is not."""
     lines = [re.split(r"#|(?<=\S)\s{2,}", line)[0].strip() for line in code.splitlines()]
     return [line for line in lines if line]
+
+
+def reading_minutes(text):
+    """How long a page takes to read, without its exercises, which are for doing."""
+    read = EXERCISES.split(text)[0]
+    lines = sum(bool(line.strip()) for m in FENCE.finditer(read) for line in m["text"].splitlines())
+    prose, formulas = re.subn(r"^\$\$.*?^\$\$$", "", FENCE.sub("", read), flags=re.M | re.S)
+    prose = re.sub(r"\]\([^)]*\)", "]", prose)  # where a link leads is not read
+    characters = len(re.findall(r"[\u4e00-\u9fff]", prose))
+    words = len(re.findall(r"[A-Za-z0-9$][^\s\u4e00-\u9fff]*", prose))
+    return words / WORDS + characters / CHARACTERS + (lines * LINE + formulas * FORMULA) / 60
