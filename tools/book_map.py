@@ -127,9 +127,9 @@ def labels(chapter: int, language: str) -> list[str]:
 
 def link(chapter: int, language: str) -> str:
     """Return the line that shows the picture in its chapter."""
-    said = {"en": "The whole model; this chapter: {}", "zh": "整个模型中本章的部分\uff1a{}"}[language]
+    said = {"en": "The whole model; this chapter: ", "zh": "整个模型中本章的部分\uff1a"}[language]
     parts = {"en": ", ", "zh": "、"}[language].join(labels(chapter, language))
-    return f"![{said.format(parts)}](../pictures/{name_of(chapter, language)})"
+    return f"![{said}{parts}](../pictures/{name_of(chapter, language)})"
 
 
 def group(part: str, lit: tuple[str, ...], kind: str, shape: str, label: str) -> str:
