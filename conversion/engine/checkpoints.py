@@ -33,6 +33,8 @@ WEIGHTS = ("model", "state_dict", "model_state_dict")
 DESCRIPTIONS = ("config", "settings", "model_args")  # the last one takes precedence
 # Prefixes of torch.compile and DistributedDataParallel.
 WRAPPERS = ("_orig_mod.", "module.")
+# The prefix of x-transformers' AutoregressiveWrapper, and a tensor within.
+AUTOREGRESSIVE, EMBEDDINGS = "net.", "token_emb.emb.weight"
 Written = tuple[Path, dict[str, int]]  # a shard and the size of each tensor in bytes
 # The only class allowed beside tensors and Python's values: settings of attention-is-all-you-need.
 ALLOWED = (argparse.Namespace,)
@@ -240,7 +242,7 @@ def common_prefix(names: list[str]) -> str:
     prefix = ""
     while added := [w for w in WRAPPERS if names and all(n.startswith(prefix + w) for n in names)]:
         prefix += added[0]
-    return prefix
+    return prefix + AUTOREGRESSIVE if prefix + AUTOREGRESSIVE + EMBEDDINGS in names else prefix
 
 
 def open_checkpoint(folder: FilePath) -> Checkpoint:

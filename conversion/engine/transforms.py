@@ -249,6 +249,20 @@ class ModuloHeads:
         return tuple(group.transpose(dim, dim + 1).flatten(dim, dim + 2) for group in groups)
 
 
+@dataclass(frozen=True)
+class Affine:
+    """Multiply by a factor and add a number, as theirs does where it computes."""
+
+    factor: float = 1.0
+    number: float = 0.0
+
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        return tuple(tensor * self.factor + self.number for tensor in tensors)
+
+    def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        return tuple((tensor - self.number) / self.factor for tensor in tensors)
+
+
 class Chain:
     """Apply several transforms, one after the other: Chain(RotaryPairs(...), ModuloHeads())."""
 

@@ -9,6 +9,7 @@ from conversion import ConversionError, export_checkpoint, import_checkpoint, ve
 from conversion.command import main
 from conversion.engine.registry import detect
 from conversion.formats.plain.litgpt_folder import YAML_BYTES
+from hf_tformer import TformerEncoderForMaskedLM
 from support.converting import assert_refused
 from support.drawn_programs import (
     litgpt,
@@ -18,9 +19,11 @@ from support.drawn_programs import (
     save_nanochat,
     torchtune,
     torchtune_settings,
+    x_transformers,
+    x_transformers_state,
 )
 from support.plain import ours_of
-from support.programs_in import assert_same_model
+from support.programs_in import assert_same_encoder, assert_same_model
 
 SEEDS = range(16)
 
@@ -242,3 +245,109 @@ def test_gemma_2_of_torchtune_is_refused_with_the_reason(tmp_path):
     torch.save(state, tmp_path / "model.bin")
     with pytest.raises(ConversionError, match=r"Gemma 2.*FullModelHFCheckpointer"):
         import_checkpoint(tmp_path / "model.bin", tmp_path / "ours", settings=said)
+
+
+# x-transformers
+
+
+def blocks_of_x_transformers(theirs):
+    return theirs.attn_layers.layers[1::2]
+
+
+@pytest.mark.parametrize("seed", range(14))
+def test_a_decoder_of_x_transformers_is_imported(seed, tmp_path):
+    said, theirs = x_transformers(seed, causal=True)
+    wrapped = {f"net.{name}": tensor for name, tensor in x_transformers_state(theirs).items()}
+    torch.save(wrapped, tmp_path / "model.pt")  # as AutoregressiveWrapper saves
+    done = import_checkpoint(
+        tmp_path / "model.pt", tmp_path / "ours", "x-transformers", settings=said
+    )
+    assert done.difference < 1e-4
+    table, blocks = theirs.token_emb["emb"].weight, blocks_of_x_transformers(theirs)
+    assert_same_model(ours_of(tmp_path / "ours"), theirs, blocks, table)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_encoder_of_x_transformers_is_imported(seed, tmp_path):
+    said, theirs = x_transformers(seed, causal=False)
+    torch.save(x_transformers_state(theirs), tmp_path / "model.pt")
+    import_checkpoint(
+        tmp_path / "model.pt", tmp_path / "ours", "x-transformers-encoder", settings=said
+    )
+    ours = TformerEncoderForMaskedLM.from_pretrained(tmp_path / "ours").eval()
+    assert_same_encoder(ours, theirs, theirs.token_emb["emb"].weight)
+
+
+def test_the_command_asks_which_of_both_stacks_of_x_transformers_it_is(tmp_path, capsys):
+    said, theirs = x_transformers(1, causal=True)
+    torch.save(x_transformers_state(theirs), tmp_path / "model.pt")
+    command = ["import", str(tmp_path / "model.pt"), str(tmp_path / "ours")]
+    assert main(command) == 1
+    assert "--format x-transformers or x-transformers-encoder" in capsys.readouterr().err
+    words = [word for name, value in said.items() for word in ("--set", f"{name}={value}")]
+    assert main([*command, "--format", "x-transformers", *words]) == 0
+    assert "assumed norm_add_unit_offset=" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"attn_layers.layers.0.1.to_v_gate.weight": 1}, "to_v_gate.weight, an option"),
+        ({"attn_layers.rel_pos.relative_attention_bias.weight": 1}, "relative_attention_bias"),
+        ({"pos_emb.scale": 1}, "pos_emb.scale, an option"),
+        ({"attn_layers.layers.1.1.ff.2.weight": 0}, "cross_attend, macaron"),
+        ({"attn_layers.layers.0.0.2.gamma": 1}, "norms of the first layer are"),
+        ({"attn_layers.layers.0.1.to_out.weight": 0}, "heads is 1"),
+    ],
+)
+def test_an_option_of_x_transformers_that_ours_lacks_is_refused(change, words, tmp_path):
+    said, theirs = x_transformers(1, causal=True)
+    state = x_transformers_state(theirs)
+    for name, is_new in change.items():
+        state.pop(name, None)
+        state |= {name: torch.ones(32, 6)} if is_new else {}
+    torch.save(state, tmp_path / "model.pt")
+    with pytest.raises(ConversionError, match=words):
+        import_checkpoint(tmp_path / "model.pt", tmp_path / "ours", "x-transformers", settings=said)
+    assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"attn_dim_head": 7}, "attn_dim_head is 7"),
+        ({"activation": "mish"}, "activation is 'mish'"),
+        ({"heads": 6}, "heads cannot be set"),
+    ],
+)
+def test_settings_of_x_transformers_that_do_not_fit_are_refused(settings, words, tmp_path):
+    said, theirs = x_transformers(1, causal=True)
+    torch.save(x_transformers_state(theirs), tmp_path / "model.pt")
+    with pytest.raises(ConversionError, match=words):
+        import_checkpoint(
+            tmp_path / "model.pt",
+            tmp_path / "ours",
+            "x-transformers",
+            settings={**said, **settings},
+        )
+
+
+def test_frequencies_that_are_no_rotation_are_refused(tmp_path):
+    seed = next(s for s in range(20) if x_transformers(s, True)[1].config.rotary_emb_dim == 8)
+    said, theirs = x_transformers(seed, causal=True)
+    state = x_transformers_state(theirs)
+    state["attn_layers.rotary_pos_emb.inv_freq"][1] *= 2
+    torch.save(state, tmp_path / "model.pt")
+    with pytest.raises(ConversionError, match="no powers of one base"):
+        import_checkpoint(tmp_path / "model.pt", tmp_path / "ours", "x-transformers", settings=said)
+
+
+def test_a_tied_encoder_of_x_transformers_is_refused(tmp_path):
+    said, theirs = x_transformers(1, causal=False)
+    state = x_transformers_state(theirs)
+    del state["to_logits.weight"]
+    torch.save(state, tmp_path / "model.pt")
+    with pytest.raises(ConversionError, match="tied is True"):
+        import_checkpoint(
+            tmp_path / "model.pt", tmp_path / "ours", "x-transformers-encoder", settings=said
+        )

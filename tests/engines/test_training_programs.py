@@ -11,9 +11,16 @@ import pytest
 import torch
 
 from conversion import import_checkpoint
-from support.drawn_programs import litgpt_settings, randomised, torchtune_settings
+from hf_tformer import TformerEncoderForMaskedLM
+from support.drawn_programs import (
+    centred,
+    litgpt_settings,
+    randomised,
+    torchtune_settings,
+    x_transformers_settings,
+)
 from support.plain import ours_of
-from support.programs_in import assert_same_model
+from support.programs_in import assert_same_encoder, assert_same_model
 
 pytestmark = pytest.mark.engine
 
@@ -44,3 +51,38 @@ def test_what_torchtune_saves_is_imported(seed, tmp_path):
     import_checkpoint(path, tmp_path / "ours", settings=said)
     table = theirs.tok_embeddings.weight
     assert_same_model(ours_of(tmp_path / "ours"), theirs, theirs.layers, table)
+
+
+def x_transformers(seed, causal):
+    """What its file does not say, a model of x-transformers, and what follows each layer."""
+    program = pytest.importorskip("x_transformers", reason="x-transformers is not installed")
+    layers, wrapper, said = x_transformers_settings(random.Random(seed), causal)
+    stack = program.Decoder if causal else program.Encoder
+    theirs = program.TransformerWrapper(attn_layers=stack(**layers, verbose=False), **wrapper)
+    theirs = centred(randomised(theirs, seed), layers["norm_add_unit_offset"])
+    mlps = theirs.attn_layers.layers[1::2]
+    return said, theirs, [norms[2] or residual for norms, _, residual in mlps]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_a_decoder_of_x_transformers_saves_is_imported(seed, tmp_path):
+    said, theirs, blocks = x_transformers(seed, causal=True)
+    torch.save(theirs.state_dict(), tmp_path / "model.pt")
+    import_checkpoint(tmp_path / "model.pt", tmp_path / "ours", "x-transformers", settings=said)
+    ours = ours_of(tmp_path / "ours")
+    assert_same_model(ours, theirs, blocks, theirs.token_emb.emb.weight)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_an_encoder_of_x_transformers_saves_is_imported(seed, tmp_path):
+    said, theirs, _ = x_transformers(seed, causal=False)
+    torch.save(theirs.state_dict(), tmp_path / "model.pt")
+    import_checkpoint(
+        tmp_path / "model.pt", tmp_path / "ours", "x-transformers-encoder", settings=said
+    )
+    ours = TformerEncoderForMaskedLM.from_pretrained(tmp_path / "ours").eval()
+
+    def padded(ids, mask):
+        return theirs(ids, mask=mask)
+
+    assert_same_encoder(ours, theirs, theirs.token_emb.emb.weight, padded=padded)

@@ -12,6 +12,7 @@ from conversion.formats.plain.torchtune import MODELS, ROTATES_HALVES
 from conversion.references.litgpt import LitGPT
 from conversion.references.nanochat import NanoChat
 from conversion.references.torchtune import Torchtune
+from conversion.references.x_transformers import XTransformers
 
 VOCABULARY = 101  # prime, so that no dimension fits another by chance
 
@@ -168,6 +169,79 @@ def torchtune(seed):
     return said, randomised(Torchtune(SimpleNamespace(**fields)), seed)
 
 
+def x_transformers_settings(rng, causal):
+    """The arguments of a Decoder or Encoder and its wrapper, and what their file does not say."""
+    layers = {"dim": 36, "depth": rng.choice([2, 3]), "heads": 6, "attn_dim_head": 8}
+    wrapper, said = {"num_tokens": VOCABULARY, "max_seq_len": 32}, {"attn_dim_head": 8}
+    layers["attn_kv_heads"] = rng.choice([1, 3, 6])
+    layers["use_rmsnorm"] = rng.random() < 0.5
+    layers["norm_add_unit_offset"] = rng.random() < 0.7
+    layers |= rng.choice([{}, {"sandwich_norm": True}, {"pre_norm": False}])
+    layers["ff_glu"], layers["ff_no_bias"] = rng.random() < 0.5, rng.random() < 0.5
+    activation = rng.choice(["gelu", "silu", "relu2"])
+    layers |= {"silu": {"ff_swish": True}, "relu2": {"ff_relu_squared": True}}.get(activation, {})
+    said["activation"] = activation
+    wrapper["post_emb_norm"] = rng.random() < 0.3 and not layers["use_rmsnorm"]
+    wrapper["tie_embedding"] = causal and rng.random() < 0.4
+    biases = [{}, {"alibi_pos_bias": True}] if causal else [{}, {"rel_pos_bias": True}]
+    layers |= (bias := rng.choice(biases))
+    if bias and layers["attn_kv_heads"] == 3:
+        layers["attn_kv_heads"] = 6
+    if causal:
+        said |= bias
+    if "rel_pos_bias" not in bias and rng.random() < 0.5:
+        layers |= {"rotary_pos_emb": True, "rotary_emb_dim": rng.choice([4, 8])}
+        said["max_seq_len"] = 32
+        said["rotary_interpolation_factor"] = rng.choice([1.0, 2.0])
+        layers["rotary_interpolation_factor"] = said["rotary_interpolation_factor"]
+        layers["rotary_base_rescale_factor"] = rng.choice([1.0, 4.0])
+    if causal and not bias and rng.random() < 0.5:
+        layers["attn_max_attend_past"] = said["attn_max_attend_past"] = 5
+    return layers, wrapper, said
+
+
+def x_transformers(seed, causal):
+    """What a file of x-transformers does not say, and our reference."""
+    layers, wrapper, said = x_transformers_settings(random.Random(seed), causal)
+    is_rotary, has_bias = "rotary_pos_emb" in layers, "rel_pos_bias" in layers
+    size, scale = layers.get("rotary_emb_dim", 0), layers.get("rotary_base_rescale_factor", 1.0)
+    norms = "both" if "sandwich_norm" in layers else "pre" if layers.get("pre_norm", 1) else "post"
+    fields = {"causal": causal, "dim": 36, "heads": 6, "kv_heads": layers["attn_kv_heads"]}
+    fields |= {"inner": 144, "num_tokens": VOCABULARY, "max_seq_len": 32}
+    fields |= {"depth": layers["depth"], "ff_glu": layers["ff_glu"], "rel_pos_bias": has_bias}
+    fields["norm"] = "g" if layers["use_rmsnorm"] else "gamma"
+    fields["ff_bias"] = not layers["ff_no_bias"]
+    fields |= {"norm_position": norms, "has_final_norm": norms != "post"}
+    fields |= {"has_positions": not (is_rotary or has_bias), "tied": wrapper["tie_embedding"]}
+    fields |= {"rotary_emb_dim": size, "tie_embedding_scale": 36**-0.5}
+    fields["rotary_base"] = 10000.0 * scale ** (size / (size - 2)) if is_rotary else 0.0
+    fields |= {"norm_add_unit_offset": layers["norm_add_unit_offset"]}
+    fields |= {"alibi_pos_bias": False, "attn_max_attend_past": None, **said}
+    fields |= {"post_emb_norm": wrapper["post_emb_norm"]}
+    fields.setdefault("rotary_interpolation_factor", 1.0)
+    theirs = randomised(XTransformers(SimpleNamespace(**fields)), seed)
+    return said, centred(theirs, layers["norm_add_unit_offset"])
+
+
+@torch.no_grad()
+def centred(model, is_offset):
+    """The model with weights of norms around zero if one is added to them."""
+    for name, tensor in model.named_parameters():
+        if is_offset and name.endswith((".g", ".gamma")) and not name.startswith("post_emb"):
+            tensor -= 1
+    return model
+
+
+def x_transformers_state(model):
+    """The tensors that x-transformers saves: a rotation's frequencies among them."""
+    config, state = model.config, model.state_dict()
+    if size := config.rotary_emb_dim:
+        frequencies = config.rotary_base ** -(torch.arange(0, size, 2).float() / size)
+        state["attn_layers.rotary_pos_emb.inv_freq"] = frequencies
+    return state
+
+
 # The formats whose settings are drawn, by the functions that draw them.
 DRAWN = {"litgpt": litgpt_settings, "litgpt-moe": litgpt_settings}
 DRAWN |= {"nanochat-checkpoint": nanochat, "torchtune": torchtune}
+DRAWN |= dict.fromkeys(("x-transformers", "x-transformers-encoder"), x_transformers)

@@ -11,6 +11,7 @@ from . import (
     torchtune,
     tutorial_gpt,
     tutorial_seq2seq,
+    x_transformers,
 )
 
 FORMATS = (
@@ -19,6 +20,7 @@ FORMATS = (
     *litgpt.FORMATS,
     *nanochat.FORMATS,
     *torchtune.FORMATS,
+    *x_transformers.FORMATS,
     *llms_from_scratch.FORMATS,
     *tutorial_seq2seq.FORMATS,
     *tutorial_gpt.FORMATS,
