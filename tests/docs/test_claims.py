@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from book import DOCS, LANGUAGES, steps
+from book import DOCS, LANGUAGES, SYSTEMS, chapters, steps
 
 from conversion.engine.registry import FORMATS
 from hf_tformer import TformerDecoderConfig, TformerDecoderForCausalLM
@@ -43,6 +43,29 @@ def test_a_configuration_of_chapter_23_is_the_architecture_that_it_is_called(nam
     kinds = getattr(ours, "layer_types", None), traits.get("layer_types")
     ours_mixes, theirs_mixes = (len(set(each or ())) > 1 for each in kinds)
     assert ours_mixes == theirs_mixes, "layers with a window alternate with others"
+
+
+PAPER = re.compile(r"\]\((https://arxiv\.org/abs/\d{4}\.\d{4,5})\)")
+THREAD = re.compile(
+    r"\[([\w./-]+) #(\d+)\]\(https://github\.com/([\w./-]+)/(?:issues|pull)/(\d+)\)"
+)
+
+
+def sources(language):
+    """Return the papers and the threads of each chapter, by its page."""
+    text = (DOCS / language / "sources.md").read_text(encoding="utf-8")
+    rows = {re.search(r"\((\d\d-[\w-]+\.md)\)", line)[1]: line for line in text.splitlines()[6:]}
+    return {page: (PAPER.findall(row), THREAD.findall(row)) for page, row in rows.items()}
+
+
+def test_each_system_has_its_papers_and_both_languages_have_the_same_sources():
+    english, chinese = map(sources, LANGUAGES)
+    assert english == chinese
+    systems = [page.name for page in chapters("en") if page.name[:2].isdigit()][: SYSTEMS + 1]
+    assert [page for page in english if english[page][0]][: SYSTEMS + 1] == systems
+    threads = [thread for _, found in english.values() for thread in found]
+    assert len(threads) > 40
+    assert all((name, number) == (place, at) for name, number, place, at in threads)
 
 
 HIDDEN, TOKENS = 64, 128
