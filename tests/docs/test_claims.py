@@ -68,6 +68,14 @@ def test_each_system_has_its_papers_and_both_languages_have_the_same_sources():
     assert all((name, number) == (place, at) for name, number, place, at in threads)
 
 
+@pytest.mark.parametrize("page", chapters("en"), ids=lambda page: page.stem)
+def test_an_error_that_was_found_in_public_links_to_where(page):
+    _, threads = sources("en").get(page.name, ([], []))
+    for language in LANGUAGES:
+        text = (DOCS / language / page.name).read_text(encoding="utf-8")
+        assert ("](sources.md)" in text) == bool(threads) or page.name == "index.md"
+
+
 HIDDEN, TOKENS = 64, 128
 
 
