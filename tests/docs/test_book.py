@@ -211,23 +211,37 @@ def test_a_page_that_is_not_there_is_named(tmp_path):
     assert done.stderr.startswith("there is no page docs/en/02.md: ")
 
 
-def imported(page):
-    """Return the modules that the programs of a page import."""
-    for step in steps(page):
-        for node in ast.walk(ast.parse(step.code)):
-            if isinstance(node, ast.Import):
-                yield from (name.name.split(".")[0] for name in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                yield node.module.split(".")[0]
+def imported(nodes):
+    """Return the modules that some statements import, by their whole names."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module
+
+
+def behind(name):
+    """Return what a module of ours and its packages import when they are imported."""
+    parts = name.split(".")
+    for length in range(1, len(parts) + 1):
+        place = ROOT.joinpath(*parts[:length])
+        for path in (place.with_suffix(".py"), place / "__init__.py"):
+            if path.exists():
+                yield from imported(ast.parse(path.read_text(encoding="utf-8")).body)
 
 
 def test_the_extra_book_holds_what_chapters_import():
     tomllib = pytest.importorskip("tomllib", reason="is new in Python 3.11")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extra = {canonicalize_name(name) for name in project["optional-dependencies"]["book"]}
-    always = {canonicalize_name(Requirement(each).name) for each in project["dependencies"]}
+    extra, always = (
+        {canonicalize_name(Requirement(each).name) for each in named}
+        for named in (project["optional-dependencies"]["book"], project["dependencies"])
+    )
     ours = {path.stem for path in ROOT.glob("examples/**/*.py")} | {"hf_tformer", "conversion"}
-    found = {name for page in BOTH for name in imported(page)} - ours - sys.stdlib_module_names
+    programs = [ast.walk(ast.parse(step.code)) for page in BOTH for step in steps(page)]
+    named = {name for nodes in programs for name in imported(nodes)}
+    named |= {other for name in named for other in behind(name)}
+    found = {name.split(".")[0] for name in named} - ours - sys.stdlib_module_names
     owners = packages_distributions()
     needed = {canonicalize_name(owners[name][0]) for name in found}
     assert needed <= always | extra
