@@ -107,9 +107,12 @@ def run(page: Path) -> list[str]:
     """Run a chapter in the current folder; return where its output differs from the page."""
     faults, names = [], {"__name__": "__main__"}
     for number, step in enumerate(steps(page), 1):
+        code = compile(step.code, f"{page.name}, block {number}", "exec")
         with contextlib.redirect_stdout(Echo()) as printed:
-            code = compile(step.code, f"{page.name}, block {number}", "exec")
-            exec(code, names)
+            try:
+                exec(code, names)
+            except ModuleNotFoundError as error:
+                sys.exit(f"{page.name} needs {error.name}: run `pip install '.[book]'`")
         if step.printed is not None and not is_same(step.printed, printed.getvalue()):
             faults.append(
                 f"block {number} prints\n{printed.getvalue()}\nand the page says\n{step.printed}"

@@ -211,6 +211,14 @@ def test_a_page_that_is_not_there_is_named(tmp_path):
     assert done.stderr.startswith("there is no page docs/en/02.md: ")
 
 
+def test_what_is_not_installed_is_named_with_the_command_that_installs_it(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nimport nowhere\n```\n")
+    done = book("run", page, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == "page.md needs nowhere: run `pip install '.[book]'`\n"
+
+
 def imported(nodes):
     """Return the modules that some statements import, by their whole names."""
     for node in nodes:
