@@ -75,21 +75,25 @@ def name_of(element: ElementTree.Element) -> str:
 
 def space_functions(row: ElementTree.Element) -> None:
     """Set a thin space where a name of a function touches a letter, as TeX does."""
-    made = []
-    for left, right in pairwise([None, *row, None]):
-        if left is not None:
-            made.append(left)
-            is_function = name_of(left) in FUNCTIONS
-            touches = right is not None and right.tag not in (tag("mo"), tag("mspace"))
-            opens = right is not None and name_of(right) in OPENING
-            starts = right is not None and name_of(right) in FUNCTIONS
-            operator = left.tag in (tag("mo"), tag("mspace")) and name_of(left) != ")"
-            if (is_function and (touches or starts) and not opens) or (starts and not operator):
-                made.append(ElementTree.Element(tag("mspace"), width="0.167em"))
+    made = list(row[:1])
+    for left, right in pairwise(row):
+        if needs_space(left, right):
+            made.append(ElementTree.Element(tag("mspace"), width="0.167em"))
+        made.append(right)
+    row[:] = made
     for element in row.iter():
         if element.tag == tag("mo") and element.text in FUNCTIONS:
             element.tag = tag("mi")  # an operator would bring spaces of its own
-    row[:] = made
+
+
+def needs_space(left: ElementTree.Element, right: ElementTree.Element) -> bool:
+    if name_of(left) in FUNCTIONS:
+        return not is_operator(right) and name_of(right) not in OPENING
+    return name_of(right) in FUNCTIONS and (not is_operator(left) or name_of(left) == ")")
+
+
+def is_operator(element: ElementTree.Element) -> bool:
+    return element.tag in (tag("mo"), tag("mspace")) and name_of(element) not in FUNCTIONS
 
 
 def mark_signs(row: ElementTree.Element) -> None:
