@@ -167,7 +167,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         *("--output", "-o"),
         type=Path,
-        default="book_output",
+        default=Path("book_output"),
         help="folder for the pictures of a run (default: book_output)",
     )
     parser.add_argument("--here", action="store_true", help="run in the current folder")
@@ -178,6 +178,8 @@ def main(arguments: list[str] | None = None) -> int:
 
         book_map.write()
     pages = pages_of(options.pages)
+    if options.output.is_file():
+        sys.exit(f"--output {options.output} is a file: name a folder for the pictures")
     output = DOCS / "pictures" if options.verb == "pictures" else options.output.resolve()
     with contextlib.nullcontext() if options.here else elsewhere(output):
         faults = [f"{page.name}: {fault}" for page in pages for fault in run(page)]

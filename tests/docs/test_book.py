@@ -211,6 +211,13 @@ def test_a_page_that_is_not_there_is_named(tmp_path):
     assert done.stderr.startswith("there is no page docs/en/02.md: ")
 
 
+def test_a_file_that_is_to_hold_pictures_is_refused_before_anything_runs(tmp_path):
+    (tmp_path / "drawn").write_text("mine")
+    done = book("run", ROOT / "docs" / "en" / "02-dot-product.md", "-o", "drawn", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "--output drawn is a file: name a folder for the pictures\n"
+
+
 def test_what_is_not_installed_is_named_with_the_command_that_installs_it(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("```python\nimport nowhere\n```\n")
