@@ -105,10 +105,13 @@ def omitted_parts(request: Request, checkpoint: Checkpoint, target: nn.Module) -
 
 
 def layers_beyond(checkpoint: Checkpoint, depth: int) -> Iterator[str]:
-    """Yield the names of tensors in layers behind the last one that the configuration counts."""
+    """Yield the names of tensors in layers behind the last one that the configuration counts.
+
+    In Mellum these have a name of their own, mtp.
+    """
     for name in checkpoint.names():
         number = re.match(r"model\.layers\.(\d+)\.", name)
-        if number and int(number[1]) >= depth:
+        if name.startswith("mtp.") or (number and int(number[1]) >= depth):
             yield name
 
 

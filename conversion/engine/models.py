@@ -156,7 +156,7 @@ class Library:
             model.get_input_embeddings().num_embeddings,
             model.get_output_embeddings().out_features if config.is_encoder_decoder else None,
             longest_sequence(config) - self.first_position(config),
-            config.pad_token_id,
+            getattr(config, "pad_token_id", None),  # CodeGen has no such field
             ask if self.is_encoder else partial(ask, use_cache=False),
             [
                 tensor

@@ -37,20 +37,39 @@ REFUSALS = (
         """),
     ),
     Refusal(
-        NO_TABLE,
+        "its attention has gates, and the depth of a layer weighs its residuals",
         MIXTURES,
-        names("beam hy_v3 kolibri1 mellum"),
+        names("beam"),
+    ),
+    Refusal(
+        "its router adds the correction before the sigmoid, and ours behind it",
+        MIXTURES,
+        names("kolibri1"),
+    ),
+    Refusal(
+        "its first layer has no norm before attention, and its head has a dense layer",
+        (*DECODERS, "modernbert"),
+        names("modernbert-decoder"),
+    ),
+    Refusal(
+        "its last layer alone has a bias behind attention",
+        ("gpt_neox", *DECODERS),
+        names("gpt_neox_japanese"),
+    ),
+    Refusal(
+        "it scales its embeddings by the share of masked tokens (token_dropout)",
+        ENCODERS,
+        names("esm"),
     ),
     Refusal(
         NO_TABLE,
         DECODERS,
         names("""
-            bert-generation codegen ctrl gpt_neox_japanese modernbert-decoder openai-gpt persimmon
-            roformer
+            bert-generation ctrl roformer
         """),
     ),
-    Refusal(NO_TABLE, ENCODERS, names("esm esmc flaubert ultrabert xlm xlm-roberta-xl")),
-    Refusal(NO_TABLE, SEQ2SEQ, names("fsmt mvp")),
+    Refusal(NO_TABLE, ENCODERS, names("esmc flaubert ultrabert xlm xlm-roberta-xl")),
+    Refusal(NO_TABLE, SEQ2SEQ, names("fsmt")),
     Refusal(
         "it is Llama by another name: write model_type llama into its config.json, and for "
         "InternLM3 attention_bias for qkv_bias and mlp_bias for bias",

@@ -96,6 +96,18 @@ def first_with_experts(ours: Config, format_name: str) -> int:
     return len(dense)
 
 
+def listed_to_ours(theirs: Config) -> Fields:
+    """Return our field for models that name the kind of each layer's MLP."""
+    kinds = enumerate(theirs.mlp_layer_types)
+    return {"mlp_only_layers": [index for index, kind in kinds if kind == "dense"] or None}
+
+
+def listed_to_theirs(ours: Config) -> Fields:
+    dense = ours.mlp_only_layers or ()
+    layers = range(ours.num_hidden_layers)
+    return {"mlp_layer_types": ["dense" if index in dense else "sparse" for index in layers]}
+
+
 def shared_size(ours: Config, format_name: str) -> int:
     """Return of how many experts the shared one has the size; formats store this number."""
     count, rest = divmod(ours.shared_expert_intermediate_size or 0, ours.moe_intermediate_size)

@@ -53,7 +53,7 @@ def read_all(folder):
 
 def assert_same_bits(config, theirs, back):
     """All but what no model reads: two rows of positions, a shared table where nothing is tied."""
-    if config.model_type in ("bart", "mbart", "plbart", "opt", "biogpt"):
+    if config.model_type in ("bart", "mbart", "plbart", "mvp", "opt", "biogpt"):
         for name in (name for name in theirs if name.endswith("embed_positions.weight")):
             theirs[name][:2] = 0
     if not config.tie_word_embeddings:
@@ -88,6 +88,10 @@ def test_every_rotary_type_of_llama_converts_both_ways(rope_type, tmp_path):
         "gpt_neo",
         "gpt_neox",
         "gptj",
+        "codegen",
+        "openai-gpt",
+        "persimmon",
+        "mvp",
         "phi",
         "falcon 7b",
         "falcon 11b",
@@ -290,3 +294,12 @@ def test_a_layer_that_drafts_tokens_is_left_out_and_said(tmp_path):
     assert "model.layers.3." in said
     assert "more: a layer that drafts tokens" in said
     assert len(said) < 400
+
+
+def test_the_drafting_layer_of_mellum_is_left_out_by_its_name(tmp_path):
+    save_theirs(mixtures.CASES["mellum windows"], tmp_path / "theirs")
+    edit_weights(
+        tmp_path / "theirs", lambda tensors: tensors.update({"mtp.fc.weight": torch.ones(2)})
+    )
+    done = import_checkpoint(tmp_path / "theirs", tmp_path / "ours")
+    assert "mtp.fc.weight" in done.left_out[0]

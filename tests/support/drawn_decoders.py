@@ -10,6 +10,8 @@ from support.drawn_encoders import ACTIVATIONS, rope
 FORMATS = {
     "gpt_neox": "GPTNeoX",
     "gptj": "GPTJ",
+    "codegen": "CodeGen",
+    "persimmon": "Persimmon",
     "phi": "Phi",
     "falcon": "Falcon",
     "cohere": "Cohere",
@@ -90,6 +92,17 @@ def gptj(rng):
         "max_position_embeddings": 48,  # binding: the proof reads so many
         "rope_parameters": None,
     }
+
+
+def codegen(rng):
+    fields, heads = gptj(rng), rng.choice([4, 4, 8, 6])
+    size = fields["hidden_size"] // fields["num_attention_heads"]
+    return {**fields, "num_attention_heads": heads, "hidden_size": heads * size}
+
+
+def persimmon(rng):
+    fields = {**in_part(rng), "qk_layernorm": rng.random() < 0.5}
+    return {name: value for name, value in fields.items() if name != "num_key_value_heads"}
 
 
 def phi(rng):
@@ -216,6 +229,8 @@ def vaultgemma(rng):
 OWN = {
     "gpt_neox": neox,
     "gptj": gptj,
+    "codegen": codegen,
+    "persimmon": persimmon,
     "phi": phi,
     "falcon": falcon,
     "cohere": cohere,
@@ -236,6 +251,8 @@ PART = {
 SPOILT = {
     "gpt_neox": [{"head_dim": 4}],
     "gptj": [{"rotary_dim": 0}, {"rotary_dim": 3}, {"rotary_dim": 64}],
+    "codegen": [{"rotary_dim": 0}, {"rotary_dim": 3}, {"rotary_dim": 64}],
+    "persimmon": [{"head_dim": 4}],
     "phi": [{"qk_layernorm": True}],
     "falcon": [
         {"alibi": True},

@@ -3,6 +3,7 @@
 import random
 
 from support.drawn_decoders import PART, granite, shared, windows
+from support.drawn_encoders import rope
 
 FORMATS = {
     "mixtral": "Mixtral",
@@ -13,6 +14,8 @@ FORMATS = {
     "dots1": "Dots1",
     "glm4_moe": "Glm4Moe",
     "solar_open": "SolarOpen",
+    "mellum": "Mellum",
+    "hy_v3": "HYV3",
     "ernie4_5_moe": "Ernie4_5_Moe",
     "granitemoe": "GraniteMoe",
     "granitemoeshared": "GraniteMoeShared",
@@ -137,6 +140,44 @@ def ernie_moe(rng):
     }
 
 
+def kinds(rng):
+    count = rng.randint(1, 4)
+    dense = [rng.choice(["dense", "sparse"]) for _ in range(count)]
+    dense[rng.randrange(count)] = "sparse"  # as in some_dense
+    return {"num_hidden_layers": count, "mlp_layer_types": dense}
+
+
+def mellum(rng):
+    some = kinds(rng)
+    slides = rng.choice(["full_attention", "sliding_attention"])
+    types = [rng.choice(["full_attention", slides]) for _ in some["mlp_layer_types"]]
+    ropes = {kind: rope(rng) for kind in ("full_attention", "sliding_attention")}
+    return {
+        **router(rng, "num_experts"),
+        **some,
+        "layer_types": types,
+        "rope_parameters": ropes,
+        "sliding_window": rng.choice([2, 8]),
+        "moe_intermediate_size": rng.randint(1, 30),
+        "norm_topk_prob": rng.random() < 0.5,
+        "head_dim": rng.choice([4, 8]),
+    }
+
+
+def hy_v3(rng):
+    experts = rng.randint(1, 7)
+    return {
+        **kinds(rng),
+        "num_experts": experts,
+        "num_experts_per_tok": rng.randint(1, experts),
+        "num_shared_experts": rng.randint(1, 2),
+        "router_scaling_factor": rng.choice([1.0, 2.5]),
+        "moe_intermediate_size": rng.randint(1, 30),
+        "mlp_bias": rng.random() < 0.5,
+        "head_dim": rng.choice([4, 8]),
+    }
+
+
 def granite_moe(rng):
     fields = {name: value for name, value in granite(rng).items() if name != "mlp_bias"}
     return {**fields, **router(rng, "num_local_experts")}
@@ -155,10 +196,13 @@ OWN = {
     "dots1": dots1,
     "glm4_moe": glm4_moe,
     "solar_open": solar_open,
+    "mellum": mellum,
+    "hy_v3": hy_v3,
     "ernie4_5_moe": ernie_moe,
     "granitemoe": granite_moe,
     "granitemoeshared": granite_moe_shared,
 }
+HALF = PART["rope_parameters"]
 # Things that no conversion may pass over in silence.
 SPOILT = {
     "mixtral": [PART, {"sliding_window": 1}],
@@ -168,6 +212,8 @@ SPOILT = {
     "olmoe": [PART, {"clip_qkv": 0.5}],
     "dots1": [PART, {"n_group": 4, "topk_group": 5}],
     "glm4_moe": [{"n_group": 4, "topk_group": 5}],
+    "mellum": [{"rope_parameters": dict.fromkeys(("full_attention", "sliding_attention"), HALF)}],
+    "hy_v3": [PART, {"num_experts_per_tok": 9}],
     "solar_open": [PART, {"n_group": 4, "topk_group": 5}],
     "ernie4_5_moe": [PART, {"moe_layer_interval": 2, "num_hidden_layers": 3}],
     "granitemoe": [PART, {"residual_multiplier": 0}],

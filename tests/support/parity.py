@@ -48,6 +48,16 @@ def without_pairs_in_half(tensor):
     return by_heads(tensor, [0, 2, 1, 3, 4, 5, 6, 7])
 
 
+def from_four_parts(place, pairs):
+    """CodeGen: the queries, values or keys of some heads in each of four parts."""
+
+    def rows(tensor):
+        part = tensor.unflatten(0, (4, 3, -1))[:, place].flatten(0, 1)
+        return without_pairs_in_half(part) if pairs else part
+
+    return rows
+
+
 def other_way(tensor):
     """nanochat turns by the negative angle: the halves of a head change places."""
     return by_heads(tensor, [4, 5, 6, 7, 0, 1, 2, 3])
@@ -520,6 +530,53 @@ GPTJ = Table(
     }
 )
 
+CODEGEN = Table(
+    {
+        **{name: rule for name, rule in GPTJ.rules.items() if "_proj" not in name},
+        **{
+            f"model.layers.*.self_attn.{x}_proj.weight": (
+                "transformer.h.*.attn.qkv_proj.weight",
+                from_four_parts(place, x != "v"),
+            )
+            for place, x in enumerate("qvk")
+        },
+        "model.layers.*.self_attn.o_proj.*": "transformer.h.*.attn.out_proj.*",
+        "model.layers.*.mlp.up_proj.*": "transformer.h.*.mlp.fc_in.*",
+        "model.layers.*.mlp.down_proj.*": "transformer.h.*.mlp.fc_out.*",
+    }
+)
+
+GPT1 = Table(
+    {
+        **{name: rule for name, rule in GPT2.rules.items() if not name.startswith("model.norm")},
+        "model.embed_tokens.weight": "transformer.tokens_embed.weight",
+        "model.positions.weight": "transformer.positions_embed.weight",
+    }
+)
+
+PERSIMMON = Table(
+    {
+        **same("lm_head.weight", "model.embed_tokens.weight"),
+        "model.layers.*.self_attn_norm.*": "model.layers.*.input_layernorm.*",
+        "model.layers.*.mlp_norm.*": "model.layers.*.post_attention_layernorm.*",
+        **{
+            f"model.layers.*.self_attn.{x}_proj.*": (
+                "model.layers.*.self_attn.query_key_value.*",
+                rows,
+            )
+            for x, rows in GROUPED.items()
+        },
+        **{
+            f"model.layers.*.self_attn.{x}_norm.*": f"model.layers.*.self_attn.{x}_layernorm.*"
+            for x in "qk"
+        },
+        "model.layers.*.self_attn.o_proj.*": "model.layers.*.self_attn.dense.*",
+        "model.layers.*.mlp.up_proj.*": "model.layers.*.mlp.dense_h_to_4h.*",
+        "model.layers.*.mlp.down_proj.*": "model.layers.*.mlp.dense_4h_to_h.*",
+        "model.norm.*": "model.final_layernorm.*",
+    }
+)
+
 PHI = Table(
     {
         **same("model.embed_tokens.weight", "lm_head.*"),
@@ -577,6 +634,9 @@ TABLES = {
     "vaultgemma": AROUND_BRANCHES,
     "gpt_neox": NEOX,
     "gptj": GPTJ,
+    "codegen": CODEGEN,
+    "openai-gpt": GPT1,
+    "persimmon": PERSIMMON,
     "phi": PHI,
     "falcon": FALCON,
     **dict.fromkeys(("gemma", "smollm3"), LLAMA),
@@ -603,7 +663,7 @@ TABLES = {
     "pegasus": PEGASUS,
     "blenderbot": BLENDERBOT,
     "m2m_100": PEGASUS,
-    **dict.fromkeys(("bart", "mbart", "plbart"), BART),
+    **dict.fromkeys(("bart", "mbart", "plbart", "mvp"), BART),
     **dict.fromkeys(("t5", "mt5"), t5_table(T5_MLP)),
     **dict.fromkeys(("gated t5", "gated mt5"), t5_table(T5_GATED_MLP)),
     "umt5": t5_table(T5_MLP, **UMT5_DISTANCES),

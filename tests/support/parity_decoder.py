@@ -8,6 +8,8 @@ from transformers import (
     BioGptForCausalLM,
     BloomConfig,
     BloomForCausalLM,
+    CodeGenConfig,
+    CodeGenForCausalLM,
     Cohere2Config,
     Cohere2ForCausalLM,
     CohereConfig,
@@ -66,8 +68,12 @@ from transformers import (
     Olmo3ForCausalLM,
     OlmoConfig,
     OlmoForCausalLM,
+    OpenAIGPTConfig,
+    OpenAIGPTLMHeadModel,
     OPTConfig,
     OPTForCausalLM,
+    PersimmonConfig,
+    PersimmonForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
     PhiConfig,
@@ -414,6 +420,38 @@ def gptj(**options):
     )
 
 
+def codegen():
+    """GPT-J with one projection; its heads make four parts, and it names no padding."""
+    case = gptj(hidden_size=64, num_attention_heads=8)
+    both = {name: value for name, value in case.both.items() if name != "pad_token_id"}
+    classes = (CodeGenConfig, CodeGenForCausalLM)
+    return Case(classes, OURS, both, theirs=case.theirs, ours={**case.ours, "pad_token_id": None})
+
+
+def gpt1(**options):
+    """Norms behind the sums, and four times the width within."""
+    sizes = {"intermediate_size": 120, "norm_position": "post"}
+    theirs = {"layer_norm_epsilon": 1e-3, "afn": "gelu"}
+    return Case(
+        (OpenAIGPTConfig, OpenAIGPTLMHeadModel),
+        OURS,
+        {**COMMON, **GPT2_SIZES, **options},
+        theirs=theirs,
+        ours={**GPT2_OURS, **sizes},
+    )
+
+
+def persimmon(is_normed=True, **options):
+    sizes = {"intermediate_size": 37, "layer_norm_eps": 1e-3, "hidden_act": "relu2"}
+    return Case(
+        (PersimmonConfig, PersimmonForCausalLM),
+        OURS,
+        {**BESIDE, **sizes, "rope_parameters": HALF, **options},
+        theirs={"qk_layernorm": is_normed},
+        ours={**BESIDE_OURS, "qk_norm": is_normed},
+    )
+
+
 def phi(rope_parameters=HALF, **options):
     sizes = {"intermediate_size": 37, "layer_norm_eps": 1e-3, "num_key_value_heads": 3}
     return Case(
@@ -734,6 +772,11 @@ CASES = {
         rope_parameters={**HALF, "rope_type": "proportional"},
     ),
     "gptj": gptj(),
+    "codegen": codegen(),
+    "openai-gpt": gpt1(),
+    "openai-gpt untied": gpt1(tie_word_embeddings=False),
+    "persimmon": persimmon(),
+    "persimmon without norms of heads": persimmon(False, tie_word_embeddings=True),
     "phi": phi(),
     "phi yarn": phi(
         {**HALF, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8},

@@ -15,7 +15,7 @@ from support.parity import (
     load,
     same,
 )
-from support.parity_decoder import MODERN, ROPE, WINDOW
+from support.parity_decoder import BY_KIND, MODERN, ROPE, WINDOW
 
 BIASES = ("attention_bias", "attention_output_bias", "mlp_bias")
 OURS = (TformerMixtureConfig, TformerMixtureForCausalLM)
@@ -75,6 +75,11 @@ TABLES |= {
     "dots1": GLM,
     "glm4_moe": GLM,
     "solar_open": GLM,
+    "mellum": with_rules(GATE, NORMS_OF_HEADS),
+    "hy_v3": with_rules(
+        GATE,
+        {**NORMS_OF_HEADS, **SHARED, CORRECTION: f"{LAYER}.mlp.e_score_correction_bias"},
+    ),
     "ernie4_5_moe": with_rules(
         GATE,
         {
@@ -228,6 +233,28 @@ def ernie_moe(bias=False, dense=(0,), **both):
     return case("Ernie4_5_Moe", both, theirs, ours)
 
 
+def mellum(kinds=None, **both):
+    """Windows in one layer, with a rotation of its own, and one layer without experts."""
+    theirs = {"layer_types": kinds or ["full_attention"] * 3, "num_experts": 7}
+    ours = {"num_experts": 7, "qk_norm": True, "mlp_only_layers": [1]}
+    ours |= {"router_aux_loss_coef": 0.0, **({"layer_types": kinds} if kinds else {})}
+    theirs["mlp_layer_types"] = ["sparse", "dense", "sparse"]
+    if not kinds:
+        theirs["rope_parameters"] = {"full_attention": ROPE["rope_parameters"]}
+    sizes = {"num_experts_per_tok": 3, "moe_intermediate_size": 20, "norm_topk_prob": True}
+    return case("Mellum", {**sizes, **both}, theirs, ours)
+
+
+def hy_v3(bias=False, **both):
+    theirs = {"num_experts": 6, "num_shared_experts": 2, "router_scaling_factor": 2.5}
+    theirs |= {"mlp_layer_types": ["dense", "sparse", "sparse"]}
+    ours = {"num_experts": 6, "shared_expert_intermediate_size": 40, "mlp_only_layers": [0]}
+    ours |= {"routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "router_bias": True}
+    ours |= {"qk_norm": True, "router_aux_loss_coef": 0.0, "attention_output_bias": bias}
+    both = {"num_experts_per_tok": 2, "moe_intermediate_size": 20, **both}
+    return case("HYV3", {**both, "attention_bias": bias, "mlp_bias": bias}, theirs, ours)
+
+
 FACTORS = {
     "embedding_multiplier": 3.0,
     "logits_scaling": 2.0,
@@ -279,6 +306,14 @@ CASES = {
         False, norm_topk_prob=False, routed_scaling_factor=1.0
     ),
     "solar_open": solar_open(),
+    "mellum": mellum(),
+    "mellum windows": mellum(
+        kinds=["sliding_attention", "full_attention", "sliding_attention"],
+        sliding_window=WINDOW,
+        rope_parameters=BY_KIND["rope_parameters"],
+    ),
+    "hy_v3": hy_v3(),
+    "hy_v3 biases": hy_v3(bias=True, tie_word_embeddings=True),
     "ernie4_5_moe": ernie_moe(),
     "ernie4_5_moe biases": ernie_moe(True, dense=()),
     "granitemoe": granite_moe(),

@@ -16,6 +16,8 @@ from transformers import (
     MBartForConditionalGeneration,
     MT5Config,
     MT5ForConditionalGeneration,
+    MvpConfig,
+    MvpForConditionalGeneration,
     PegasusConfig,
     PegasusForConditionalGeneration,
     PLBartConfig,
@@ -105,6 +107,10 @@ def pegasus(hidden_size=30, heads=6, ours=None, **options):
     case = marian("gelu", hidden_size, heads, ours={"norm_position": "pre", **(ours or {})})
     classes = (PegasusConfig, PegasusForConditionalGeneration)
     return replace(case, their_classes=classes, both={**case.both, **options})
+
+
+def mvp(**options):
+    return bart((MvpConfig, MvpForConditionalGeneration), **options)
 
 
 def plbart(**options):
@@ -212,6 +218,7 @@ CASES = {
     "mbart scaled untied": mbart(UNTIED, scale_embedding=True, tie_word_embeddings=False),
     "pegasus": pegasus(),
     "pegasus odd width untied": pegasus(15, 3, UNTIED, tie_word_embeddings=False),
+    "mvp": mvp(),
     "plbart": plbart(scale_embedding=True),
     "plbart untied": plbart(ours=UNTIED, tie_word_embeddings=False),
     "blenderbot": blenderbot(scale_embedding=True),

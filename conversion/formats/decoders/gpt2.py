@@ -1,20 +1,24 @@
-"""GPT-2, GPT-BigCode (StarCoder), GPT-Neo and GPT-J, whose layers have the same names.
+"""GPT-2, GPT-BigCode (StarCoder), GPT-Neo, GPT-J and CodeGen: layers of the same names.
 
 GPT-2's projections are transposed, with query, key and value in one tensor. GPT-BigCode mostly has
 one head of keys. GPT-Neo does not scale its scores and has windows in some layers. GPT-J computes
-attention beside the MLP and rotates a part of each head.
+attention beside the MLP and rotates a part of each head. CodeGen is GPT-J with its queries, keys
+and values in one tensor.
 """
 
 import math
 from dataclasses import replace
 from types import SimpleNamespace
 
+import torch
+from transformers import PreTrainedConfig
+
 from ...engine.aliases import Config, Fields
 from ...engine.errors import ConversionError
 from ...engine.field_map import FieldMap
 from ...engine.format import inverted, layer_types_of, plain_attention_scale, require, without
-from ...engine.rules import Rule, fused, linear, linears, weights
-from ...engine.transforms import InterleavedHeads, RotaryPairs, Split, Transpose
+from ...engine.rules import Rule, fused, linear, linears, omitted, weights
+from ...engine.transforms import InterleavedHeads, RotaryPairs, Split, Tensors, Transpose
 from ..shared import (
     COMMON_FIELDS,
     GPT2_ENDS,
@@ -71,6 +75,33 @@ GPTJ_RULES = (
     *linears(LAYER, GPT2_LAYER, {"mlp.up_proj": "mlp.fc_in", "mlp.down_proj": "mlp.fc_out"}),
     *linear("lm_head", "lm_head"),
 )
+
+
+class FourParts:
+    """Split CodeGen's rows: four parts, each with some heads' queries, values and keys."""
+
+    PARTS, PAIRS = 4, RotaryPairs("num_attention_heads")
+
+    def forward(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        (fused,) = tensors
+        parts = fused.unflatten(0, (self.PARTS, 3, -1)).transpose(0, 1)
+        query, value, key = (part.flatten(0, 1) for part in parts)
+        return (*self.PAIRS.forward((query, key), config), value)
+
+    def inverse(self, tensors: Tensors, config: PreTrainedConfig) -> Tensors:
+        query, key = self.PAIRS.inverse(tensors[:2], config)
+        rows = (x.unflatten(0, (self.PARTS, -1)) for x in (query, tensors[2], key))
+        return (torch.stack(tuple(rows), dim=1).flatten(0, 2),)
+
+
+CODEGEN_RULES = (
+    *omitted(GPTJ_RULES, *(f"{name}.weight" for name in OURS_OF_FUSED)),
+    Rule(
+        tuple(f"{name}.weight" for name in OURS_OF_FUSED),
+        f"{GPT2_LAYER}.attn.qkv_proj.weight",
+        FourParts(),
+    ),
+)
 IGNORED = causal_masks(f"{GPT2_LAYER}.attn")
 
 GPT2_FIELDS = {
@@ -120,6 +151,7 @@ GPTJ = FieldMap(
     NO_GROUPS,
     has_head_dim=False,
 )
+CODEGEN = replace(GPTJ, format_name="CodeGen", fields=without(GPT2_FIELDS, "pad_token_id"))
 
 
 def gpt2_to_ours(theirs: Config) -> Fields:
@@ -194,9 +226,9 @@ def repeated(layers: list[str]) -> list[list[object]]:
 ROPE = {"rope_type": "default", "rope_theta": 10000.0}  # of all GPT-J models; there is no field
 
 
-def gptj_to_ours(theirs: Config) -> Fields:
+def gptj_to_ours(theirs: Config, fields: FieldMap = GPTJ) -> Fields:
     return {
-        **GPTJ.to_ours(theirs),
+        **fields.to_ours(theirs),
         "intermediate_size": theirs.n_inner or 4 * theirs.n_embd,
         "rope_parameters": {**ROPE, "partial_rotary_factor": rotated_part(theirs)},
     }
@@ -214,15 +246,34 @@ def rotated_part(theirs: Config) -> float:
     return part if int(part * head) == width else math.nextafter(part, 1.0)
 
 
-def gptj_to_theirs(ours: Config) -> Fields:
-    fields = GPTJ.to_theirs(ours)
-    require(SimpleNamespace(**ours.rope_parameters), "GPT-J", **ROPE)
+def gptj_to_theirs(ours: Config, fields: FieldMap = GPTJ) -> Fields:
+    theirs = fields.to_theirs(ours)
+    require(SimpleNamespace(**ours.rope_parameters), fields.format_name, **ROPE)
     return {
-        **fields,
+        **theirs,
         "embd_pdrop": ours.dropout,
         "n_inner": ours.intermediate_size,
         "rotary_dim": RotaryPairs.width(ours),
     }
+
+
+def refuse_other_heads(config: Config) -> None:
+    if config.num_attention_heads % FourParts.PARTS:
+        raise ConversionError(
+            f"num_attention_heads is {config.num_attention_heads}, which CodeGen divides among "
+            f"{FourParts.PARTS} parts of its projection: choose a multiple of {FourParts.PARTS}"
+        )
+
+
+def codegen_to_ours(theirs: Config) -> Fields:
+    refuse_other_heads(theirs)
+    pad = getattr(theirs, "pad_token_id", None)  # for which its class has no field
+    return {**gptj_to_ours(theirs, CODEGEN), "pad_token_id": pad}
+
+
+def codegen_to_theirs(ours: Config) -> Fields:
+    refuse_other_heads(ours)
+    return {**gptj_to_theirs(ours, CODEGEN), "pad_token_id": ours.pad_token_id}
 
 
 FORMATS = (
@@ -255,4 +306,13 @@ FORMATS = (
         IGNORED,
     ),
     decoder_format("gptj", "GPTJ", gptj_to_ours, gptj_to_theirs, "GPT-J 6B", GPTJ_RULES, IGNORED),
+    decoder_format(
+        "codegen",
+        "CodeGen",
+        codegen_to_ours,
+        codegen_to_theirs,
+        "CodeGen 350M to 16B, CodeGen2",
+        CODEGEN_RULES,
+        {**IGNORED, f"{GPT2_LAYER}.attn.causal_mask": "the causal mask, which files hold"},
+    ),
 )

@@ -1,4 +1,4 @@
-"""Marian, BART, PLBart, mBART, PEGASUS, Blenderbot, M2M100: the same layers in several layouts.
+"""Marian, BART, PLBart, mBART, PEGASUS, Blenderbot, M2M100, MVP: the same layers in layouts.
 
 Without decoder inputs the models of mBART and PLBart start with the last token of each label
 sequence, the language or the end; ours starts with decoder_start_token_id. The losses are equal
@@ -198,6 +198,25 @@ def one_vocabulary(
     )
 
 
+def mvp() -> Format:
+    """Return the format of BART's layers, which may read prompts that ours has no place for."""
+    format = one_vocabulary(
+        "mvp",
+        "Mvp",
+        format_name="MVP",
+        released="MVP and its tasks, without prompts",
+        rules=BART_RULES,
+        layout=LEARNED,
+        ignored=VERSIONS,
+    )
+
+    def config_to_ours(theirs: Config) -> Fields:
+        require(theirs, "hf_tformer", use_prompt=False)
+        return format.config_to_ours(theirs)
+
+    return replace(format, config_to_ours=config_to_ours)
+
+
 def m2m100() -> Format:
     """Return the format whose models count the positions of all tokens but the padding id."""
     format = one_vocabulary(
@@ -292,4 +311,5 @@ FORMATS = (
         constants={"encoder_no_repeat_ngram_size": 0},  # a setting of generation_config.json
     ),
     m2m100(),
+    mvp(),
 )

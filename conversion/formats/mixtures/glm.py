@@ -1,4 +1,4 @@
-"""GLM-4.5, dots1, Solar Open and Ernie 4.5: corrected scores, and experts that all tokens take."""
+"""GLM-4.5, dots1, Solar Open, Ernie 4.5 and Hy3: corrected scores, and a shared expert."""
 
 from functools import partial
 
@@ -25,10 +25,15 @@ from ..shared_mixtures import (
     SOFTMAX,
     balance_to_ours,
     balance_to_theirs,
+    experts,
     first_dense,
     first_with_experts,
+    listed_to_ours,
+    listed_to_theirs,
     mixture_format,
     mixture_rules,
+    number_of_experts,
+    router,
     shared_expert,
     shared_size,
 )
@@ -67,6 +72,24 @@ ERNIE_MOE = FieldMap(
     {**ONE_BIAS_FOR_ALL, "lm_head_bias": "attention_bias"},
     full_rotation,
 )
+HY_V3 = FieldMap(
+    "Hy3",
+    {
+        **MIXTURE_FIELDS,
+        **same("num_experts", "attention_bias", "mlp_bias"),
+        "router_scaling_factor": "routed_scaling_factor",
+    },
+    {
+        **LLAMA_FIXED_ANY_WINDOW,
+        **SIGMOID,
+        "norm_topk_prob": True,
+        "n_group": 1,
+        "qk_norm": True,
+        "sliding_window": None,
+    },
+    ONE_BIAS_FOR_ATTENTION,
+    full_rotation,
+)
 CORRECTED = Rule(OUR_CORRECTION, f"{LAYER}.mlp.gate.e_score_correction_bias")
 RULES = (*LLAMA_RULES, *shared_expert("mlp.shared_experts"), CORRECTED)
 ERNIE_RULES = (
@@ -75,6 +98,16 @@ ERNIE_RULES = (
     *shared_expert("mlp.shared_experts"),
     Rule(OUR_CORRECTION, f"{LAYER}.mlp.moe_statics.e_score_correction_bias", Flatten()),
 )
+HY_RULES = (
+    *LLAMA_RULES,
+    *shared_expert("mlp.shared_mlp"),
+    Rule(OUR_CORRECTION, f"{LAYER}.mlp.expert_bias"),
+    router("mlp.router.gate"),
+)
+
+
+def hy_v3_rules(theirs: Config) -> tuple[Rule, ...]:
+    return (*HY_RULES, experts(number_of_experts(theirs), "mlp.experts"))
 
 
 def shared_to_ours(theirs: Config, count: int) -> Fields:
@@ -179,6 +212,23 @@ def ernie_moe_to_theirs(ours: Config) -> Fields:
     }
 
 
+def hy_v3_to_ours(theirs: Config) -> Fields:
+    return {
+        **HY_V3.to_ours(theirs),
+        **listed_to_ours(theirs),
+        **shared_to_ours(theirs, theirs.num_shared_experts),
+        "router_aux_loss_coef": 0.0,
+    }
+
+
+def hy_v3_to_theirs(ours: Config) -> Fields:
+    return {
+        **HY_V3.to_theirs(ours),
+        **listed_to_theirs(ours),
+        "num_shared_experts": shared_to_theirs(ours, "Hy3")["n_shared_experts"],
+    }
+
+
 FORMATS = (
     mixture_format(
         "dots1",
@@ -212,5 +262,14 @@ FORMATS = (
         ernie_moe_to_theirs,
         "ERNIE 4.5 21B-A3B and 300B-A47B",
         partial(mixture_rules, ERNIE_RULES),
+    ),
+    mixture_format(
+        "hy_v3",
+        "HYV3",
+        hy_v3_to_ours,
+        hy_v3_to_theirs,
+        "Hy3",
+        hy_v3_rules,
+        has_draft_layers=True,
     ),
 )

@@ -1,5 +1,6 @@
-"""The mixtures of Qwen2 and Qwen3, some of whose layers may lack experts, and OLMoE."""
+"""The mixtures of Qwen2 and Qwen3, some of whose layers may lack experts, OLMoE and Mellum 2."""
 
+from dataclasses import replace
 from functools import partial
 
 from ...engine.aliases import Config, Fields
@@ -10,8 +11,9 @@ from ...engine.format import (
     require,
     require_one_kind_of_layer,
     same,
+    windows,
 )
-from ...engine.rotations import full_rotation
+from ...engine.rotations import full_rotation, full_rotations
 from ...engine.rules import weights
 from ..shared import (
     LAYER,
@@ -29,6 +31,8 @@ from ..shared_mixtures import (
     SOFTMAX,
     balance_to_ours,
     balance_to_theirs,
+    listed_to_ours,
+    listed_to_theirs,
     mixture_format,
     mixture_rules,
     shared_expert,
@@ -66,6 +70,15 @@ QWEN3_MOE = FieldMap(
     },
     ONE_BIAS_FOR_ATTENTION,
     full_rotation,
+)
+MELLUM = replace(
+    QWEN3_MOE,
+    format_name="Mellum",
+    fields={
+        **MIXTURE_FIELDS,
+        **same("num_experts", "norm_topk_prob", "attention_bias"),
+    },
+    rotation=full_rotations,
 )
 OLMOE = FieldMap(
     "OLMoE",
@@ -152,6 +165,26 @@ def olmoe_to_theirs(ours: Config) -> Fields:
     return {**OLMOE.to_theirs(ours), **balance_to_theirs(ours)}
 
 
+def mellum_to_ours(theirs: Config) -> Fields:
+    slides = "sliding_attention" in theirs.layer_types
+    return {
+        **MELLUM.to_ours(theirs),
+        **listed_to_ours(theirs),
+        **balance_to_ours(theirs),
+        "sliding_window": theirs.sliding_window if slides else None,
+        "layer_types": theirs.layer_types,
+    }
+
+
+def mellum_to_theirs(ours: Config) -> Fields:
+    return {
+        **MELLUM.to_theirs(ours),
+        **listed_to_theirs(ours),
+        **balance_to_theirs(ours),
+        **windows(ours),
+    }
+
+
 FORMATS = (
     mixture_format(
         "qwen2_moe",
@@ -176,5 +209,14 @@ FORMATS = (
         olmoe_to_theirs,
         "OLMoE-1B-7B",
         partial(mixture_rules, OLMOE_RULES),
+    ),
+    mixture_format(
+        "mellum",
+        "Mellum",
+        mellum_to_ours,
+        mellum_to_theirs,
+        "Mellum 2 12B-A2.5B",
+        partial(mixture_rules, LLAMA_RULES),
+        has_draft_layers=True,
     ),
 )
