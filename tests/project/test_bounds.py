@@ -36,7 +36,7 @@ WITHOUT_CIRCLES = ("hf_tformer", "conversion", "benchmarks", "examples")
 # changed for all models, to say what a verdict is worth and to serve pipelines, and the commands to
 # refuse what cannot generate or is missing, and to describe the environment in a report. tools/
 # builds releases and runs every verb. conversion/proving/ asks anybody's file. Seventeen formats
-# took 30 lines each, and six more 60. The mixture of experts is a family of its own, with ten formats.
+# took 30 lines each, six more 60. The mixture of experts is a family of its own, with ten formats.
 # tools/ sets the formulas, notebooks and pictures of the book; its GPT is an example.
 # The layouts of training programs each need a reference that computes what they compute.
 PRODUCT_LINES = 50_300
