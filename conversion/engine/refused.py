@@ -68,7 +68,7 @@ REFUSALS = (
             bert-generation ctrl roformer
         """),
     ),
-    Refusal(NO_TABLE, ENCODERS, names("esmc flaubert ultrabert xlm xlm-roberta-xl")),
+    Refusal(NO_TABLE, ENCODERS, names("esmc flaubert ultrabert xlm")),
     Refusal(NO_TABLE, SEQ2SEQ, names("fsmt")),
     Refusal(
         "it is Llama by another name: write model_type llama into its config.json, and for "

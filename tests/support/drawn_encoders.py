@@ -15,6 +15,7 @@ FORMATS = {
     "megatron-bert": "MegatronBert",
     "data2vec-text": "Data2VecText",
     "roberta-prelayernorm": "RobertaPreLayerNorm",
+    "xlm-roberta-xl": "XLMRobertaXL",
     "nomic_bert": "NomicBert",
     "gte": "Gte",
     "jina_embeddings_v3": "JinaEmbeddingsV3",

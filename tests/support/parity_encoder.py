@@ -133,6 +133,12 @@ PRELAYERNORM_BODY = {
     "model.layers.*.mlp_norm.*": f"{PRELAYERNORM}.encoder.layer.*.intermediate.LayerNorm.*",
     "model.norm.*": f"{PRELAYERNORM}.LayerNorm.*",
 }
+XL_BODY = {
+    **{name: rule for name, rule in ROBERTA_BODY.items() if "embed_norm" not in name},
+    "model.layers.*.self_attn_norm.*": "roberta.encoder.layer.*.attention.self_attn_layer_norm.*",
+    "model.layers.*.mlp_norm.*": "roberta.encoder.layer.*.LayerNorm.*",
+    "model.norm.*": "roberta.encoder.LayerNorm.*",
+}
 
 
 def rotary_body(prefix, mlp):
@@ -311,6 +317,13 @@ FORMATS = {
         {**EPS, **TYPES},
         {"ours": {**BERT, "norm_position": "pre"}},
     ),
+    "xlm-roberta-xl": (
+        "XLMRobertaXL",
+        XL_BODY,
+        ROBERTA_HEADS,
+        {**EPS, **TYPES},
+        {"ours": {**BERT, "norm_position": "pre", "embedding_norm": False}},
+    ),
     "nomic_bert": (
         "NomicBert",
         NOMIC_BODY,
@@ -425,6 +438,7 @@ for form in (
     "mpnet",
     "data2vec-text",
     "roberta-prelayernorm",
+    "xlm-roberta-xl",
 ):
     FORMATS[form][-1]["theirs"] = {"max_position_embeddings": 15}
 

@@ -1,4 +1,4 @@
-"""RoBERTa, XLM-RoBERTa, CamemBERT, data2vec, RoBERTa-PreLayerNorm and MPNet.
+"""RoBERTa, XLM-RoBERTa and its XL, CamemBERT, data2vec, RoBERTa-PreLayerNorm and MPNet.
 
 They count positions from behind the padding id.
 """
@@ -89,12 +89,21 @@ def mpnet_to_theirs(ours: Config) -> Fields:
     return {**carry(ours, FIELDS), **more_ids(ours), **positions_to_theirs(ours, "MPNet")}
 
 
+def xl_to_ours(theirs: Config) -> Fields:
+    return {**prelayernorm_to_ours(theirs), "embedding_norm": False}
+
+
 PRELAYERNORM = "roberta_prelayernorm"
 # Norms in front of the branches, and one behind the layers.
 PRE_LAYER = {
     **BERT_LAYER,
     "self_attn_norm": "attention.LayerNorm",
     "mlp_norm": "intermediate.LayerNorm",
+}
+XL_LAYER = {
+    **BERT_LAYER,
+    "self_attn_norm": "attention.self_attn_layer_norm",
+    "mlp_norm": "LayerNorm",
 }
 MPNET_BODY = (
     *behind_padding(body("mpnet", MPNET_LAYER)),
@@ -154,6 +163,18 @@ FORMATS = (
             *linear("model.norm", f"{PRELAYERNORM}.LayerNorm"),
         ),
         prelayernorm_to_ours,
+    ),
+    roberta_format(
+        "xlm-roberta-xl",
+        "XLMRobertaXL",
+        "roberta",
+        "XLM-RoBERTa XL and XXL",
+        (
+            *behind_padding(body("roberta", XL_LAYER)),
+            types("roberta"),
+            *linear("model.norm", "roberta.encoder.LayerNorm"),
+        ),
+        xl_to_ours,
     ),
     encoder_format(
         "mpnet",
