@@ -65,7 +65,7 @@ REFUSALS = (
         NO_TABLE,
         DECODERS,
         names("""
-            bert-generation ctrl roformer
+            bert-generation roformer
         """),
     ),
     Refusal(NO_TABLE, ENCODERS, names("esmc flaubert ultrabert xlm")),

@@ -89,6 +89,7 @@ def test_every_rotary_type_of_llama_converts_both_ways(rope_type, tmp_path):
         "gpt_neox",
         "gptj",
         "codegen",
+        "ctrl",
         "openai-gpt",
         "persimmon",
         "mvp",

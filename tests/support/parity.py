@@ -554,6 +554,24 @@ GPT1 = Table(
     }
 )
 
+CTRL_LAYER = "transformer.h.*"
+CTRL = Table(
+    {
+        **same("lm_head.*"),
+        "model.embed_tokens.weight": "transformer.w.weight",
+        "model.layers.*.self_attn_norm.*": f"{CTRL_LAYER}.layernorm1.*",
+        **{
+            f"model.layers.*.self_attn.{x}_proj.*": f"{CTRL_LAYER}.multi_head_attention.W{x}.*"
+            for x in "qkv"
+        },
+        "model.layers.*.self_attn.o_proj.*": f"{CTRL_LAYER}.multi_head_attention.dense.*",
+        "model.layers.*.mlp_norm.*": f"{CTRL_LAYER}.layernorm2.*",
+        "model.layers.*.mlp.up_proj.*": f"{CTRL_LAYER}.ffn.0.*",
+        "model.layers.*.mlp.down_proj.*": f"{CTRL_LAYER}.ffn.2.*",
+        "model.norm.*": "transformer.layernorm.*",
+    }
+)
+
 PERSIMMON = Table(
     {
         **same("lm_head.weight", "model.embed_tokens.weight"),
@@ -635,6 +653,7 @@ TABLES = {
     "gpt_neox": NEOX,
     "gptj": GPTJ,
     "codegen": CODEGEN,
+    "ctrl": CTRL,
     "openai-gpt": GPT1,
     "persimmon": PERSIMMON,
     "phi": PHI,

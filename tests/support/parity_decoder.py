@@ -14,6 +14,8 @@ from transformers import (
     Cohere2ForCausalLM,
     CohereConfig,
     CohereForCausalLM,
+    CTRLConfig,
+    CTRLLMHeadModel,
     CwmConfig,
     CwmForCausalLM,
     Ernie4_5Config,
@@ -441,6 +443,19 @@ def gpt1(**options):
     )
 
 
+def ctrl(**options):
+    theirs = {"dff": 37}
+    special = {"position_embedding_type": "sinusoidal", "sinusoidal_layout": "halves"}
+    special |= {"scale_embedding": True, "hidden_act": "relu", "lm_head_bias": True}
+    return Case(
+        (CTRLConfig, CTRLLMHeadModel),
+        OURS,
+        {**COMMON, **GPT2_SIZES, "max_position_embeddings": 32, **options},
+        theirs=theirs,
+        ours={**GPT2_OURS, **special, "layer_norm_eps": 1e-6},
+    )
+
+
 def persimmon(is_normed=True, **options):
     sizes = {"intermediate_size": 37, "layer_norm_eps": 1e-3, "hidden_act": "relu2"}
     return Case(
@@ -773,6 +788,8 @@ CASES = {
     ),
     "gptj": gptj(),
     "codegen": codegen(),
+    "ctrl": ctrl(),
+    "ctrl untied": ctrl(tie_word_embeddings=False),
     "openai-gpt": gpt1(),
     "openai-gpt untied": gpt1(tie_word_embeddings=False),
     "persimmon": persimmon(),

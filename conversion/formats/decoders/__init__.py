@@ -2,6 +2,7 @@
 
 from . import (
     bloom,
+    ctrl,
     falcon,
     gemma,
     glm,
@@ -30,6 +31,7 @@ FORMATS = (
     *glm.FORMATS,
     *gpt2.FORMATS,
     *gpt1.FORMATS,
+    *ctrl.FORMATS,
     *opt.FORMATS,
     *starcoder2.FORMATS,
     *stablelm.FORMATS,
