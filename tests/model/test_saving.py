@@ -57,7 +57,9 @@ def test_a_loaded_model_gives_the_same_logits(family, tmp_path, positions):
     model.save_pretrained(tmp_path)
     inputs = ids_for(family)
     loaded = load_strictly(family.model_class.from_pretrained, tmp_path)
-    assert torch.equal(loaded(**inputs).logits, model(**inputs).logits)
+    # Parameters are equal bit by bit (above). Products round by where in memory an expert begins.
+    logits = loaded(**inputs).logits
+    torch.testing.assert_close(logits, model(**inputs).logits, rtol=0, atol=2e-6)
 
 
 def test_the_decoder_keeps_its_tie(tmp_path):
