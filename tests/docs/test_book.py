@@ -12,6 +12,7 @@ import book_map
 import pytest
 from book import (
     DOCS,
+    FENCE,
     LANGUAGES,
     ROOT,
     SYSTEMS,
@@ -163,6 +164,38 @@ def test_the_smallest_program_is_small(page):
         first = steps(page)[0].code
         assert len([line for line in first.splitlines() if line.strip()]) <= 25
         assert "hf_tformer" not in first
+
+
+LAST_PRACTISED = 28  # what follows is one program, written by the reader
+# The headings of exercises and of their solutions, and the three parts of a question.
+PRACTICE = {
+    "en": ("Exercises", "Solutions", r"\*\*Predict\*\*.+\*\*Run\*\*.+\*\*Explain\*\*.+"),
+    "zh": ("练习", "解答", r"\*\*预测\*\*.+\*\*运行\*\*.+\*\*解释\*\*.+"),
+}
+PRACTISED = [p for p in BOTH if p.name[0].isdigit() and int(p.name[:2]) <= LAST_PRACTISED]
+
+
+@pytest.mark.parametrize("page", PRACTISED, ids=name_of)
+def test_a_chapter_has_three_exercises_whose_solutions_print_what_is_tested(page):
+    exercises, solutions, question = PRACTICE[page.parent.name]
+    asked, solved = (
+        page.read_text(encoding="utf-8").split(f"\n## {exercises}\n")[1].split(f"### {solutions}\n")
+    )
+    assert [bool(re.fullmatch(question, each)) for each in numbered(asked)] == [True] * 3
+    assert len(numbered(solved)) == 3
+    last = steps(page)[-1]
+    assert last.code in solved, "the program of the solutions is the last of the page"
+    said = re.findall(r"^(\d):", last.printed, re.M)
+    assert list(dict.fromkeys(said)) == ["1", "2", "3"], "each solution prints"
+    lines = [line for line in last.code.splitlines() if line.strip()]
+    assert len(lines) <= 3 * 12
+
+
+def numbered(text):
+    """Return the items of the one numbered list in a part of a page, which count from 1."""
+    found = re.findall(r"^(\d)\. (.+)$", FENCE.sub("", text), re.M)
+    assert [int(number) for number, _ in found] == [*range(1, len(found) + 1)]
+    return [item for _, item in found]
 
 
 LONGEST = 12  # minutes
