@@ -28,6 +28,11 @@ LISTED = {
         collections.** contextlib contextlib.AbstractContextManager.**
         contextlib.asynccontextmanager contextlib.closing contextlib.ContextDecorator.**
         contextlib.contextmanager contextlib.ExitStack.** contextlib.nullcontext contextlib.suppress
+        ctypes ctypes.c_bool ctypes.c_byte ctypes.c_double ctypes.c_float ctypes.c_int
+        ctypes.c_int16 ctypes.c_int32 ctypes.c_int64 ctypes.c_int8 ctypes.c_long ctypes.c_longlong
+        ctypes.c_short ctypes.c_size_t ctypes.c_ssize_t ctypes.c_ubyte ctypes.c_uint ctypes.c_uint16
+        ctypes.c_uint32 ctypes.c_uint64 ctypes.c_uint8 ctypes.c_ulong ctypes.c_ulonglong
+        ctypes.c_ushort ctypes.c_void_p ctypes.sizeof
         copy.** dataclasses.** datetime.** decimal.** difflib.** einops.** einops.layers.torch.**
         enum.** fractions.** functools.** gzip gzip.compress gzip.decompress heapq.** html.**
         huggingface_hub huggingface_hub.dataclasses huggingface_hub.dataclasses.as_validated_field
@@ -71,8 +76,7 @@ LISTED = {
         torch.distributed.run.** torch.utils.model_zoo.** torchvision.datasets.utils.**
         transformers.*.hf_api transformers.audio_utils.load_audio*
         transformers.image_utils.load_image transformers.image_utils.load_images
-        transformers.safetensors_conversion.** transformers.utils.cached_file
-        transformers.utils.cached_files transformers.utils.download_url
+        transformers.safetensors_conversion.** transformers.utils.download_url
         transformers.utils.has_file
         transformers.utils.hub.** transformers.utils.PushToHubMixin.**
         transformers.video_utils.load_video* urllib.** urllib3.** uvicorn.** wandb.** webbrowser.**
@@ -81,7 +85,7 @@ LISTED = {
     "subprocess": """
         accelerate.test_utils.**
         _cffi_backend.** _ctypes.** _multiprocessing.** _posixsubprocess.** _winapi.** asyncio.**
-        cffi.** concurrent.** ctypes.** Cython.** cython.** deepspeed.launcher.**
+        cffi.** concurrent.** ctypes.* ctypes.*.** Cython.** cython.** deepspeed.launcher.**
         distutils.** docker.** fabric.** fcntl.** git.** invoke.** joblib.Parallel mmap.** msvcrt.**
         multiprocessing.** nt.** numba.** numpy.ctypeslib.** numpy.distutils.** numpy.f2py.**
         os._exit os.abort os.add_dll_directory os.dup* os.exec* os.fork* os.kill* os.memfd_create
@@ -145,7 +149,7 @@ LISTED = {
         atexit.** builtins.__builtins__ builtins.__loader__ builtins.__spec__ builtins.globals
         contextvars.Context dis.** faulthandler.** gc.** inspect.* linecache.** opcode.**
         symtable.** sys.* sys.*.** sysconfig.** traceback.** tracemalloc.** types.CellType
-        types.FrameType types.ModuleType types.TracebackType
+        types.FrameType types.TracebackType
     """,
     "secrets": """
         crypt.** dotenv.** getpass.** grp.** huggingface_hub.get_token huggingface_hub.HfFolder.**
@@ -201,6 +205,9 @@ LISTED = {
     """,
     "downloads": """
         transformers.*.load_backbone transformers.utils.backbone_utils.load_backbone
+        transformers.utils.cached_file transformers.utils.cached_files
+        transformers.utils.hub.cached_file transformers.utils.hub.cached_files
+        transformers.utils.hub.get_checkpoint_shard_files
     """,
     "environment": """
         os.cpu_count os.environ os.environ.* os.getenv os.getpid os.putenv os.unsetenv
@@ -229,5 +236,6 @@ LISTED = {
         torch.library.register_fake torch.library.*triton* torch.utils.hooks.**
         transformers.*Pipeline transformers.pipelines.*Pipeline transformers.pipelines.base.Pipeline
         transformers.pipelines.PIPELINE_REGISTRY.** warnings.* weakref.** zlib.** zoneinfo.**
+        types.ModuleType
     """,
 }

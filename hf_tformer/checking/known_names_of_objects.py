@@ -17,7 +17,7 @@ ATTRIBUTES = {
         run_path runcode runsource
     """,
     "network": """
-        hf_hub_download snapshot_download cached_file cached_files urlopen urlretrieve push_to_hub
+        hf_hub_download snapshot_download urlopen urlretrieve push_to_hub
         load_state_dict_from_url download_url_to_file upload_file upload_folder create_repo
         create_connection load_url from_url get_session get_async_session hf_hub_utils
         _upload_modified_files
@@ -25,6 +25,7 @@ ATTRIBUTES = {
     "subprocess": """
         check_output check_call getoutput Popen popen posix_spawn load_library load_inline CDLL
         cpp_extension LoadLibrary PyDLL dlopen create_subprocess_shell create_subprocess_exec
+        from_address in_dll
     """,
     "foreign code": """
         get_class_from_dynamic_module get_class_in_module get_cached_module_file get_kernel
@@ -55,7 +56,7 @@ READ_ATTRIBUTES = {
         set_attn_implementation load_adapter load_dataset load_backbone
         load_metadata fetch_audio fetch_images fetch_videos get_config_dict get_processor_dict
         get_image_processor_dict get_feature_extractor_dict get_video_processor_dict
-        get_tokenizer_config
+        get_tokenizer_config cached_file cached_files
     """,
     "file reads": """
         read_text read_bytes iterdir rglob from_file read_file from_json_file _dict_from_json_file

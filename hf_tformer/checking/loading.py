@@ -13,6 +13,7 @@ REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 ELSEWHERE = re.compile(r"^([/~]|[A-Za-z]:\\)\w|(^|[/\\])\.\.([/\\]|$)")  # outside of a folder
 TOKENIZER = re.compile(r"transformers\..*Tokenizer(Fast)?")
 LOADING = {"from_config", "from_pretrained", "generate"}
+FETCHING = {"cached_file", "cached_files", "get_checkpoint_shard_files"}  # files of a repository
 PLACED = {"join", "joinpath", "save_pretrained", "save_vocabulary"}  # methods that take a place
 
 
@@ -30,6 +31,11 @@ class Loading(Judging):
         is_loader = method in ("from_pretrained", "load_adapter")
         if is_loader or any(".from_pretrained" in name for name in functions):
             yield from self.from_pretrained(node, scope)
+        fetching = FETCHING & {name.rpartition(".")[2] for name in (method, *functions)}
+        named = [k.value for k in node.keywords if k.arg == "path_or_repo_id"]
+        for value in [*node.args[:1], *named] if fetching else ():
+            for text in filter(None, self.texts.possible(value, scope)):
+                yield "network", node.lineno, f"{min(fetching)}({text[:60]!r})"
 
     def from_pretrained(self, node: ast.Call, scope: Scope) -> Found:
         named = [k.value for k in node.keywords if k.arg == "pretrained_model_name_or_path"]

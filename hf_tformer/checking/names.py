@@ -24,7 +24,11 @@ KINDS = {
     "network": ("fail", "reaches for the network", "ship what it needs as files of the repository"),
     "subprocess": ("fail", "starts programs or loads native code", "compute it with torch"),
     "eval": ("fail", "runs text as code", "write the code out"),
-    "pickle": ("fail", "uses pickles, which can run anything", "read safetensors or JSON"),
+    "pickle": (
+        "fail",
+        "uses pickles, which can run anything",
+        "read safetensors or JSON, or use torch.load with weights_only=True",
+    ),
     "foreign code": ("fail", "runs another repository's code", "copy what it needs into this one"),
     "hidden import": ("fail", "imports what a reader cannot see", "use an import statement"),
     "insides": ("fail", "reaches into the interpreter", "do without"),
