@@ -10,6 +10,10 @@ class ConversionError(ValueError):
         super().__init__(printable(sentence))  # files and values may have any name
 
 
+class MissingClassError(ConversionError):
+    """The transformers that is installed is older than a class that is asked for."""
+
+
 # Fields for which models that people know are refused: what these have that ours has no place for.
 KNOWN = {
     "word_embed_proj_dim": "the embeddings of OPT-350M are narrower than its layers",

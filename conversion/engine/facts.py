@@ -8,7 +8,7 @@ from typing import Any
 from hf_tformer.command_line import did_you_mean
 
 from .aliases import Config
-from .errors import ConversionError, UnexpressibleError
+from .errors import ConversionError, MissingClassError, UnexpressibleError
 from .format import DECODER, ENCODER, MIXTURE, SEQ2SEQ, Format
 from .models import unreported
 from .plain import Needed, PlainFormat
@@ -62,7 +62,10 @@ def only_with(format: AnyFormat) -> dict[str, str]:
     if isinstance(format, PlainFormat):
         return {}
     found = {}
-    usual = usual_config(format)
+    try:
+        usual = usual_config(format)
+    except MissingClassError:  # of a model that is newer than the transformers that is installed
+        return {}
     for name in [name for name in vars(usual) if not name.startswith("_")]:
         config = copy(usual)
         vars(config)[name] = OTHER  # past the checks of the class

@@ -23,7 +23,7 @@ from transformers.utils import ModelOutput, logging
 
 from .aliases import Batch, Fields, FilePath
 from .checkpoints import Checkpoint, open_checkpoint
-from .errors import ConversionError
+from .errors import ConversionError, MissingClassError
 from .rules import is_ignored
 from .transforms import are_sinusoids, sinusoids
 
@@ -78,7 +78,7 @@ class Library:
             return getattr(self.library, name)
         except AttributeError as error:
             version = f"{self.library.__name__} {self.library.__version__}"
-            raise ConversionError(f"{version} has no {name}: install a newer version") from error
+            raise MissingClassError(f"{version} has no {name}: install a newer version") from error
 
     @property
     def answers(self) -> str:
