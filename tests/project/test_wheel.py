@@ -24,7 +24,7 @@ from support.families import DECODER
 from support.paths import ROOT
 
 pytestmark = pytest.mark.wheel
-MOST_BYTES = 700_000  # of the sdist, and of the wheel
+MOST_BYTES = 720_000  # of the sdist, and of the wheel, which is 0.70 MB with the tables of 2026
 
 
 def run(*words, cwd, status=0, **environment):
