@@ -25,6 +25,7 @@ from .engine.proof import verify
 from .engine.rules import Rule
 from .moved import add_moved_modules
 from .proving.comparison import prove
+from .rehoming.rehome import rehome
 from .runtimes.opening import open_exported
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "import_checkpoint",
     "open_exported",
     "prove",
+    "rehome",
     "verify",
 ]
 

@@ -31,6 +31,9 @@ COMMANDS = {
     "prove": Command(
         "conversion.proving.command", "compare a file with the model it was made from"
     ),
+    "rehome": Command(
+        "conversion.rehoming.command", "open a folder with code of others as it opens today"
+    ),
     "env": Command("hf_tformer.environment", "print what an issue report needs"),
 }
 
@@ -47,7 +50,7 @@ def main(arguments: list[str] | None = None, prog: str = "tformer") -> int:
 def build_parser(prog: str) -> Parser:
     parser = Parser(
         prog=prog,
-        description="Begin, check, publish, refresh, view, plan, convert and prove models; "
+        description="Begin, check, publish, refresh, view, plan, convert, prove and move models; "
         "describe the environment.",
         epilog=f"`{prog} COMMAND --help` lists the arguments of a command.",
     )

@@ -58,13 +58,13 @@ def run_behind_walls(
     needed: Iterable[str] = (),
     results: Iterable[Path] = (),
     on_disk: bool = False,
+    python: Path | None = None,  # None for this interpreter
 ) -> Outcome:
     """Run `main(say, *arguments)` of a file; `lines` are the values that it passed to `say`.
 
-    Without a program nothing runs, and `walls` says which of them stand here.
-
-    It may read `readable`, Python and the system's libraries, and write to the files `results` and
-    in the folder `work`; all exist. Where the kernel allows it, `work` is in memory, unless it is
+    Without a program nothing runs, and `walls` says which of them stand here. It may read
+    `readable`, Python and the system's libraries, and write to the files `results` and in the
+    folder `work`; all exist. Where the kernel allows it, `work` is in memory, unless it is
     `on_disk`. `memory` and `disk` are bytes; without the walls `needed` it is not started.
     """
     work, programs = Path(work).resolve(), [Path(program).resolve()] if program else []
@@ -89,12 +89,14 @@ def run_behind_walls(
             "on_disk": on_disk,
             "key": key.hex(),
         }
-        return run_job(job, key, work, timeout, disk)
+        return run_job(job, key, work, timeout, disk, python)
 
 
-def run_job(job: dict, key: bytes, work: Path, timeout: float, disk: int) -> Outcome:
+def run_job(
+    job: dict, key: bytes, work: Path, timeout: float, disk: int, python: Path | None
+) -> Outcome:
     process: Any = subprocess.Popen(  # not None: its three pipes
-        [sys.executable, "-I", str(LAUNCHER)],
+        [str(python or sys.executable), "-I", str(LAUNCHER)],
         cwd=work,
         env=environment(work),
         stdin=subprocess.PIPE,

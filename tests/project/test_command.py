@@ -47,6 +47,7 @@ finally:
         "plan",
         "convert",
         "prove",
+        "rehome",
         "env",
     ]
 
