@@ -10,10 +10,12 @@ that returns its weights, not for ours alone.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .maps import ALONE, KINDS, AttentionMap, TitledMaps
+from .next_tokens import next_tokens
 from .page import notebook_frame, save_page
 from .recording import NoEager, Scores, recording
 
@@ -72,6 +74,12 @@ def attention_maps(
         raise ValueError(f"{type(model).__name__} returns no attention weights: it cannot be shown")
     maps.title = model.config.name_or_path or type(model).__name__
     maps.written_from = written_from
+    logits = output.get("logits")
+    written = labels.get("target", labels["source"])
+    if written_from and logits is not None and logits.shape[1] == len(written):
+        maps.written_by = tuple(
+            next_tokens(logits[0], written_from, partial(read_tokens, tokenizer=tokenizer))
+        )
     return maps
 
 
@@ -180,7 +188,21 @@ def read_tokens(ids: list[int], tokenizer: "PreTrainedTokenizerBase | None") -> 
     names = tokenizer.convert_ids_to_tokens(ids)
     # A part of a character has no text of its own; an id beyond the vocabulary has no name.
     readable = [
-        (name or str(token)) if not text or "\ufffd" in text else text
+        as_bytes(name or str(token)) if not text or "\ufffd" in text else text
         for token, text, name in zip(ids, texts, names, strict=True)
     ]
     return [repr(text)[1:-1].replace(" ", "\u2423") for text in readable]
+
+
+def as_bytes(name: str) -> str:
+    """Return the bytes that a token stands for, as in `<F0>`, or its name.
+
+    Byte-level vocabularies write a byte as a letter, others as <0xF0>.
+    """
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    letters = {letter: byte for byte, letter in bytes_to_unicode().items()}
+    if name.startswith("<0x") or not all(letter in letters for letter in name):
+        return name.replace("<0x", "<")
+    numbers = (letters[letter] for letter in name)
+    return "".join(chr(byte) if byte < 128 else f"<{byte:02X}>" for byte in numbers)

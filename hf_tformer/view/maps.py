@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .next_tokens import NextTokens
 from .recording import Scores
 
 if TYPE_CHECKING:
@@ -112,7 +113,9 @@ class TitledMaps(dict[str, AttentionMap]):
     """The maps of one sequence in one model, by name.
 
     `title` is the model's name. `written_from` is the index of the first generated token, or None.
+    `written_by` is what the model gave for each of them, where it has a head for that.
     """
 
     title: str = ""
     written_from: int | None = None
+    written_by: tuple[NextTokens, ...] = ()

@@ -52,6 +52,11 @@ def entropy(weights: "torch.Tensor") -> "torch.Tensor":
     return (torch.special.entr(weights).sum(-1).mean(-1) / math.log(2)).abs()  # never -0.0
 
 
+def count_repeats(rows: list[str]) -> int:
+    """Return how many tokens the measure of induction counts: those with an earlier copy."""
+    return int(follows_the_same(rows).any(-1).sum())
+
+
 def follows_the_same(tokens: list[str]) -> "torch.Tensor":
     """Return [row, column]: whether the column's token follows an earlier copy of the row's."""
     import torch

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .maps import ALONE, KINDS, AttentionMap, TitledMaps
-from .measures import measure_heads
+from .measures import count_repeats, measure_heads
+from .next_tokens import NextTokens
 from .packing import choose_rounding, pack_booleans, pack_floats, pack_weights, thumbnail
 from .recording import Scores
 
@@ -103,7 +104,16 @@ def describe(number: int, entry: TitledMaps, with_scores: bool) -> dict:
         "title": entry.title,
         "tokens": sides,
         "writtenFrom": entry.written_from,
+        "writtenBy": [describe_next(one) for one in entry.written_by],
         "maps": [describe_map(number, one, entry, with_scores) for one in entry.values()],
+    }
+
+
+def describe_next(one: NextTokens) -> dict:
+    return {
+        "tokens": one.tokens,
+        "logits": [round(value, 4) for value in one.logits],
+        "others": [[round(value, 4), count] for value, count in one.others],
     }
 
 
@@ -135,6 +145,7 @@ def describe_map(number: int, one: AttentionMap, entry: TitledMaps, with_scores:
             name: [[round(value, 4) for value in layer] for layer in values.tolist()]
             for name, values in measures.items()
         },
+        "repeats": count_repeats(one.rows) if one.name != "cross" else 0,
         "scores": [describe_scores(s) if with_scores else None for s in one.scores],
     }
 

@@ -2,6 +2,7 @@
 
 import builtins
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,34 @@ def test_tokens_are_labelled_with_what_they_read_as():
     assert maps["cross"].columns == [str(i) for i in IDS[0].tolist()]
     without = attention_maps(SEQ2SEQ.build(), inputs_of(SEQ2SEQ))
     assert without["cross"].columns == maps["cross"].columns
+
+
+def test_a_part_of_a_character_is_labelled_by_its_bytes():
+    from hf_tformer.view.attention import as_bytes
+
+    assert as_bytes("ðŁĺ") == "<F0><9F><98>"  # as byte-level vocabularies write bytes
+    assert as_bytes("Ġð") == " <F0>"
+    assert as_bytes("<0xF0>") == "<F0>"
+    assert as_bytes("▁词") == "▁词"
+
+
+def test_what_the_model_gave_for_each_token_it_wrote_is_a_softmax_over_all():
+    model = DECODER.build(vocab_size=97)
+    ids = torch.tensor([[5, 6, 7]])
+    written = model.generate(ids, max_new_tokens=4, min_new_tokens=4, do_sample=False)
+    maps = attention_maps(model, {"input_ids": written}, written_from=3)
+    with torch.no_grad():
+        logits = model(written).logits[0]
+    assert len(maps.written_by) == 4
+    for number, one in enumerate(maps.written_by):
+        assert one.tokens[0] == str(written[0, 3 + number].item())
+        all_others = sum(count for _, count in one.others)
+        assert all_others == 97 - 10
+        total = sum(math.exp(x) for x in one.logits)
+        total += sum(count * math.exp(x) for x, count in one.others)
+        expected = logits[2 + number].softmax(-1).max().item()
+        assert math.exp(one.logits[0]) / total == pytest.approx(expected, rel=1e-4)
+    assert attention_maps(model, {"input_ids": written}).written_by == ()
 
 
 def test_a_number_beyond_the_vocabulary_is_its_own_label():

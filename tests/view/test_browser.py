@@ -8,6 +8,8 @@ import torch
 from transformers import BertConfig, BertModel
 
 from hf_tformer import attention_maps
+from hf_tformer.view import AttentionMap
+from hf_tformer.view.attention import AttentionMaps
 from support.attention_pages import IDS, SIZES, build, hostile_maps, maps_of
 from support.families import DECODER, SEQ2SEQ
 from support.paths import ROOT
@@ -68,6 +70,11 @@ def press(page, *keys):
     drawn(page)
 
 
+def to_the_first_head(page):
+    """The page begins with the head that says most."""
+    press(page, *["ArrowLeft"] * 4, *["ArrowUp"] * 12)
+
+
 def model_called(name):
     if name.startswith("ours"):
         return (SEQ2SEQ if "seq2seq" in name else DECODER).build()
@@ -114,6 +121,7 @@ def test_neurons_end_in_the_same_weights(opened):
     """Query, key, products, sum, scale and softmax are computed on the page."""
     maps = maps_of(model_called("ours"))
     page = opened(maps)
+    to_the_first_head(page)
     press(page, "4", "ArrowRight", "ArrowDown")
     (row, weights) = 6, maps["decoder"].weights[1, 1, 6]
     shown = [float(text) for text in page.locator(".neurons td.weight").all_inner_texts()]
@@ -243,12 +251,21 @@ def lines_drawn(page):
 def test_pointing_at_a_token_shows_its_lines_alone_and_a_click_keeps_them(opened):
     maps = maps_of(model_called("ours"))
     page = opened(maps)
-    everything = lines_drawn(page)
+    to_the_first_head(page)
+    one_head = lines_drawn(page)
     token = page.locator(".left .token").nth(3)
+    token.hover()
+    weights = maps["decoder"].weights[0, :, 3]
+    best = weights[0].amax().item()
+    assert f" {best:.5f}"[:-1] in page.inner_text(".status")
+    page.click("text=all >> nth=-1")
+    drawn(page)
+    page.mouse.move(5, 5)
+    everything = lines_drawn(page)
+    assert everything > one_head
     token.hover()
     alone = lines_drawn(page)
     assert 0 < alone < everything
-    weights = maps["decoder"].weights[0, :, 3]
     strength = page.locator(".right .token").evaluate_all(
         "all => all.map(one => Number(one.style.getPropertyValue('--strength')))"
     )
@@ -262,22 +279,134 @@ def test_pointing_at_a_token_shows_its_lines_alone_and_a_click_keeps_them(opened
     assert lines_drawn(page) == alone, "pinned"
     press(page, "Escape")
     assert lines_drawn(page) == everything
-    page.click("text=none")
+    for chip in range(len(weights)):
+        page.click(f".chip >> nth={chip}")
     drawn(page)
     assert lines_drawn(page) == 0
     page.click(".chip >> nth=2")
     drawn(page)
     assert 0 < lines_drawn(page) < everything
+    page.click("text=one")
+    drawn(page)
+    pressed = page.locator(".chip[aria-pressed=true]").all_inner_texts()
+    assert pressed == ["2"]
+
+
+def test_the_first_view_is_one_head_that_follows_a_rule_and_says_which(opened):
+    """The weights of head 2 in layer 1 are on the token before; all others are spread."""
+    weights = torch.ones(2, 4, 6, 6).tril()
+    weights[1, 2] = torch.eye(6).roll(1, 0).tril() + torch.eye(6)[0] * 0.0
+    weights[1, 2, 0, 0] = 1
+    weights = weights / weights.sum(-1, keepdim=True)
+    tokens = ["a", "b", "c", "d", "e", "a"]
+    page = opened(AttentionMaps(decoder=AttentionMap("decoder", weights, tokens, tokens)))
+    assert page.locator(".chip[aria-pressed=true]").all_inner_texts() == ["2"]
+    about = page.inner_text(".about")
+    assert about.startswith("Layer 1, Head 2: ")
+    assert "previous token 1.00" in about
+    assert "induction" in about
+    assert "(tokens that repeat: 1)" in about  # which is too few to choose by
+    assert about.endswith("Shown first of all heads, by mean weight on the token before.")
+    press(page, "ArrowUp")
+    assert "Shown first" not in page.inner_text(".about")
+
+
+def test_short_texts_take_the_room_that_there_is(opened):
+    page = opened(maps_of(model_called("ours")))
+    assert page.locator(".left .token").first.bounding_box()["height"] == 40
+
+
+def test_the_bars_of_the_next_token_are_the_softmax_of_the_model(opened):
+    model = DECODER.build(vocab_size=97)
+    written = model.generate(IDS, max_new_tokens=3, min_new_tokens=3, do_sample=False)
+    page = opened(attention_maps(model, {"input_ids": written}, written_from=IDS.shape[1]))
+    press(page, "5", "ArrowRight")
+    with torch.no_grad():
+        logits = model(written).logits[0, IDS.shape[1]]
+    for temperature in ("1", "0.5", "2"):
+        page.locator("label:has-text('Temperature') input").fill(temperature)
+        drawn(page)
+        shown = page.locator(".candidates li output").all_inner_texts()
+        found = torch.tensor([float(text.split()[0]) for text in shown]) / 100
+        expected = (logits / float(temperature)).softmax(-1).topk(10).values
+        torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)
+    assert page.locator(".taken bdi").inner_text() == str(written[0, IDS.shape[1] + 1].item())
+
+
+def test_what_is_touched_gets_hints_for_fingers_and_sees_every_head(opened):
+    maps = attention_maps(
+        DECODER.build(num_attention_heads=12, num_key_value_heads=12), {"input_ids": IDS}
+    )
+    options = {"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobile": True}
+    page = opened(maps, **options)
+    assert page.inner_text(".status").startswith("Tap a token")
+    page.locator(".left .token").nth(2).tap()
+    drawn(page)
+    assert page.locator(".token[aria-pressed=true]").count() == 1
+    press(page, "2")
+    right = page.locator(".cell").evaluate_all(
+        "all => Math.max(...all.map(one => one.getBoundingClientRect().right))"
+    )
+    assert right <= 390
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_is_read_in_every_view(scheme, opened):
+    """The contrast of each text with what is behind it, by the styles that the browser computed."""
+    model = DECODER.build()
+    written = model.generate(IDS, max_new_tokens=3, min_new_tokens=3, do_sample=False)
+    maps = attention_maps(model, {"input_ids": written}, written_from=IDS.shape[1])
+    page = opened(maps, color_scheme=scheme)
+    for view in "12345":
+        press(page, view)
+        if view == "1":
+            page.locator(".left .token").nth(4).hover()
+        assert page.evaluate(CONTRASTS.replace("LEAST", "30")), "texts are found"
+        faint = page.evaluate(CONTRASTS.replace("LEAST", "4.5"))
+        assert faint == [], (view, faint)
+
+
+CONTRASTS = """() => {
+    const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+    const light = ([r, g, b]) => [r, g, b].reduce((sum, value, i) => {
+        const share = value / 255;
+        const part = share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+        return sum + part * [0.2126, 0.7152, 0.0722][i];
+    }, 0);
+    const behind = (element) => {
+        const layers = [];
+        for (let one = element; one; one = one.parentElement) {
+            const color = parse(getComputedStyle(one).backgroundColor);
+            layers.push(color.length === 3 ? [...color, 1] : color);
+        }
+        return layers.reverse().reduce(
+            (back, [r, g, b, a]) => [r, g, b].map((value, i) => value * a + back[i] * (1 - a)),
+            [255, 255, 255],
+        );
+    };
+    const faint = [];
+    for (const element of document.querySelectorAll("body *")) {
+        const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+        const isText = !element.matches("script, style, option");
+        if (!own || !isText || !element.getClientRects().length) continue;
+        const color = light(parse(getComputedStyle(element).color));
+        const [low, high] = [color, light(behind(element))].sort((a, b) => a - b);
+        const contrast = (high + 0.05) / (low + 0.05);
+        if (contrast < LEAST) faint.push(`${element.textContent} ${contrast.toFixed(2)}`);
+    }
+    return faint;
+}"""
 
 
 def test_what_is_said_of_a_token_is_of_the_layer_that_is_shown(opened):
     maps = maps_of(model_called("ours"))
     page = opened(maps)
+    to_the_first_head(page)
     page.locator(".left .token").nth(3).click()
     page.mouse.move(5, 5)
     page.locator("label:has-text('Layer') input").fill("1")
     drawn(page)
-    best = maps["decoder"].weights[1, :, 3].max().item()
+    best = maps["decoder"].weights[1, 0, 3].max().item()
     assert f"{best:.5f}"[:-1] in page.inner_text(".status")
     press(page, "2")
     assert page.inner_text(".status").startswith("Keys")
@@ -313,6 +442,7 @@ def test_each_step_of_writing_shows_the_row_that_wrote_it(opened):
     inputs = {"input_ids": IDS, "decoder_input_ids": written}
     maps = attention_maps(model, inputs, written_from=1)
     page = opened(maps)
+    to_the_first_head(page)
     press(page, "5", "ArrowRight", "ArrowRight", "ArrowRight")
     assert page.inner_text(".written").split()[-1] == maps["cross"].rows[4]
     source = page.locator("section:has(> h3:text-is('source')) .weight").evaluate_all(
@@ -331,7 +461,7 @@ def test_two_models_stand_side_by_side(opened):
     page.select_option("label:has-text('Beside') select", "1")
     drawn(page)
     assert page.locator(".panel").count() == 2
-    assert page.locator(".panel h2").all_inner_texts()[1] == "BertModel · encoder"
+    assert page.locator(".panel h2").all_inner_texts()[1] == "BertModel: 5 6 7 8 5 6 9 · encoder"
     press(page, "3")
     assert page.locator("div.map:not(.view)").count() == 2
 
@@ -345,7 +475,7 @@ def test_all_of_the_second_model_can_be_reached(opened):
     press(page, "3", *["ArrowRight"] * 5, *["ArrowDown"] * 9)
     headings = page.locator(".panel h2").all_inner_texts()
     assert headings[0].endswith(" · Layer 1 · Head 5")
-    assert headings[1] == "BertModel · encoder"
+    assert headings[1] == "BertModel: 5 6 7 8 9 10 11 12 · encoder"
     second = page.locator("div.map:not(.view)").nth(1)
     assert second.get_attribute("aria-label").startswith("Layer 3, Head 7")
     press(page, "1")
@@ -414,6 +544,7 @@ def test_the_map_can_be_heard(opened):
     """By keys, a cell after the other, and as a table."""
     maps = maps_of(model_called("ours"))
     page = opened(maps)
+    to_the_first_head(page)
     press(page, "3")
     page.focus("div.map:not(.view)")
     press(page, "ArrowDown", "ArrowDown", "ArrowRight")
@@ -456,9 +587,6 @@ def test_it_opens_in_a_sandboxed_frame(browser, tmp_path):
 
 def test_a_thousand_tokens_stay_usable(opened):
     """24 layers of 16 heads, weights of which each row is sharp, as trained ones are."""
-    from hf_tformer.view import AttentionMap
-    from hf_tformer.view.attention import AttentionMaps
-
     torch.manual_seed(0)
     length = 1000
     places = torch.arange(length)

@@ -1,4 +1,4 @@
-// Built by `make page` from page/src: 68eb50d02c2f1284db5a93c2cf2bd65b30bbf82d5da4ac38c0201a34ac4857ed
+// Built by `make page` from page/src: fd28f70d2aa265c014828ecc76a79f7140ac0e15f2c599e5770350db68603f77
 "use strict";
 (() => {
   // src/data.ts
@@ -76,18 +76,18 @@
       return split(decode(await unpack(map.thumbnails[layer]), small), map.heads);
     }
     async scores(map, layer) {
-      const about = map.scores[layer];
-      if (!about) return null;
+      const about2 = map.scores[layer];
+      if (!about2) return null;
       const floats = async (line) => new Float32Array(await unpack(this.line(`scores-${map.chunks}-${layer}`, line)));
-      const after = about.hasBias ? 4 : 3;
+      const after = about2.hasBias ? 4 : 3;
       return {
-        ...about,
+        ...about2,
         hidden: new Uint8Array(await unpack(this.line(`scores-${map.chunks}-${layer}`, 0))),
         query: split(await floats(1), map.heads),
         key: split(await floats(2), map.heads),
-        bias: about.hasBias ? split(await floats(3), map.heads) : null,
-        cos: about.turned ? await floats(after) : null,
-        sin: about.turned ? await floats(after + 1) : null
+        bias: about2.hasBias ? split(await floats(3), map.heads) : null,
+        cos: about2.turned ? await floats(after) : null,
+        sin: about2.turned ? await floats(after + 1) : null
       };
     }
     line(name, number) {
@@ -183,8 +183,33 @@
   }
 
   // src/color.ts
-  function headColor(head, heads) {
-    return `hsl(${Math.round(head * 360 / heads + 210) % 360} 70% 50%)`;
+  var BACK = { light: [255, 255, 255], dark: [24, 26, 31] };
+  var SEEN = 3.2;
+  function headColor(head, heads, dark) {
+    const hue = Math.round(head * 360 / heads + 210) % 360;
+    let light = 50;
+    const back = BACK[dark ? "dark" : "light"];
+    while (contrast(fromHsl(hue, 0.7, light / 100), back) < SEEN) light += dark ? 2 : -2;
+    return `hsl(${hue} 70% ${light}%)`;
+  }
+  function fromHsl(hue, saturation, light) {
+    const reach = saturation * Math.min(light, 1 - light);
+    const channel = (n) => {
+      const place = (n + hue / 30) % 12;
+      return 255 * (light - reach * Math.max(-1, Math.min(place - 3, 9 - place, 1)));
+    };
+    return [channel(0), channel(8), channel(4)];
+  }
+  function contrast(one, other) {
+    const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+    return (high + 0.05) / (low + 0.05);
+  }
+  function luminance(color) {
+    const [r, g, b] = color.map((value) => {
+      const share = value / 255;
+      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   }
   var SCALES = {
     light: [[255, 255, 255], [158, 202, 225], [33, 113, 181], [8, 29, 88]],
@@ -204,14 +229,14 @@
     return new Uint32Array(bytes.buffer);
   }
   var SHADES = { light: shades(false), dark: shades(true) };
-  function paintWeights(canvas, rows) {
+  function paintWeights(canvas, rows, full = 1) {
     const context = canvas.getContext("2d");
     const image = context.createImageData(rows[0].length, rows.length);
     const pixels = new Uint32Array(image.data.buffer);
     const colors = SHADES[isDark() ? "dark" : "light"];
     let i = 0;
     for (const row of rows) {
-      for (const weight of row) pixels[i++] = colors[Math.round(Math.sqrt(Math.min(weight, 1)) * 255)];
+      for (const weight of row) pixels[i++] = colors[Math.round(Math.sqrt(Math.min(weight / full, 1)) * 255)];
     }
     context.putImageData(image, 0, 0);
   }
@@ -241,11 +266,26 @@
     head: "Head",
     heads: "Heads",
     allHeads: "all",
-    noHeads: "none",
+    oneHead: "one",
+    reset: "the mean of all",
+    several: "Several heads: a line shows the largest of their weights, in the colour of that head.",
+    chosen: "Shown first of all heads, by ",
+    colon: ": ",
+    repeats: "tokens that repeat:",
+    sortedHint: "The largest first. Click a head to see its map.",
+    scaleOf: "Colours by the root of a weight; from the last number on they are full",
+    working: "Reading this layer \u2026",
+    touch: "Tap a token to keep its lines, a number to choose a head",
     theme: "Dark or light",
     language: "\u4E2D\u6587",
-    keys: "Keys: \u2190 \u2192 layer, \u2191 \u2193 head, 1 to 5 view, Esc unpins",
+    keys: "Keys:",
+    keyLayer: "\u2190 \u2192 layer",
+    keyStep: "\u2190 \u2192 step",
+    keyHead: "\u2191 \u2193 head",
+    keyView: "view",
+    keyUnpin: "Esc unpins",
     exact: "Weights are exact to",
+    small: "those below 0.01 to",
     looks: "looks at",
     linesHint: "Left looks at right. Point at a token to see its lines alone; click to keep it.",
     gridHint: "A row for each layer. Click a head to see its map.",
@@ -275,6 +315,10 @@
     many: "the largest 60 of",
     timeHint: "What each written token was written from. The mean of the chosen heads.",
     step: "Step",
+    candidates: "What could have been written here, and how probable it was",
+    temperature: "Temperature",
+    comma: ", ",
+    period: ".",
     writes: "writes",
     source: "source",
     own: "its own text",
@@ -310,11 +354,26 @@
     head: "\u5934",
     heads: "\u5934",
     allHeads: "\u5168\u9009",
-    noHeads: "\u5168\u4E0D\u9009",
+    oneHead: "\u53EA\u770B\u4E00\u4E2A",
+    reset: "\u6240\u6709\u5934\u7684\u5E73\u5747",
+    several: "\u591A\u4E2A\u5934\uFF1A\u6BCF\u6761\u7EBF\u53D6\u5176\u4E2D\u6700\u5927\u7684\u6743\u91CD\uFF0C\u989C\u8272\u662F\u90A3\u4E2A\u5934\u7684\u989C\u8272\u3002",
+    chosen: "\u5728\u6240\u6709\u5934\u4E2D\u6700\u5148\u663E\u793A\u5B83\uFF0C\u4F9D\u636E\u662F",
+    colon: "\uFF1A",
+    repeats: "\u91CD\u590D\u51FA\u73B0\u7684\u8BCD\u5143\u6570\uFF1A",
+    sortedHint: "\u4ECE\u5927\u5230\u5C0F\u6392\u5217\u3002\u70B9\u51FB\u4E00\u4E2A\u5934\uFF0C\u67E5\u770B\u5B83\u7684\u77E9\u9635\u3002",
+    scaleOf: "\u989C\u8272\u6309\u6743\u91CD\u7684\u5E73\u65B9\u6839\uFF1B\u8FBE\u5230\u6700\u540E\u4E00\u4E2A\u6570\u5373\u4E3A\u6700\u6DF1",
+    working: "\u6B63\u5728\u8BFB\u53D6\u8FD9\u4E00\u5C42\u2026\u2026",
+    touch: "\u70B9\u6309\u8BCD\u5143\u53EF\u56FA\u5B9A\u5B83\u7684\u8FDE\u7EBF\uFF0C\u70B9\u6309\u6570\u5B57\u53EF\u9009\u62E9\u5934",
     theme: "\u6DF1\u8272\u6216\u6D45\u8272",
     language: "English",
-    keys: "\u6309\u952E\uFF1A\u2190 \u2192 \u6362\u5C42\uFF0C\u2191 \u2193 \u6362\u5934\uFF0C1 \u5230 5 \u6362\u89C6\u56FE\uFF0CEsc \u53D6\u6D88\u56FA\u5B9A",
+    keys: "\u6309\u952E\uFF1A",
+    keyLayer: "\u2190 \u2192 \u6362\u5C42",
+    keyStep: "\u2190 \u2192 \u6362\u6B65",
+    keyHead: "\u2191 \u2193 \u6362\u5934",
+    keyView: "\u6362\u89C6\u56FE",
+    keyUnpin: "Esc \u53D6\u6D88\u56FA\u5B9A",
     exact: "\u6743\u91CD\u7684\u8BEF\u5DEE\u4E0D\u8D85\u8FC7",
+    small: "\u5C0F\u4E8E 0.01 \u7684\u4E0D\u8D85\u8FC7",
     looks: "\u5173\u6CE8",
     linesHint: "\u5DE6\u8FB9\u7684\u8BCD\u5143\u770B\u53F3\u8FB9\u7684\u8BCD\u5143\u3002\u6307\u5411\u4E00\u4E2A\u8BCD\u5143\u53EA\u770B\u5B83\u7684\u8FDE\u7EBF\uFF1B\u70B9\u51FB\u53EF\u56FA\u5B9A\u3002",
     gridHint: "\u6BCF\u884C\u662F\u4E00\u5C42\u3002\u70B9\u51FB\u4E00\u4E2A\u5934\uFF0C\u67E5\u770B\u5B83\u7684\u77E9\u9635\u3002",
@@ -344,6 +403,10 @@
     many: "\u6700\u5927\u7684 60 \u4E2A\uFF0C\u5171",
     timeHint: "\u5199\u51FA\u7684\u6BCF\u4E2A\u8BCD\u5143\u662F\u6839\u636E\u4EC0\u4E48\u5199\u7684\u3002\u53D6\u6240\u9009\u5404\u5934\u7684\u5E73\u5747\u3002",
     step: "\u6B65",
+    candidates: "\u8FD9\u91CC\u672C\u53EF\u4EE5\u5199\u51FA\u7684\u8BCD\u5143\u53CA\u5176\u6982\u7387",
+    temperature: "\u6E29\u5EA6",
+    comma: "\uFF0C",
+    period: "\u3002",
     writes: "\u5199\u51FA",
     source: "\u6E90\u6587",
     own: "\u5DF2\u5199\u7684\u6587\u672C",
@@ -405,7 +468,7 @@
         )
       );
     }
-    renew(host, h("p", { className: "hint" }, words.gridHint), controls(panel, least), grid);
+    renew(host, h("p", { className: "hint" }, state2.sort ? words.sortedHint : words.gridHint), controls(panel, least), grid);
     function picture(values2, [rows, columns]) {
       const canvas = h("canvas", { width: columns, height: rows });
       paintWeights(canvas, split(values2, rows));
@@ -423,9 +486,9 @@
   }
   function described({ map, words }, layer, head) {
     const measured = MEASURES.filter((name) => map.measures[name]).map(
-      (name) => `${words[name]} ${map.measures[name][layer][head].toFixed(2)}`
+      (name) => `${words[name]} ${map.measures[name][layer][head].toFixed(2)}${name === "induction" ? ` (${words.repeats} ${map.repeats})` : ""}`
     );
-    return `${words.layer} ${layer}, ${words.head} ${head}: ${measured.join(", ")}`;
+    return `${words.layer} ${layer}${words.comma}${words.head} ${head}${words.colon}${measured.join(words.comma)}`;
   }
   function controls({ map, words, state: state2, set: set2 }, least) {
     const names = MEASURES.filter((name) => map.measures[name]);
@@ -452,16 +515,37 @@
   }
 
   // src/panel.ts
-  function shownHeads({ map, state: state2 }) {
-    return [...Array(map.heads).keys()].filter((head) => !state2.hidden.has(head));
+  function shownHeads({ map, state: state2 }, otherwise) {
+    return state2.heads ? allHeads(map).filter((head) => state2.heads?.has(head)) : otherwise;
+  }
+  function allHeads(map) {
+    return [...Array(map.heads).keys()];
   }
   function headsOf(panel, heads) {
     const { store: store2, entry, map, layer } = panel;
     return Promise.all(heads.map((head) => store2.head(entry, map, layer, head)));
   }
 
+  // src/telling.ts
+  var RULES = ["induction", "previous"];
+  var FEWEST = 3;
+  function telling(map) {
+    const rules = RULES.filter((rule) => map.measures[rule] && (rule !== "induction" || map.repeats >= FEWEST));
+    const found = (rules.length ? rules : ["entropy"]).flatMap(
+      (rule) => (map.measures[rule] ?? []).flatMap(
+        (layer, number) => layer.map((value, head) => ({ layer: number, head, rule, value: rules.length ? value : -value }))
+      )
+    );
+    return found.reduce((best, one) => one.value > best.value ? one : best, {
+      layer: 0,
+      head: 0,
+      rule: "",
+      value: Number.NEGATIVE_INFINITY
+    });
+  }
+
   // src/lines.ts
-  var HEIGHT = 22;
+  var HEIGHTS = [22, 40];
   var FAINT = 0.02;
   function strongest(heads, { side, index }) {
     const count = !heads.length ? 0 : side === "row" ? heads[0].columns : heads[0].rows;
@@ -473,13 +557,15 @@
   }
   async function drawLines(panel) {
     const { host, entry, map, words, state: state2, say, set: set2 } = panel;
-    const shown = shownHeads(panel);
+    const shown = shownHeads(panel, [panel.head]);
     const heads = await headsOf(panel, shown);
     if (!panel.isCurrent()) return;
     const rows = entry.tokens[map.rows];
     const columns = entry.tokens[map.columns];
     const pinned = state2.row !== null ? { side: "row", index: state2.row } : state2.column !== null ? { side: "column", index: state2.column } : null;
     let pointed = null;
+    const room = window.innerHeight * 0.62 / Math.max(rows.length, columns.length);
+    const tall = Math.min(Math.max(Math.floor(room), HEIGHTS[0]), HEIGHTS[1]);
     const canvas = h("canvas", { "aria-hidden": "true" });
     const between = h("div", { className: "between" }, canvas);
     const sides = {
@@ -488,12 +574,12 @@
     };
     const scroller = h(
       "div",
-      { className: "lines" },
+      { className: "lines", style: { "--tall": `${tall}px` } },
       h("div", { className: "side left" }, ...sides.row),
       between,
       h("div", { className: "side right" }, ...sides.column)
     );
-    renew(host, h("p", { className: "hint" }, words.linesHint), chips(panel), scroller);
+    renew(host, h("p", { className: "hint" }, words.linesHint), chips(panel, [panel.head]), about(panel), scroller);
     scroller.addEventListener("scroll", paint);
     paint();
     if (pinned) say(spoken(pinned));
@@ -536,21 +622,20 @@
       const gap = between.clientWidth;
       const context = sharpen(canvas, gap, height);
       const focus = pointed ?? pinned;
-      const first = Math.floor(scroller.scrollTop / HEIGHT);
-      const last = first + Math.ceil(height / HEIGHT);
-      const middle = (index) => (index + 0.5) * HEIGHT - scroller.scrollTop;
+      const first = Math.floor(scroller.scrollTop / tall);
+      const last = first + Math.ceil(height / tall);
+      const middle = (index) => (index + 0.5) * tall - scroller.scrollTop;
       const opposite = focus ? strongest(heads, focus) : [];
-      heads.forEach((head, i) => {
-        context.strokeStyle = headColor(shown[i], map.heads);
-        eachPair(focus, head, [first, last], (row, column, weight) => {
-          if (weight < FAINT) return;
-          context.globalAlpha = Math.min(weight, 1);
-          context.lineWidth = 2;
-          context.beginPath();
-          context.moveTo(0, middle(row));
-          context.lineTo(gap, middle(column));
-          context.stroke();
-        });
+      const colors = shown.map((head) => headColor(head, map.heads, isDark()));
+      eachPair(focus, heads, [first, last], (row, column, weight, number) => {
+        if (weight < FAINT) return;
+        context.strokeStyle = colors[number];
+        context.globalAlpha = Math.min(Math.sqrt(weight), 1);
+        context.lineWidth = 1 + 3 * Math.min(weight, 1);
+        context.beginPath();
+        context.moveTo(0, middle(row));
+        context.lineTo(gap, middle(column));
+        context.stroke();
       });
       for (const side of ["row", "column"]) {
         sides[side].forEach((token, i) => {
@@ -560,52 +645,69 @@
       }
     }
   }
-  function eachPair(focus, head, [first, last], see) {
+  function eachPair(focus, heads, [first, last], see) {
+    if (!heads.length) return;
+    const { rows, columns } = heads[0];
+    const pair = (row, column) => {
+      let number = 0;
+      for (let i = 1; i < heads.length; i++) {
+        if (heads[i].at(row, column) > heads[number].at(row, column)) number = i;
+      }
+      see(row, column, heads[number].at(row, column), number);
+    };
     if (focus?.side === "row") {
-      head.row(focus.index).forEach((weight, column) => see(focus.index, column, weight));
+      for (let column = 0; column < columns; column++) pair(focus.index, column);
     } else if (focus) {
-      for (let row = 0; row < head.rows; row++) see(row, focus.index, head.at(row, focus.index));
+      for (let row = 0; row < rows; row++) pair(row, focus.index);
     } else {
-      for (let row = 0; row < head.rows; row++) {
+      for (let row = 0; row < rows; row++) {
         const isSeen = row >= first && row <= last;
-        const end = isSeen ? head.columns : Math.min(last + 1, head.columns);
-        for (let column = isSeen ? 0 : first; column < end; column++) {
-          see(row, column, head.at(row, column));
-        }
+        const end = isSeen ? columns : Math.min(last + 1, columns);
+        for (let column = isSeen ? 0 : first; column < end; column++) pair(row, column);
       }
     }
   }
-  function chips({ map, state: state2, words, set: set2 }) {
-    const all = [...Array(map.heads).keys()];
-    const toggled = (head) => {
-      const hidden = new Set(state2.hidden);
-      if (!hidden.delete(head)) hidden.add(head);
-      return hidden;
+  function about(panel) {
+    const { map, state: state2, words, layer, head } = panel;
+    if (state2.heads) return h("p", { className: "hint" }, words.several);
+    const chosen = telling(map);
+    const isChosen = chosen.layer === layer && chosen.head === head && chosen.rule;
+    const why = isChosen ? ` ${words.chosen}${words[`${chosen.rule}Why`]}${words.period}` : "";
+    return h("p", { className: "about" }, `${described(panel, layer, head)}${words.period}${why}`);
+  }
+  function chips({ map, state: state2, words, set: set2 }, otherwise) {
+    const shown = state2.heads ?? new Set(otherwise);
+    const clicked = (head) => {
+      if (!state2.heads) return set2({ head, heads: otherwise.length > 1 ? /* @__PURE__ */ new Set([head]) : null });
+      const heads = new Set(state2.heads);
+      if (!heads.delete(head)) heads.add(head);
+      set2({ head, heads });
     };
     return h(
       "div",
       { className: "chips", role: "group", "aria-label": words.heads },
       h("span", {}, words.heads),
-      ...all.map(
+      ...allHeads(map).map(
         (head) => h(
           "button",
           {
             className: "chip",
-            "aria-pressed": String(!state2.hidden.has(head)),
-            style: { "--color": headColor(head, map.heads) },
-            onclick: () => set2({ hidden: toggled(head) })
+            "aria-pressed": String(shown.has(head)),
+            style: { "--color": headColor(head, map.heads, isDark()) },
+            onclick: () => clicked(head)
           },
           head
         )
       ),
-      h("button", { onclick: () => set2({ hidden: /* @__PURE__ */ new Set() }) }, words.allHeads),
-      h("button", { onclick: () => set2({ hidden: new Set(all) }) }, words.noHeads)
+      h("button", { onclick: () => set2({ heads: new Set(allHeads(map)) }) }, words.allHeads),
+      h("button", { onclick: () => set2({ heads: null }) }, otherwise.length > 1 ? words.reset : words.oneHead)
     );
   }
 
   // src/map.ts
   var MARGIN = 96;
   var READABLE = 12;
+  var UPRIGHT = /^[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Hangul}]+$/u;
   var TABLE = 60;
   async function drawMap(panel) {
     const { host, store: store2, entry, map, layer, head, words, state: state2, set: set2, say } = panel;
@@ -616,6 +718,7 @@
     const room = Math.min(host.clientWidth || 800, 1100) - MARGIN;
     const fitting = Math.max(1, Math.min(40, Math.floor(Math.min(room, 560) / columns.length)));
     const cell = state2.zoom || fitting;
+    const full = fullOf(matrix.values);
     const size = { width: columns.length * cell + MARGIN, height: rows.length * cell + MARGIN };
     const canvas = h("canvas", {});
     const tip = h("div", { className: "tip", hidden: true });
@@ -656,6 +759,7 @@
           (zoom) => set2({ zoom })
         )
       ),
+      bar(),
       scroller,
       tip,
       asTable(panel, matrix)
@@ -663,6 +767,13 @@
     scroller.addEventListener("scroll", paint);
     paint();
     if (state2.row !== null && state2.column !== null) say(spoken(state2.row, state2.column));
+    function bar() {
+      const colors = h("canvas", { width: 128, height: 1, "aria-hidden": "true" });
+      const shades2 = Float32Array.from({ length: 128 }, (_, i) => full * (i / 127) ** 2);
+      paintWeights(colors, [shades2], full);
+      const ends = [0, full / 4, full].map((value) => h("span", {}, String(Number(value.toPrecision(2)))));
+      return h("div", { className: "scale", title: words.scaleOf }, colors, h("div", {}, ...ends));
+    }
     function placeOf(event) {
       const box = scroller.getBoundingClientRect();
       const x = event.clientX - box.left - scroller.clientLeft - MARGIN;
@@ -720,7 +831,7 @@
       const part2 = { width: lastColumn - firstColumn, height: lastRow - firstRow };
       const small = h("canvas", part2);
       const rowsInSight = Array.from({ length: part2.height }, (_, i) => matrix.row(firstRow + i));
-      paintWeights(small, rowsInSight.map((row) => row.subarray(firstColumn, lastColumn)));
+      paintWeights(small, rowsInSight.map((row) => row.subarray(firstColumn, lastColumn)), full);
       context.imageSmoothingEnabled = false;
       const [x, y] = [MARGIN + firstColumn * cell - left, MARGIN + firstRow * cell - top];
       context.drawImage(small, x, y, part2.width * cell, part2.height * cell);
@@ -755,9 +866,19 @@
   function label(context, token, x, y, angle) {
     context.save();
     context.translate(x, y);
-    context.rotate(angle);
-    context.fillText(tokenLabel(token, 14), 0, 0, MARGIN - 10);
+    if (angle && UPRIGHT.test(token)) {
+      const letters = [...tokenLabel(token, 6)];
+      letters.forEach((letter, i) => context.fillText(letter, -6, (i - letters.length + 0.5) * 13));
+    } else {
+      context.rotate(angle);
+      context.fillText(tokenLabel(token, 14), 0, 0, MARGIN - 10);
+    }
     context.restore();
+  }
+  function fullOf(values) {
+    const every = Math.ceil(values.length / 2e4);
+    const seen = values.filter((value, i) => i % every === 0 && value > 1e-4).sort();
+    return seen.length < 100 ? 1 : Math.min(1, 2 * seen[Math.floor(seen.length * 0.99)]);
   }
   function asTable(panel, matrix) {
     const { entry, map, words, state: state2, store: store2 } = panel;
@@ -822,7 +943,7 @@
 
   // src/neurons.ts
   var MOST = 60;
-  var HEIGHT2 = 16;
+  var HEIGHT = 16;
   async function drawNeurons(panel) {
     const { host, store: store2, entry, map, layer, head, words, state: state2, set: set2 } = panel;
     const scores = await store2.scores(map, layer);
@@ -950,10 +1071,10 @@
       title: [...values].map((value, i) => `${i}: ${value.toFixed(4)}`).join("\n")
     });
     const width = Math.max(1, Math.min(6, Math.floor(256 / values.length)));
-    const context = sharpen(canvas, width * values.length, HEIGHT2);
+    const context = sharpen(canvas, width * values.length, HEIGHT);
     values.forEach((value, i) => {
       context.fillStyle = signColor(value, largest);
-      context.fillRect(i * width, 0, width, HEIGHT2);
+      context.fillRect(i * width, 0, width, HEIGHT);
     });
     return canvas;
   }
@@ -962,17 +1083,20 @@
   var VIEWS = ["lines", "grid", "map", "neurons", "time"];
   function initial(payload2) {
     const maps = payload2.entries[0].maps;
+    const first = maps.find((map) => map.kind === "cross") ?? maps[0];
+    const { layer, head } = telling(first);
     return {
       view: "lines",
       entry: 0,
       beside: null,
-      kind: (maps.find((map) => map.kind === "cross") ?? maps[0]).kind,
-      layer: 0,
-      head: 0,
-      hidden: /* @__PURE__ */ new Set(),
+      kind: first.kind,
+      layer,
+      head,
+      heads: null,
       row: null,
       column: null,
       step: 0,
+      temperature: 1,
       sort: "",
       least: 0,
       zoom: 0,
@@ -1009,15 +1133,17 @@
   function pressed(key, state2) {
     const number = Number(key);
     if (number >= 1 && number <= VIEWS.length) return { view: VIEWS[number - 1] };
+    if (state2.view === "grid" && key.startsWith("Arrow")) return null;
+    if (state2.view === "time" && (key === "ArrowDown" || key === "ArrowUp")) return null;
     switch (key) {
       case "ArrowRight":
         return state2.view === "time" ? { step: state2.step + 1 } : { layer: state2.layer + 1 };
       case "ArrowLeft":
         return state2.view === "time" ? { step: state2.step - 1 } : { layer: state2.layer - 1 };
       case "ArrowDown":
-        return { head: state2.head + 1 };
+        return { head: state2.head + 1, heads: null };
       case "ArrowUp":
-        return { head: state2.head - 1 };
+        return { head: state2.head - 1, heads: null };
       case "Escape":
         return { row: null, column: null };
       default:
@@ -1037,7 +1163,7 @@
     const row = written - 1;
     const texts = await Promise.all(
       entry.maps.filter((map) => map.rows === own).map(async (map) => {
-        const heads = shownHeads({ ...panel, map });
+        const heads = shownHeads({ ...panel, map }, allHeads(map));
         if (!heads.length) return null;
         const mean = await store2.mean(entry, map, Math.min(layer, map.layers - 1), heads);
         return { map, weights: mean.row(row) };
@@ -1050,7 +1176,7 @@
     renew(
       host,
       h("p", { className: "hint" }, words.timeHint),
-      chips(panel),
+      chips(panel, allHeads(panel.map)),
       h(
         "div",
         { className: "controls" },
@@ -1058,6 +1184,7 @@
         slider(words.step, [0, count - 1, 1], state2.step, `${state2.step + 1} / ${count}`, move),
         h("span", { className: "written" }, `${words.writes} `, tokenElement(entry.tokens[own][written]))
       ),
+      candidates(panel, written - from),
       ...texts.map((text) => {
         if (!text) return "";
         const tokens = entry.tokens[text.map.columns].slice(0, text.map.columns === own ? row + 1 : void 0);
@@ -1093,8 +1220,47 @@
       set2(isLast ? { step: 0 } : {});
     }
   }
+  function probabilities({ logits, others }, temperature) {
+    const powers = logits.map((logit) => Math.exp((logit - logits[0]) / temperature));
+    const rest = others.map(([logit, count]) => count * Math.exp((logit - logits[0]) / temperature));
+    const total = [...powers, ...rest].reduce((sum, power) => sum + power, 0);
+    return powers.map((power) => power / total);
+  }
+  function candidates({ entry, state: state2, words, set: set2 }, step) {
+    const next = entry.writtenBy[step];
+    if (!next) return null;
+    const shares = probabilities(next, state2.temperature);
+    const chosen = entry.tokens.target ?? entry.tokens.source;
+    const written = chosen[entry.writtenFrom + step];
+    return h(
+      "section",
+      { className: "candidates" },
+      h("h3", {}, words.candidates),
+      slider(
+        words.temperature,
+        [0.1, 2, 0.1],
+        state2.temperature,
+        state2.temperature.toFixed(1),
+        (temperature) => set2({ temperature })
+      ),
+      h(
+        "ol",
+        {},
+        ...next.tokens.map(
+          (token, i) => h(
+            "li",
+            { className: token === written ? "taken" : "", style: { "--share": shares[i].toFixed(4) } },
+            tokenElement(token),
+            h("span", { className: "share" }),
+            h("output", {}, `${(100 * shares[i]).toFixed(1)} %`)
+          )
+        )
+      )
+    );
+  }
 
   // src/main.ts
+  var PATIENCE = 300;
   var DRAW = {
     lines: drawLines,
     grid: drawGrid,
@@ -1128,10 +1294,7 @@
     const entry = payload.entries[state.entry];
     const map = mapOf(entry, state.kind);
     const most = (name) => Math.max(...shownEntries(state, payload).map((one) => mapOf(one, state.kind)[name]));
-    const named = payload.entries.map(({ title, tokens }, i) => [
-      String(i),
-      `${title}: ${(tokens.source ?? []).slice(0, 8).join(" ").slice(0, 48)}`
-    ]);
+    const named = payload.entries.map((one, i) => [String(i), nameOf(one)]);
     const number = (value, count, label2, change) => slider(label2, [0, count - 1, 1], value, `${value}`, change);
     document.documentElement.lang = language;
     document.title = words.title;
@@ -1184,10 +1347,26 @@
       )
     );
   }
+  function nameOf({ title, tokens }) {
+    if (payload.entries.length < 2) return title;
+    return `${title}: ${(tokens.source ?? []).slice(0, 8).join(" ").slice(0, 48)}`;
+  }
+  function exactness(words) {
+    const { error, name } = payload.rounding;
+    if (name === "linear") return error.toPrecision(1);
+    return `${error.toPrecision(1)}${words.comma}${words.small} ${name === "root" ? 4e-4 : 1e-3}`;
+  }
+  function hints(words) {
+    const { view } = state;
+    if (window.matchMedia("(pointer: coarse)").matches) return view === "lines" ? words.touch : "";
+    const views = VIEWS.length - (steps(payload.entries[state.entry]) ? 0 : 1);
+    const moves = view === "grid" ? [] : view === "time" ? [words.keyStep] : [words.keyLayer, words.keyHead];
+    return `${words.keys} ${[...moves, `1\u2013${views} ${words.keyView}`, words.keyUnpin].join(words.comma)}`;
+  }
   function drawPanels(done) {
     const current = ++drawing;
     const words = LANGUAGES[language];
-    const keys = `${words.keys}. ${words.exact} ${payload.rounding.error.toPrecision(1)}.`;
+    const help = `${hints(words) && `${hints(words)}${words.period} `}${words.exact} ${exactness(words)}${words.period}`;
     let isSaid = false;
     const entries = state.beside === null ? [state.entry] : [state.entry, state.beside];
     panels.className = entries.length > 1 ? "two" : "";
@@ -1200,8 +1379,14 @@
       const map = mapOf(entry, state.kind);
       const [heading, host] = panels.children[i].children;
       const own = within({ ...state, entry: number, beside: null }, payload);
-      heading.textContent = [entry.title, ...differences(own)].join(" \xB7 ");
+      heading.textContent = [nameOf(entry), ...differences(own)].join(" \xB7 ");
       host.className = `view ${own.view}`;
+      host.dataset.working = words.working;
+      window.setTimeout(() => {
+        if (current === drawing && document.body.dataset.drawn !== String(current)) {
+          host.setAttribute("aria-busy", "true");
+        }
+      }, PATIENCE);
       DRAW[own.view]({
         host,
         store,
@@ -1219,7 +1404,8 @@
         isCurrent: () => current === drawing
       }).then(() => {
         if (current !== drawing) return;
-        if (!isSaid) status.textContent = keys;
+        if (!isSaid) status.textContent = help;
+        host.removeAttribute("aria-busy");
         done();
         document.body.dataset.drawn = String(current);
       }).catch((error) => {

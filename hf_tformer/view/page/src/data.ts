@@ -24,13 +24,22 @@ export interface MapAbout {
   chunks: string; // the end of the names of its script elements
   thumbnails: string[]; // of each layer
   measures: Record<string, number[][]>; // name → [layer][head]
+  repeats: number; // tokens that the measure of induction counts
   scores: (ScoresAbout | null)[];
+}
+
+/** The most probable next tokens, and the others in groups: [logit, count]. */
+export interface NextTokens {
+  tokens: string[];
+  logits: number[];
+  others: [number, number][];
 }
 
 export interface Entry {
   title: string;
   tokens: Record<string, string[]>;
   writtenFrom: number | null;
+  writtenBy: NextTokens[]; // for each token that was written, if the model told it
   maps: MapAbout[];
 }
 

@@ -45,7 +45,7 @@ export async function drawGrid(panel: Panel): Promise<void> {
       ),
     );
   }
-  renew(host, h("p", { className: "hint" }, words.gridHint), controls(panel, least), grid);
+  renew(host, h("p", { className: "hint" }, state.sort ? words.sortedHint : words.gridHint), controls(panel, least), grid);
 
   function picture(values: Float32Array, [rows, columns]: number[]): HTMLCanvasElement {
     const canvas = h("canvas", { width: columns, height: rows });
@@ -67,9 +67,9 @@ export function order(layers: number, heads: number, values?: number[][]): Cell[
 
 export function described({ map, words }: Panel, layer: number, head: number): string {
   const measured = MEASURES.filter((name) => map.measures[name]).map(
-    (name) => `${words[name]} ${map.measures[name][layer][head].toFixed(2)}`,
+    (name) => `${words[name]} ${map.measures[name][layer][head].toFixed(2)}${name === "induction" ? ` (${words.repeats} ${map.repeats})` : ""}`,
   );
-  return `${words.layer} ${layer}, ${words.head} ${head}: ${measured.join(", ")}`;
+  return `${words.layer} ${layer}${words.comma}${words.head} ${head}${words.colon}${measured.join(words.comma)}`;
 }
 
 function controls({ map, words, state, set }: Panel, least: number): HTMLElement {

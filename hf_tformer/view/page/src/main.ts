@@ -1,6 +1,6 @@
 // The page: controls above, one panel or two below. Each change of the state draws all anew.
 
-import type { Payload } from "./data.ts";
+import type { Entry, Payload } from "./data.ts";
 import { Store } from "./data.ts";
 import { h, renew, select, slider } from "./dom.ts";
 import { drawGrid } from "./grid.ts";
@@ -11,7 +11,10 @@ import type { Panel } from "./panel.ts";
 import type { State, View } from "./state.ts";
 import { VIEWS, initial, mapOf, pressed, shownEntries, steps, within } from "./state.ts";
 import { drawTime } from "./time.ts";
+import type { Words } from "./words.ts";
 import { LANGUAGES } from "./words.ts";
+
+const PATIENCE = 300; // milliseconds, after which a sign of work is shown
 
 const DRAW: Record<View, (panel: Panel) => Promise<void>> = {
   lines: drawLines,
@@ -52,10 +55,7 @@ function drawHeader() {
   const map = mapOf(entry, state.kind);
   const most = (name: "layers" | "heads") =>
     Math.max(...shownEntries(state, payload).map((one) => mapOf(one, state.kind)[name]));
-  const named = payload.entries.map(({ title, tokens }, i): [string, string] => [
-    String(i),
-    `${title}: ${(tokens.source ?? []).slice(0, 8).join(" ").slice(0, 48)}`,
-  ]);
+  const named = payload.entries.map((one, i): [string, string] => [String(i), nameOf(one)]);
   const number = (value: number, count: number, label: string, change: (v: number) => void) =>
     slider(label, [0, count - 1, 1], value, `${value}`, change);
   document.documentElement.lang = language;
@@ -112,10 +112,32 @@ function drawHeader() {
   );
 }
 
+/** The model and, where there are several texts, how each begins. */
+function nameOf({ title, tokens }: Entry): string {
+  if (payload.entries.length < 2) return title;
+  return `${title}: ${(tokens.source ?? []).slice(0, 8).join(" ").slice(0, 48)}`;
+}
+
+/** The error of any weight at most, and that of small ones where roots are stored. */
+function exactness(words: Words): string {
+  const { error, name } = payload.rounding;
+  if (name === "linear") return error.toPrecision(1);
+  return `${error.toPrecision(1)}${words.comma}${words.small} ${name === "root" ? 0.0004 : 0.001}`;
+}
+
+/** What keys do in this view, or fingers where there is no keyboard. */
+function hints(words: Words): string {
+  const { view } = state;
+  if (window.matchMedia("(pointer: coarse)").matches) return view === "lines" ? words.touch : "";
+  const views = VIEWS.length - (steps(payload.entries[state.entry]) ? 0 : 1);
+  const moves = view === "grid" ? [] : view === "time" ? [words.keyStep] : [words.keyLayer, words.keyHead];
+  return `${words.keys} ${[...moves, `1–${views} ${words.keyView}`, words.keyUnpin].join(words.comma)}`;
+}
+
 function drawPanels(done: () => void) {
   const current = ++drawing;
   const words = LANGUAGES[language];
-  const keys = `${words.keys}. ${words.exact} ${payload.rounding.error.toPrecision(1)}.`;
+  const help = `${hints(words) && `${hints(words)}${words.period} `}${words.exact} ${exactness(words)}${words.period}`;
   let isSaid = false; // by a view, of what is pinned in it
   const entries = state.beside === null ? [state.entry] : [state.entry, state.beside];
   panels.className = entries.length > 1 ? "two" : "";
@@ -128,8 +150,14 @@ function drawPanels(done: () => void) {
     const map = mapOf(entry, state.kind);
     const [heading, host] = panels.children[i].children as unknown as HTMLElement[];
     const own = within({ ...state, entry: number, beside: null }, payload);
-    heading.textContent = [entry.title, ...differences(own)].join(" · ");
+    heading.textContent = [nameOf(entry), ...differences(own)].join(" · ");
     host.className = `view ${own.view}`;
+    host.dataset.working = words.working;
+    window.setTimeout(() => {
+      if (current === drawing && document.body.dataset.drawn !== String(current)) {
+        host.setAttribute("aria-busy", "true");
+      }
+    }, PATIENCE);
     DRAW[own.view]({
       host,
       store,
@@ -148,7 +176,8 @@ function drawPanels(done: () => void) {
     })
       .then(() => {
         if (current !== drawing) return;
-        if (!isSaid) status.textContent = keys;
+        if (!isSaid) status.textContent = help;
+        host.removeAttribute("aria-busy");
         done();
         document.body.dataset.drawn = String(current);
       })

@@ -9,6 +9,7 @@ import type { Panel } from "./panel.ts";
 
 const MARGIN = 96; // for the labels
 const READABLE = 12; // pixels of a cell from which labels stand beside it
+const UPRIGHT = /^[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Hangul}]+$/u; // written downwards as well
 const TABLE = 60; // tokens: a larger table shows the pinned row alone
 
 export async function drawMap(panel: Panel): Promise<void> {
@@ -20,6 +21,7 @@ export async function drawMap(panel: Panel): Promise<void> {
   const room = Math.min(host.clientWidth || 800, 1100) - MARGIN;
   const fitting = Math.max(1, Math.min(40, Math.floor(Math.min(room, 560) / columns.length)));
   const cell = state.zoom || fitting;
+  const full = fullOf(matrix.values);
   const size = { width: columns.length * cell + MARGIN, height: rows.length * cell + MARGIN };
 
   const canvas = h("canvas", {});
@@ -57,6 +59,7 @@ export async function drawMap(panel: Panel): Promise<void> {
         set({ zoom }),
       ),
     ),
+    bar(),
     scroller,
     tip,
     asTable(panel, matrix),
@@ -64,6 +67,15 @@ export async function drawMap(panel: Panel): Promise<void> {
   scroller.addEventListener("scroll", paint);
   paint();
   if (state.row !== null && state.column !== null) say(spoken(state.row, state.column));
+
+  /** The colours of weights, with numbers at a quarter of the way each: they go by the root. */
+  function bar(): HTMLElement {
+    const colors = h("canvas", { width: 128, height: 1, "aria-hidden": "true" });
+    const shades = Float32Array.from({ length: 128 }, (_, i) => full * (i / 127) ** 2);
+    paintWeights(colors, [shades], full);
+    const ends = [0, full / 4, full].map((value) => h("span", {}, String(Number(value.toPrecision(2)))));
+    return h("div", { className: "scale", title: words.scaleOf }, colors, h("div", {}, ...ends));
+  }
 
   function placeOf(event: PointerEvent): [number, number] | null {
     const box = scroller.getBoundingClientRect();
@@ -128,7 +140,7 @@ export async function drawMap(panel: Panel): Promise<void> {
     const part = { width: lastColumn - firstColumn, height: lastRow - firstRow };
     const small = h("canvas", part); // a pixel for each cell
     const rowsInSight = Array.from({ length: part.height }, (_, i) => matrix.row(firstRow + i));
-    paintWeights(small, rowsInSight.map((row) => row.subarray(firstColumn, lastColumn)));
+    paintWeights(small, rowsInSight.map((row) => row.subarray(firstColumn, lastColumn)), full);
     context.imageSmoothingEnabled = false;
     const [x, y] = [MARGIN + firstColumn * cell - left, MARGIN + firstRow * cell - top];
     context.drawImage(small, x, y, part.width * cell, part.height * cell);
@@ -170,9 +182,22 @@ function label(
 ) {
   context.save();
   context.translate(x, y);
-  context.rotate(angle);
-  context.fillText(tokenLabel(token, 14), 0, 0, MARGIN - 10);
+  if (angle && UPRIGHT.test(token)) {
+    const letters = [...tokenLabel(token, 6)];
+    letters.forEach((letter, i) => context.fillText(letter, -6, (i - letters.length + 0.5) * 13));
+  } else {
+    context.rotate(angle);
+    context.fillText(tokenLabel(token, 14), 0, 0, MARGIN - 10);
+  }
   context.restore();
+}
+
+/** The weight with the full colour: the largest but for one in a hundred of those above nothing, since
+ *  a few large ones would leave all others white. */
+export function fullOf(values: Float32Array): number {
+  const every = Math.ceil(values.length / 20000);
+  const seen = values.filter((value, i) => i % every === 0 && value > 1e-4).sort();
+  return seen.length < 100 ? 1 : Math.min(1, 2 * seen[Math.floor(seen.length * 0.99)]);
 }
 
 /** For who does not see the picture: all weights, or those of one row where there are many. */

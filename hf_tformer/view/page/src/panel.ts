@@ -18,9 +18,13 @@ export interface Panel {
   isCurrent(): boolean; // false where a later state is being drawn
 }
 
-/** Numbers of the heads whose lines are shown. */
-export function shownHeads({ map, state }: Panel): number[] {
-  return [...Array(map.heads).keys()].filter((head) => !state.hidden.has(head));
+/** Numbers of the heads that are shown: those that were chosen, or else `otherwise`. */
+export function shownHeads({ map, state }: Panel, otherwise: number[]): number[] {
+  return state.heads ? allHeads(map).filter((head) => state.heads?.has(head)) : otherwise;
+}
+
+export function allHeads(map: MapAbout): number[] {
+  return [...Array(map.heads).keys()];
 }
 
 export function headsOf(panel: Panel, heads: number[]): Promise<Head[]> {

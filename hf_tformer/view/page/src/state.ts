@@ -1,6 +1,7 @@
 // What is shown. One object, changed in one place; views are drawn anew from it.
 
 import type { Entry, MapAbout, Payload } from "./data.ts";
+import { telling } from "./telling.ts";
 
 export const VIEWS = ["lines", "grid", "map", "neurons", "time"] as const;
 export type View = (typeof VIEWS)[number];
@@ -12,10 +13,11 @@ export interface State {
   kind: string;
   layer: number;
   head: number;
-  hidden: ReadonlySet<number>; // heads without lines
+  heads: ReadonlySet<number> | null; // several at once; null: the one of `head`
   row: number | null; // pinned
   column: number | null;
   step: number; // of what the model wrote
+  temperature: number; // of the next token's probabilities
   sort: string; // a measure, or "" for the order of layers
   least: number; // of the range of that measure
   zoom: number; // cells of a map, in pixels; 0: as they fit
@@ -24,17 +26,20 @@ export interface State {
 
 export function initial(payload: Payload): State {
   const maps = payload.entries[0].maps;
+  const first = maps.find((map) => map.kind === "cross") ?? maps[0];
+  const { layer, head } = telling(first);
   return {
     view: "lines",
     entry: 0,
     beside: null,
-    kind: (maps.find((map) => map.kind === "cross") ?? maps[0]).kind,
-    layer: 0,
-    head: 0,
-    hidden: new Set(),
+    kind: first.kind,
+    layer,
+    head,
+    heads: null,
     row: null,
     column: null,
     step: 0,
+    temperature: 1,
     sort: "",
     least: 0,
     zoom: 0,
@@ -79,19 +84,21 @@ export function steps(entry: Entry): number {
   return (entry.tokens.target ?? entry.tokens.source).length - entry.writtenFrom;
 }
 
-/** What a key changes; null where it changes nothing. */
+/** What a key changes; null where it changes nothing that is shown. */
 export function pressed(key: string, state: State): Partial<State> | null {
   const number = Number(key);
   if (number >= 1 && number <= VIEWS.length) return { view: VIEWS[number - 1] };
+  if (state.view === "grid" && key.startsWith("Arrow")) return null; // it shows all of them
+  if (state.view === "time" && (key === "ArrowDown" || key === "ArrowUp")) return null;
   switch (key) {
     case "ArrowRight":
       return state.view === "time" ? { step: state.step + 1 } : { layer: state.layer + 1 };
     case "ArrowLeft":
       return state.view === "time" ? { step: state.step - 1 } : { layer: state.layer - 1 };
     case "ArrowDown":
-      return { head: state.head + 1 };
+      return { head: state.head + 1, heads: null };
     case "ArrowUp":
-      return { head: state.head - 1 };
+      return { head: state.head - 1, heads: null };
     case "Escape":
       return { row: null, column: null };
     default:

@@ -1,11 +1,11 @@
 // What each written token was written from: a row of the maps, step by step.
 
-import type { Entry } from "./data.ts";
+import type { Entry, NextTokens } from "./data.ts";
 import { format } from "./data.ts";
 import { h, renew, slider, tokenElement } from "./dom.ts";
 import { chips } from "./lines.ts";
 import type { Panel } from "./panel.ts";
-import { shownHeads } from "./panel.ts";
+import { allHeads, shownHeads } from "./panel.ts";
 import { steps } from "./state.ts";
 
 const PACE = 700; // milliseconds
@@ -23,7 +23,7 @@ export async function drawTime(panel: Panel): Promise<void> {
     entry.maps
       .filter((map) => map.rows === own)
       .map(async (map) => {
-        const heads = shownHeads({ ...panel, map });
+        const heads = shownHeads({ ...panel, map }, allHeads(map));
         if (!heads.length) return null;
         const mean = await store.mean(entry, map, Math.min(layer, map.layers - 1), heads);
         return { map, weights: mean.row(row) };
@@ -36,7 +36,7 @@ export async function drawTime(panel: Panel): Promise<void> {
   renew(
     host,
     h("p", { className: "hint" }, words.timeHint),
-    chips(panel),
+    chips(panel, allHeads(panel.map)),
     h(
       "div",
       { className: "controls" },
@@ -44,6 +44,7 @@ export async function drawTime(panel: Panel): Promise<void> {
       slider(words.step, [0, count - 1, 1], state.step, `${state.step + 1} / ${count}`, move),
       h("span", { className: "written" }, `${words.writes} `, tokenElement(entry.tokens[own][written])),
     ),
+    candidates(panel, written - from),
     ...texts.map((text) => {
       if (!text) return "";
       const tokens = entry.tokens[text.map.columns].slice(0, text.map.columns === own ? row + 1 : undefined);
@@ -81,4 +82,42 @@ export async function drawTime(panel: Panel): Promise<void> {
     player = player === entry ? null : entry;
     set(isLast ? { step: 0 } : {});
   }
+}
+
+/** The probabilities of the named tokens at a temperature. */
+export function probabilities({ logits, others }: NextTokens, temperature: number): number[] {
+  const powers = logits.map((logit) => Math.exp((logit - logits[0]) / temperature));
+  const rest = others.map(([logit, count]) => count * Math.exp((logit - logits[0]) / temperature));
+  const total = [...powers, ...rest].reduce((sum, power) => sum + power, 0);
+  return powers.map((power) => power / total);
+}
+
+/** What else the model could have written here, as bars. */
+function candidates({ entry, state, words, set }: Panel, step: number): HTMLElement | null {
+  const next = entry.writtenBy[step];
+  if (!next) return null;
+  const shares = probabilities(next, state.temperature);
+  const chosen = entry.tokens.target ?? entry.tokens.source;
+  const written = chosen[(entry.writtenFrom as number) + step];
+  return h(
+    "section",
+    { className: "candidates" },
+    h("h3", {}, words.candidates),
+    slider(words.temperature, [0.1, 2, 0.1], state.temperature, state.temperature.toFixed(1), (temperature) =>
+      set({ temperature }),
+    ),
+    h(
+      "ol",
+      {},
+      ...next.tokens.map((token, i) =>
+        h(
+          "li",
+          { className: token === written ? "taken" : "", style: { "--share": shares[i].toFixed(4) } },
+          tokenElement(token),
+          h("span", { className: "share" }),
+          h("output", {}, `${(100 * shares[i]).toFixed(1)} %`),
+        ),
+      ),
+    ),
+  );
 }

@@ -3,13 +3,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { deflateSync } from "node:zlib";
-import { headColor, weightColor } from "../src/color.ts";
+import { contrast, headColor, weightColor } from "../src/color.ts";
 import type { MapAbout, Payload, Rounding, Scores } from "../src/data.ts";
 import { Head, Store, decode, format, split, unpack } from "../src/data.ts";
 import { order } from "../src/grid.ts";
 import { strongest } from "../src/lines.ts";
+import { fullOf } from "../src/map.ts";
 import { explain, unturned } from "../src/scores.ts";
 import { initial, pressed, steps, within } from "../src/state.ts";
+import { probabilities } from "../src/time.ts";
+import { telling } from "../src/telling.ts";
 import { LANGUAGES, MEASURES } from "../src/words.ts";
 
 const LINEAR: Rounding = { name: "linear", bits: 16, error: 0.5 / 65535 };
@@ -26,12 +29,13 @@ const map: MapAbout = {
   chunks: "0-decoder",
   thumbnails: [],
   measures: {},
+  repeats: 0,
   scores: [null, null],
 };
 const payload: Payload = {
   rounding: LINEAR,
   scoresLeftOut: false,
-  entries: [{ title: "a", tokens: { source: ["x", "y"] }, writtenFrom: 1, maps: [map] }],
+  entries: [{ title: "a", tokens: { source: ["x", "y"] }, writtenFrom: 1, writtenBy: [], maps: [map] }],
 };
 
 test("weights come back within the error that is stated", async () => {
@@ -145,9 +149,92 @@ test("colours: more weight is darker on light ground, and each head has its own"
   const light = (weight: number) => weightColor(weight, false).reduce((a, b) => a + b);
   assert.ok(light(0) > light(0.1) && light(0.1) > light(0.5) && light(0.5) > light(1));
   assert.deepEqual(weightColor(2, true), weightColor(1, true));
-  assert.equal(new Set([...Array(16).keys()].map((head) => headColor(head, 16))).size, 16);
+  assert.equal(new Set([...Array(16).keys()].map((head) => headColor(head, 16, false))).size, 16);
 });
 
 test("a row of numbers is split in equal parts", () => {
   assert.deepEqual(split(Float32Array.of(1, 2, 3, 4), 2).map((p) => [...p]), [[1, 2], [3, 4]]);
+});
+
+/** The colour of a head as three numbers. */
+function rgbOf(color: string): [number, number, number] {
+  const [hue, saturation, light] = (color.match(/[\d.]+/g) as string[]).map(Number);
+  const reach = (saturation / 100) * Math.min(light / 100, 1 - light / 100);
+  const channel = (n: number) => {
+    const place = (n + hue / 30) % 12;
+    return 255 * (light / 100 - reach * Math.max(-1, Math.min(place - 3, 9 - place, 1)));
+  };
+  return [channel(0), channel(8), channel(4)];
+}
+
+test("the line of every head is seen on a light and on a dark page", () => {
+  for (const heads of [1, 4, 12, 32]) {
+    for (let head = 0; head < heads; head++) {
+      const light = rgbOf(headColor(head, heads, false));
+      const dark = rgbOf(headColor(head, heads, true));
+      assert.ok(contrast(light, [255, 255, 255]) >= 3, headColor(head, heads, false));
+      assert.ok(contrast(dark, [24, 26, 31]) >= 3, headColor(head, heads, true));
+    }
+  }
+  assert.equal(contrast([0, 0, 0], [255, 255, 255]), 21);
+});
+
+test("text is read on every strength of its background, in both themes", () => {
+  const mixed = (glow: number[], back: number[], share: number) =>
+    glow.map((value, i) => value * share + back[i] * (1 - share)) as [number, number, number];
+  for (let share = 0; share <= 1; share += 0.1) {
+    const light = mixed([33, 113, 181], [255, 255, 255], 0.65 * share);
+    const dark = mixed([90, 160, 230], [24, 26, 31], 0.45 * share);
+    assert.ok(contrast([29, 33, 41], light) >= 4.5, `light ${share}`);
+    assert.ok(contrast([230, 233, 238], dark) >= 4.5, `dark ${share}`);
+  }
+});
+
+test("the first view is a head that follows a rule, and not one that repeats by chance", () => {
+  const measures = {
+    entropy: [[2, 0.1, 2], [2, 2, 2]],
+    previous: [[0.1, 0.2, 0.1], [0.1, 0.1, 0.7]],
+    induction: [[0, 1, 0], [0, 0, 0]],
+  };
+  assert.deepEqual(pick(telling({ ...map, measures, repeats: 1 })), [1, 2, "previous"]);
+  assert.deepEqual(pick(telling({ ...map, measures, repeats: 5 })), [0, 1, "induction"]);
+  assert.deepEqual(pick(telling({ ...map, measures: { entropy: measures.entropy } })), [0, 1, "entropy"]);
+  assert.deepEqual(pick(telling(map)), [0, 0, ""]);
+  const chosen = { ...payload, entries: [{ ...payload.entries[0], maps: [{ ...map, measures, repeats: 1 }] }] };
+  const state = initial(chosen);
+  assert.deepEqual([state.layer, state.head, state.heads], [1, 2, null]);
+
+  function pick({ layer, head, rule }: ReturnType<typeof telling>) {
+    return [layer, head, rule];
+  }
+});
+
+test("keys that change nothing in a view are none there", () => {
+  const state = initial(payload);
+  assert.deepEqual(pressed("ArrowDown", state), { head: 1, heads: null });
+  for (const view of ["grid", "time"] as const) {
+    assert.equal(pressed("ArrowDown", { ...state, view }), null);
+  }
+  assert.equal(pressed("ArrowLeft", { ...state, view: "grid" }), null);
+  assert.deepEqual(pressed("ArrowRight", { ...state, view: "time" }), { step: 1 });
+});
+
+test("a map of small weights is not white: the colour is full where the largest hundredth begins", () => {
+  const small = new Float32Array(10000).fill(0.001);
+  small[0] = 1;
+  assert.ok(Math.abs(fullOf(small) - 0.002) < 1e-6);
+  assert.equal(fullOf(Float32Array.of(0.5, 0.5)), 1); // too few to judge by
+  assert.equal(fullOf(new Float32Array(1000).fill(0.9)), 1);
+});
+
+test("a next token is as probable as a softmax over all tokens says, at every temperature", () => {
+  const logits = [3, 2, 1, 0.5, 0.25];
+  const next = { tokens: ["a", "b"], logits: [3, 2], others: [[1, 1], [0.5, 1], [0.25, 1]] as [number, number][] };
+  for (const temperature of [0.1, 1, 2]) {
+    const powers = logits.map((logit) => Math.exp(logit / temperature));
+    const total = powers.reduce((a, b) => a + b);
+    probabilities(next, temperature).forEach((share, i) => {
+      assert.ok(Math.abs(share - powers[i] / total) < 1e-9);
+    });
+  }
 });
