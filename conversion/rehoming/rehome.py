@@ -66,7 +66,10 @@ def rehome(
 def existing(folder: FilePath) -> Path:
     path = Path(folder).expanduser()
     if not path.is_dir():
-        raise ConversionError(f"{folder} is no folder: give one that holds config.json and code")
+        raise ConversionError(
+            f"{folder} is no folder: give one that holds config.json and code, or run `hf download "
+            f"{folder} --local-dir {path.name}` first if it is on the Hub"
+        )
     return path.resolve()
 
 

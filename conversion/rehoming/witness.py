@@ -5,7 +5,6 @@ copy of the folder → probe.py in a fresh process → answers
 """
 
 import json
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from hf_tformer.checking.behind_walls import (
     Outcome,
     default_memory,
     run_behind_walls,
+    temporary_folder,
 )
 from hf_tformer.checking.folder import CheckError
 from hf_tformer.checking.fresh_process import KEEP_FILES, WEIGHTS, copy_folder
@@ -88,20 +88,32 @@ def witness(
 def ask(
     path: Path, auto: str, prompts: list[list[int]], how: str, sources: Sources, limits: Limits
 ) -> Answers:
-    """Run a folder, with these sources in place of its own, in a fresh process behind walls."""
-    with tempfile.TemporaryDirectory() as temporary:
-        copy, work = Path(temporary, "copy", "folder"), Path(temporary, "work")
-        file = Path(temporary, "answers.safetensors")
+    """Run a folder, with these sources in place of its own, in a fresh process behind walls.
+
+    Large files are linked in place of copied where walls keep them from being changed.
+    """
+    words = [auto, how, json.dumps(prompts)]
+    answers = asked(path, words, sources, limits, link_large=not limits.without_walls)
+    return answers or asked(path, words, sources, limits, link_large=False) or Answers()
+
+
+def asked(
+    path: Path, words: list[str], sources: Sources, limits: Limits, link_large: bool
+) -> Answers | None:
+    """Return the answers; None if nothing was started, as no wall keeps the linked files."""
+    with temporary_folder() as temporary:
+        copy, work = temporary / "copy" / "folder", temporary / "work"
+        file = temporary / "answers.safetensors"
         file.touch()
         work.mkdir()
-        linked, _ = copy_folder(path, copy, link_large=not limits.without_walls)
+        linked, _ = copy_folder(path, copy, link_large)
         for name, source in sources.items():
             Path(copy, name).write_text(source, encoding="utf-8")
         needed = needed_walls(copy, limits.without_walls)
         weights = [one for one in copy.iterdir() if one.suffix in WEIGHTS]
         outcome = run_behind_walls(
             PROBE,
-            [copy, file, auto, how, json.dumps(prompts)],
+            [copy, file, *words],
             work=work,
             results=[file],
             timeout=limits.timeout,
@@ -111,6 +123,8 @@ def ask(
             python=limits.python,
         )
         refuse_missing(outcome, needed)
+        if linked and any(outcome.walls.get(name, "gone") for name in KEEP_FILES):
+            return None
         return heard(outcome, file)
 
 

@@ -12,6 +12,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from conversion import ConversionError, rehome
 from conversion.rehoming import repairs
 from conversion.rehoming.command import main
+from hf_tformer.checking import fresh_process
+from support.fallen_walls import move_to
 from support.foreign_code import foreign_folder
 
 pytestmark = pytest.mark.usefixtures("warm_python")
@@ -137,6 +139,20 @@ def test_dangerous_code_of_no_known_kind_is_refused_and_nothing_is_written(tmp_p
     assert main([str(folder), str(tmp_path / "new")]) == 2
     assert "no code was run, because reading it found" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+@pytest.mark.parametrize("machine", ["macOS", "a kernel without Landlock"])
+def test_without_walls_no_code_runs_and_what_needs_none_is_written(machine, tmp_path, monkeypatch):
+    monkeypatch.setattr(fresh_process, "LARGE", 20_000)  # bytes: the weights are linked
+    words = move_to(machine, monkeypatch, tmp_path)
+    done = moved("internlm2", tmp_path)
+    assert done.became == "LlamaForCausalLM of transformers"
+    assert words in done.not_proven
+    with pytest.raises(ConversionError, match="walls are missing here"):
+        rehome(foreign_folder("own_kind", tmp_path / "other"), tmp_path / "newer")
+    assert not (tmp_path / "newer").exists()
+    done = rehome(tmp_path / "other", tmp_path / "newer", without_walls=True)
+    assert done.is_proven
 
 
 def no_code(folder):
