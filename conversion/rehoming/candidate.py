@@ -14,6 +14,7 @@ import hf_tformer
 
 from ..engine.aliases import Fields, NamedTensors
 from ..engine.checkpoints import Checkpoint, write_checkpoint
+from ..engine.convert import numbers
 from ..engine.errors import ConversionError
 from ..engine.models import WRONG_VALUES, Library, first_cause
 from ..engine.rules import (
@@ -61,9 +62,12 @@ class Candidate:
 
     def write(self, folder: Path, checkpoint: Checkpoint) -> None:
         """Write weights and description, tensor by tensor."""
-        shapes = SavedTensors.of(self.model)
+        saved = SavedTensors.of(self.model)
         tensors = convert(self.steps, checkpoint.read, self.model.config, to_ours=True)
-        write_checkpoint(folder, fitting(tensors, shapes))
+        try:
+            write_checkpoint(folder, fitting(tensors, saved))
+        except RuntimeError as error:  # of torch, where a tensor cannot be split so
+            raise ConversionError(f"the tensors have other sizes: {first_cause(error)}") from error
         side_of(self.model).save_description(self.model, folder)
 
 
@@ -78,6 +82,8 @@ def candidates(foreign: ForeignFolder) -> Iterator[Candidate | str]:
             yield candidate(renaming, foreign)
         except ConversionError as error:
             yield f"{renaming.target}: {error}"
+        except KeyError as error:
+            yield f"{renaming.target}: config.json lacks {error}"
 
 
 def candidate(renaming: Renaming, foreign: ForeignFolder) -> Candidate:
@@ -159,5 +165,5 @@ def account(
 def fitting(tensors: NamedTensors, saved: SavedTensors) -> NamedTensors:
     for name, tensor in tensors:
         check_shape(name, tensor.shape, saved)
-        yield name, tensor
+        yield name, numbers(name, tensor)
         del tensor  # before the next one is read

@@ -8,6 +8,7 @@ reading as `check` reads → the old code answers, behind walls, in --with or in
 """
 
 import shutil
+import subprocess
 import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -77,9 +78,23 @@ def interpreter(python: FilePath | None) -> Path | None:
     if python is None:
         return None
     path = Path(python).expanduser().absolute()  # a link to Python says which environment it is of
-    if not path.is_file():
-        raise ConversionError(f"{python} is no interpreter: give the path of a python program")
+    asked = [str(path), "-I", "-c", HAS_WHAT_IS_NEEDED]
+    try:
+        found = subprocess.run(asked, capture_output=True, text=True, timeout=60).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        found = ""
+    if found != "True":
+        reason = "has no torch and transformers" if found else "is no interpreter"
+        raise ConversionError(
+            f"--with {python} {reason}: give the python of an environment that has"
+        )
     return path
+
+
+HAS_WHAT_IS_NEEDED = """
+from importlib.util import find_spec
+print(all(find_spec(name) for name in ("torch", "transformers", "safetensors")))
+"""
 
 
 @dataclass(frozen=True)
@@ -134,7 +149,12 @@ class Move:
             if isinstance(one, str):
                 self.tried.append(f"not taken: {one}")
                 continue
-            notes = self.write(one)
+            try:
+                notes = self.write(one)
+            except ConversionError as error:
+                self.tried.append(f"not taken: {one.name}, {error}")
+                empty(self.staged)
+                continue
             agreement = self.agreement(self.ask("opened", {}))
             if not agreement.fault:
                 # Afterwards: a class of transformers is opened without any code beside it.

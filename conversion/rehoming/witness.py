@@ -141,8 +141,9 @@ def heard(outcome: Outcome, file: Path) -> Answers:
             case _:
                 raise CheckError(INTERFERED)
     if outcome.reason:
-        why = "it took longer than allowed" if outcome.reason == HANGS else outcome.reason
-        answers.error = answers.error or printable(f"{why}: {outcome.stderr_last_line}")
+        last = f"{outcome.reason}: {outcome.stderr_last_line or 'no message'}"
+        why = "it took longer than --timeout allows" if outcome.reason == HANGS else last
+        answers.error = answers.error or printable(why)
     if not answers.error:
         try:
             answers.tensors = load_file(file)

@@ -16,6 +16,7 @@ from hf_tformer.checking import fresh_process
 from support.fallen_walls import move_to
 from support.foreign_code import foreign_folder
 
+WEIGHTS = "model.safetensors"
 pytestmark = pytest.mark.usefixtures("warm_python")
 
 
@@ -198,8 +199,9 @@ def test_wrong_places_are_named(tmp_path):
     with pytest.raises(ConversionError, match="is no folder: give one that holds config"):
         rehome(tmp_path / "nowhere", tmp_path / "new")
     folder = foreign_folder("internlm2", tmp_path / "old")
-    with pytest.raises(ConversionError, match="is no interpreter: give the path of a python"):
-        rehome(folder, tmp_path / "new", python=tmp_path / "python")
+    for python in (tmp_path / "python", "/bin/true"):
+        with pytest.raises(ConversionError, match="is no interpreter: give the python of an"):
+            rehome(folder, tmp_path / "new", python=python)
     with pytest.raises(ConversionError, match="exists: choose another name"):
         rehome(folder, tmp_path)
 
@@ -217,6 +219,27 @@ def test_tensors_without_a_place_and_fields_without_one_are_named(tmp_path):
     assert done.notes == [
         "not taken: llama: bias is True, which llama cannot express: only False has a place there"
     ]
+
+
+def test_numbers_that_are_none_and_fields_that_do_not_fit_are_named(tmp_path):
+    folder = foreign_folder("internlm2", tmp_path / "old")
+    tensors = load_file(folder / "model.safetensors")
+    save_file({**tensors, "output.weight": tensors["output.weight"] * torch.nan}, folder / WEIGHTS)
+    with pytest.raises(ConversionError, match=r"lm_head\.weight holds NaN"):
+        rehome(folder, tmp_path / "new")
+    save_file(tensors, folder / WEIGHTS)
+    edit(folder, "config.json", ('"eos_token_id"', '"num_attention_heads": 3, "eos_token_id"'))
+    with pytest.raises(ConversionError, match="the tensors have other sizes"):
+        rehome(folder, tmp_path / "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_field_that_a_renaming_needs_is_asked_for(tmp_path):
+    folder = foreign_folder("internlm2", tmp_path / "old")
+    edit(folder, "config.json", ('"internlm2"', '"minicpm"'))
+    done = rehome(folder, tmp_path / "new")
+    assert done.notes == ["not taken: granite: config.json lacks 'scale_depth'"]
+    assert done.became == "its own code"
 
 
 def test_a_tokenizer_with_code_of_its_own_is_carried_and_named(tmp_path):
