@@ -84,10 +84,8 @@ def interpreter(python: FilePath | None) -> Path | None:
     except (OSError, subprocess.TimeoutExpired):
         found = ""
     if found != "True":
-        reason = "has no torch and transformers" if found else "is no interpreter"
-        raise ConversionError(
-            f"--with {python} {reason}: give the python of an environment that has"
-        )
+        reason = "lacks torch or transformers" if found else "is no Python interpreter"
+        raise ConversionError(f"--with {python} {reason}: give one that has both")
     return path
 
 
