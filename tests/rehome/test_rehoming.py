@@ -200,7 +200,7 @@ def test_wrong_places_are_named(tmp_path):
         rehome(tmp_path / "nowhere", tmp_path / "new")
     folder = foreign_folder("internlm2", tmp_path / "old")
     for python in (tmp_path / "python", "/bin/true"):
-        with pytest.raises(ConversionError, match="is no python: give that of an"):
+        with pytest.raises(ConversionError, match="is no Python interpreter: give one"):
             rehome(folder, tmp_path / "new", python=python)
     with pytest.raises(ConversionError, match="exists: choose another name"):
         rehome(folder, tmp_path)
