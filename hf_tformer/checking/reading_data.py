@@ -15,6 +15,8 @@ NATIVE = re.compile(r"\.(so(\.\d+)*|pyd|dll|dylib|pyc|pyo|egg|whl)$", re.IGNOREC
 # Classes that a configuration may have imported by name: those of torch's layers, and neighbours.
 LAYERS = re.compile(r"torch\.nn(\.[a-z_]+)*\.[A-Z]\w*")
 IMPORTED = ("activation_function", "activation_fn", "tokenizer_class")
+# Files with comments in them, which no loader reads under these names.
+OF_EDITORS = {f".vscode/{x}.json" for x in ("launch", "settings", "tasks", "extensions")}
 SPECIAL_TOKENS = ("pad_token", "bos_token", "eos_token")
 
 
@@ -22,7 +24,10 @@ def check_files(folder: Folder) -> Iterator[tuple[str, str]]:
     """Check that every entry is a file of this folder that can be read."""
     documents = folder.documents
     for name, fault in sorted({**folder.files.faults, **folder.unread}.items()):
-        yield "fail", f"{name} {fault}"
+        if name in OF_EDITORS and name not in folder.files.faults:
+            yield "warn", f"{name} belongs to an editor, and no model needs it: leave it out"
+        else:
+            yield "fail", f"{name} {fault}"
     native = [name for name in sorted(folder.files.names) if NATIVE.search(name)]
     if native:
         yield "warn", f"{few(native)}: nobody can read these: see that nothing loads them"

@@ -217,6 +217,16 @@ def test_an_image_processor_may_need_what_those_of_transformers_need(name, verdi
     assert any("PIL (the package pillow) has to be" in d for d in details(tmp_path, verdict))
 
 
+def test_what_an_editor_left_is_a_warning_and_the_same_elsewhere_a_fault(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    for folder in (".vscode", ".other"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "launch.json").write_text('{ // with a comment\n "a": 1 }')
+    found = {f.detail.split()[0]: f.verdict for f in static_findings(opened(tmp_path))}
+    assert found[".vscode/launch.json"] == "warn"
+    assert found[".other/launch.json"] == "fail"
+
+
 def test_json_is_json_where_nothing_could_be_judged(tmp_path, capsys):
     assert main([str(tmp_path), "--json", "--no-run"]) == 2
     out, err = capsys.readouterr()
