@@ -92,11 +92,12 @@ def candidate(renaming: Renaming, foreign: ForeignFolder) -> Candidate:
     if not renaming.fields and renaming.target in renaming.model_types:
         known = set(foreign.fields)  # the same configuration
     fields = renaming.of_target(foreign.fields, foreign.checkpoint, known)
+    stored = {"dtype": foreign.config.get("dtype") or foreign.config.get("torch_dtype")}
     is_tied = foreign.config.get("tie_word_embeddings", True)
-    model = built(config_class, fields, foreign.auto, tie_word_embeddings=is_tied)
+    model = built(config_class, fields, foreign.auto, **stored, tie_word_embeddings=is_tied)
     rules = (*renaming.rules, *renaming.numbered(foreign.fields))
     if is_tied and not agree(model, rules, foreign.checkpoint):
-        model = built(config_class, fields, foreign.auto, tie_word_embeddings=False)
+        model = built(config_class, fields, foreign.auto, **stored, tie_word_embeddings=False)
     steps = planned(model, rules)
     account(steps, renaming, SavedTensors.of(model), foreign.checkpoint)
     return Candidate(renaming, model, steps)

@@ -76,7 +76,9 @@ def state_of(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def opened(folder: str, auto: Any) -> torch.nn.Module:
-    model, report = auto.from_pretrained(folder, trust_remote_code=True, output_loading_info=True)
+    model, report = auto.from_pretrained(
+        folder, trust_remote_code=True, dtype=torch.float32, output_loading_info=True
+    )
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if report[what]:
             raise ValueError(f"{what} of the weights: {sorted(map(str, report[what]))[:3]}")

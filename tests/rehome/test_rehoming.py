@@ -326,6 +326,18 @@ def test_an_error_without_a_repair_is_not_guessed_at():
     assert repairs.repair({"x.py": "y = z\n"}, "NameError: name 'z' is not defined") is None
 
 
+def test_weights_of_two_bytes_stay_as_they_are(tmp_path):
+    folder = foreign_folder("internlm2", tmp_path / "old")
+    tensors = load_file(folder / WEIGHTS)
+    save_file({name: t.bfloat16() for name, t in tensors.items()}, folder / WEIGHTS)
+    edit(folder, "config.json", ('"eos_token_id"', '"torch_dtype": "bfloat16", "eos_token_id"'))
+    assert rehome(folder, tmp_path / "new").is_proven
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "new")
+    assert model.dtype == torch.bfloat16
+    stored = load_file(tmp_path / "new" / WEIGHTS).values()
+    assert {tensor.dtype for tensor in stored} == {torch.bfloat16}
+
+
 def test_weights_in_pickles_are_read_without_running_them_and_become_safetensors(tmp_path):
     folder = foreign_folder("internlm2", tmp_path / "old")
     tensors = load_file(folder / "model.safetensors")
