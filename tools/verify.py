@@ -36,6 +36,7 @@ COVERS = {
     "test-newest": QUICK,
     "test-engines": (*CODE, "tests/engines", *HELPERS, "constraints/engines.txt"),
     "test-runtimes": (*CODE, "tests/runtimes", *HELPERS, "constraints/runtimes.txt"),
+    "test-real": (*CODE, "tests/real", *HELPERS, "constraints/runtimes.txt"),
     "test-quantisers": (*CODE, "tests/runtimes", *HELPERS, "constraints/quantisers.txt"),
     "test-study": (*CODE, "tests/study", *HELPERS, "constraints/study.txt"),
     "test-browser": ("hf_tformer", "tests/view", *HELPERS, "constraints/tested.txt"),
