@@ -81,12 +81,16 @@ def run(*words, timeout=1500, env=None):
 
 
 def peak(pid):
-    """The most MiB that a process has had; what `wait4` says counts the parent's as well."""
+    """The most MiB that a process has had, or the largest that it started.
+
+    What `wait4` says counts the parent's as well.
+    """
     try:
         found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         return 0.0
-    return int(found[1]) / 1024 if found else 0.0
+    return max([int(found[1]) / 1024 if found else 0.0, *map(peak, children)])
 
 
 def asked(program, *words):
