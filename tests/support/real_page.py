@@ -12,8 +12,8 @@ HEAD = """# Released models
 
 Written by `make test-real`, never by hand: each row is one command on released weights, in a
 process of its own, on {cores} cores of {machine}, {day}, with {versions}.
-Memory is the peak of the largest process with all that it imports, which is some 400 MiB for torch and
-transformers alone, and with the file of weights, whose pages the system takes back at need.
+Memory is the peak of the largest process with all that it imports, which is some 400 MiB for torch
+and transformers alone, and with the file of weights, whose pages the system takes back at need.
 
 | model | what was done | what it showed | time | memory |
 |---|---|---|---|---|
