@@ -154,7 +154,7 @@ def test_every_test_belongs_to_one_verb(marks_of_tests):
     """A mark that no verb selects would be a test that nobody runs."""
     verbs = (
         *("test", "test-slow", "test-engines", "test-runtimes", "test-quantisers", "test-wheel"),
-        *("test-browser", "test-study", "docs"),
+        *("test-browser", "test-study", "test-real", "docs"),
     )
     for same in ("test-floor", "test-newest"):
         assert pytest_arguments(same) == pytest_arguments("test")
