@@ -92,7 +92,7 @@ class FeedForward(nn.Module):
 
 
 class Branch(nn.ModuleList):
-    """What is added to the states: norms before it, behind it and behind the sum, and a block."""
+    """A block with the norms before it, behind it and behind the sum."""
 
     def __init__(self, config: SimpleNamespace, block: nn.Module) -> None:
         places = {"pre": "0", "both": "01", "post": "2"}[config.norm_position]

@@ -11,7 +11,7 @@ TOLERANCE = 1e-4  # of the scale of an answer, in float32
 
 @dataclass(frozen=True)
 class Agreement:
-    """What agrees, in one sentence; `fault` is the first difference, or empty."""
+    """A comparison: what agrees, in one sentence; `fault` is the first difference, or empty."""
 
     sentence: str
     fault: str = ""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass
 class Rehomed:
-    """What became of a folder.
+    """The result of moving a folder.
 
     `became` says what opens it now. `proof` is a sentence on what agrees with the old code; it is
     empty where nothing could be compared, and `not_proven` then says why. `notes` are sentences on

@@ -42,7 +42,7 @@ class Limits:
 
 @dataclass
 class Answers:
-    """What a model answered: `error` is why it does not, `generate_error` why it writes nothing."""
+    """The answers of a model: `error` is why there are none, `generate_error` why no text."""
 
     tensors: dict[str, np.ndarray] = field(default_factory=dict)
     versions: str = ""

@@ -102,7 +102,7 @@ def untested_versions() -> dict[str, str]:
 
 
 def is_tested(name: str, version: str) -> bool:
-    """Whether a version lies between the oldest and the newest tested release."""
+    """Return whether a version lies between the oldest and the newest tested release."""
     from packaging.version import Version
 
     oldest, newest = map(Version, TESTED[name])

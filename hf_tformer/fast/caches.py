@@ -56,7 +56,7 @@ def extend(states: Tensor, new: Tensor, room: int, last: Tensor, buffer: Tensor)
 
 
 def is_frozen(states: Tensor) -> bool:
-    """Whether a tensor was made in inference mode and may not be written outside of it."""
+    """Return whether a tensor was made in inference mode and may not be written outside of it."""
     return states.is_inference() and not torch.is_inference_mode_enabled()
 
 

@@ -163,7 +163,7 @@ def compiled_functions(model: PreTrainedModel, position_ids: Tensor) -> list[Ste
 
 
 def can_compile(stack: PreTrainedModel, head: nn.Linear) -> bool:
-    """Whether generated code is tested and fast for the weights and activations of a model."""
+    """Return whether generated code is tested and fast for a model's weights and activations."""
     parameters = (*stack.parameters(), *head.parameters())
     activations = (layer.mlp.act_fn for layer in layers_of(stack))
     are_plain = all(map(can_compile_weight, parameters))
@@ -172,7 +172,7 @@ def can_compile(stack: PreTrainedModel, head: nn.Linear) -> bool:
 
 
 def can_compile_layer(layer: Layer) -> bool:
-    """Whether a layer adds one branch after the other, each as it is, and rotates as all do."""
+    """Return whether a layer adds one branch after the other as it is, and rotates as all do."""
     outputs = (getattr(layer, f"{name}_output", unchanged) for name in SUBLAYERS)
     return (
         ARRANGEMENTS[layer.run_sublayers] in (norms_before, norms_after)
@@ -183,12 +183,12 @@ def can_compile_layer(layer: Layer) -> bool:
 
 
 def can_compile_weight(parameter: Tensor) -> bool:
-    """Whether a weight is a plain one; quantised ones have a kernel of their own."""
+    """Return whether a weight is a plain one; quantised ones have a kernel of their own."""
     return type(parameter) is nn.Parameter and parameter.dtype in DTYPES
 
 
 def can_compile_activation(activation: nn.Module) -> bool:
-    """Whether an activation is torch's or transformers' own.
+    """Return whether an activation is torch's or transformers' own.
 
     Others may do what a graph does not keep, or differ in what description() does not cover.
     """

@@ -15,7 +15,7 @@ BLOCK = 16  # numbers of a row that the kernel reads at once, beyond its end whe
 
 
 def is_eight_bits(tensor: Any) -> bool:
-    """Whether a weight of a bfloat16 model is stored as int8 with one scale for each row."""
+    """Return whether a weight of a bfloat16 model is stored as int8 with one scale for each row."""
     kind = type(tensor)
     return (
         kind.__name__ == "Int8Tensor"

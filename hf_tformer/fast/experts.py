@@ -40,7 +40,7 @@ Routing = Callable[[Tensor], tuple[Tensor, Tensor]]  # of states to weights and 
 
 
 def calls_known_experts(experts: Any) -> bool:
-    """Whether calling the experts would compute what a mixture is known for, in this process."""
+    """Return whether calling the experts computes what a mixture is known for, in this process."""
     implementation = experts.config._experts_implementation
     is_shared_out = getattr(experts, "_is_expert_parallel", False)  # absent in transformers 5.16
     return implementation in KNOWN and not is_shared_out

@@ -68,7 +68,7 @@ PER_SEQUENCE = (
 def may_decode(
     model: PreTrainedModel, generation_config: GenerationConfig, model_kwargs: dict[str, Any]
 ) -> bool:
-    """Whether a decoding step depends on the model's weights and a growing cache alone."""
+    """Return whether a decoding step depends on the model's weights and a growing cache alone."""
     given = {name for name, value in model_kwargs.items() if value is not None}
     return bool(
         model_kwargs.get("use_cache")
@@ -82,7 +82,7 @@ def may_decode(
 
 
 def may_continue(stack: PreTrainedModel, model_kwargs: dict[str, Any]) -> bool:
-    """Whether the cache is a growing one, and no prompt of a decoder ends in padding."""
+    """Return whether the cache is a growing one, and no prompt of a decoder ends in padding."""
     cache = model_kwargs.get(CACHE)
     is_pair = isinstance(cache, EncoderDecoderCache)
     mask = model_kwargs.get("decoder_attention_mask" if is_pair else "attention_mask")
@@ -92,7 +92,7 @@ def may_continue(stack: PreTrainedModel, model_kwargs: dict[str, Any]) -> bool:
 
 
 def is_supported_model(model: PreTrainedModel) -> bool:
-    """Whether a step may read, or would call, only modules as they were built."""
+    """Return whether a step may read, or would call, only modules as they were built."""
     stack = model.get_decoder()
     if not has_own_methods(model):
         return False
@@ -106,7 +106,7 @@ def is_supported_model(model: PreTrainedModel) -> bool:
 
 
 def has_own_methods(model: PreTrainedModel) -> bool:
-    """Whether no subclass, wrapper or adapter has replaced a method that a step would call."""
+    """Return whether no subclass, wrapper or adapter replaces a method that a step would call."""
     ours = next(kind for kind in type(model).__mro__ if kind in FORWARDS)
     methods = (
         "forward",
@@ -122,7 +122,7 @@ def has_own_methods(model: PreTrainedModel) -> bool:
 def may_search_beams(
     model: PreTrainedModel, generation_config: GenerationConfig, model_kwargs: dict[str, Any]
 ) -> bool:
-    """Whether beams can lie side by side in a cache that nobody else will read."""
+    """Return whether beams can lie side by side in a cache that nobody else will read."""
     cache = model_kwargs.get(CACHE)
     return (
         generation_config.num_beams <= MOST_BEAMS
@@ -135,29 +135,29 @@ def may_search_beams(
 
 
 def is_user_defined(cache: DynamicCache | EncoderDecoderCache | None) -> bool:
-    """Whether the caller of generate() gave this cache, and may read it afterwards."""
+    """Return whether the caller of generate() gave this cache, and may read it afterwards."""
     return getattr(cache, "_is_user_defined", False)
 
 
 def may_drop_sequences(
     model: PreTrainedModel, processors: Iterable[object], criteria: Iterable[object]
 ) -> bool:
-    """Whether no sequence depends on the others in the batch, or on its place among them."""
+    """Return whether no sequence depends on the others in the batch, or on its place among them."""
     are_per_sequence = all(is_per_sequence(type(judge)) for judge in (*processors, *criteria))
     return are_per_sequence and not rotates_by_length(model.get_decoder())
 
 
 def is_per_sequence(kind: type) -> bool:
-    """Whether a class is one of transformers' own that judge each sequence by itself."""
+    """Return whether a class is one of transformers' own that judge each sequence by itself."""
     return kind.__module__.startswith("transformers.generation.") and kind.__name__ in PER_SEQUENCE
 
 
 def rotates_by_length(stack: PreTrainedModel) -> bool:
-    """Whether the longest sequence of a batch decides how the heads of all are rotated."""
+    """Return whether the longest sequence of a batch decides how the heads of all are rotated."""
     rope_types = (getattr(rotary, "rope_type", "") for rotary in stack.rotary_emb.modules())
     return any("dynamic" in rope_type or rope_type == "longrope" for rope_type in rope_types)
 
 
 def can_prepare_positions(stack: PreTrainedModel) -> bool:
-    """Whether positions can be prepared that the sequence may never reach."""
+    """Return whether positions can be prepared that the sequence may never reach."""
     return not rotates_by_length(stack) and not isinstance(stack.positions, LearnedPositions)

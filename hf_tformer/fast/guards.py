@@ -72,7 +72,7 @@ def trust(*kinds: type[nn.Module], only_if: Callable[[Any], bool] | None = None)
 
 
 def may_skip_modules(model: PreTrainedModel, tensor: Tensor) -> bool:
-    """Whether a pass with such tensors can be made without modules, here and now."""
+    """Return whether a pass with such tensors can be made without modules, here and now."""
     return (
         not torch.compiler.is_compiling()  # first: nothing below may be traced
         and tensor.device.type == "cpu"
@@ -87,7 +87,7 @@ def may_skip_modules(model: PreTrainedModel, tensor: Tensor) -> bool:
 
 
 def may_step(stack: PreTrainedModel, hidden_states: Tensor, cache: DynamicCache) -> bool:
-    """Whether a single-token step beside this cache can be made without modules."""
+    """Return whether a single-token step beside this cache can be made without modules."""
     return (
         may_skip_modules(stack, hidden_states)
         and is_growing_cache(cache)
@@ -100,7 +100,7 @@ def may_step(stack: PreTrainedModel, hidden_states: Tensor, cache: DynamicCache)
 def may_read_whole(
     stack: PreTrainedModel, hidden_states: Tensor, cache: DynamicCache | None
 ) -> bool:
-    """Whether whole sequences can pass without modules, behind what a cache may hold."""
+    """Return whether whole sequences can pass without modules, behind what a cache may hold."""
     if not (may_skip_modules(stack, hidden_states) and is_supported_stack(stack)):
         return False
     if cache is None:
@@ -121,7 +121,7 @@ def usual_backend(model: PreTrainedModel) -> Callable[..., Any]:
 
 
 def has_attention_options(options: dict[str, object]) -> bool:
-    """Whether the caller passes attention an argument that only a called backend can honour.
+    """Return whether the caller passes attention an argument that only a called backend can honour.
 
     `position_ids` alone add nothing to the mask and the rotation.
     """
@@ -133,12 +133,12 @@ def has_attention_options(options: dict[str, object]) -> bool:
 
 
 def is_unpatched(kind: type[nn.Module]) -> bool:
-    """Whether a class is supported and still has the forward that it was imported with."""
+    """Return whether a class is supported and still has the forward that it was imported with."""
     return FORWARDS.get(kind) is kind.forward
 
 
 def is_unmodified(module: nn.Module) -> bool:
-    """Whether calling a module runs its class's forward, in inference, on parameters of its own."""
+    """Return whether a call runs the forward of the class, in inference, on its own parameters."""
     hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
     runs_forward = "forward" not in vars(module) and module._compiled_call_impl is None
     tensors = [tensor for tensor in module._parameters.values() if tensor is not None]
@@ -148,35 +148,35 @@ def is_unmodified(module: nn.Module) -> bool:
 
 
 def is_supported_weight(module: nn.Module, tensor: Tensor) -> bool:
-    """Whether a parameter is a plain one, or one in eight bits that we can multiply with."""
+    """Return whether a parameter is a plain one, or one in eight bits that we can multiply with."""
     return type(tensor) is nn.Parameter or (type(module) is nn.Linear and is_eight_bits(tensor))
 
 
 def is_foreign_hook(hook: Callable[..., Any]) -> bool:
-    """Whether a hook is not transformers' own for output_attentions, which is never removed."""
+    """Return whether a hook is not transformers' own for output_attentions, which stays."""
     return getattr(hook, "__name__", "") != "output_capturing_hook"
 
 
 def is_supported(module: nn.Module) -> bool:
-    """Whether the parameters of a module may be read instead of calling it."""
+    """Return whether the parameters of a module may be read instead of calling it."""
     condition = CONDITIONS.get(type(module))
     is_known = is_unpatched(type(module)) and is_unmodified(module)
     return is_known and (condition is None or condition(module))
 
 
 def is_supported_stack(stack: PreTrainedModel) -> bool:
-    """Whether the layers, the final norm and the attention bias may be read."""
+    """Return whether the layers, the final norm and the attention bias may be read."""
     others = (stack.norm, *stack.score_bias.modules())
     return all(map(is_supported, others)) and all(map(is_supported_layer, layers_of(stack)))
 
 
 def has_no_bias(stack: PreTrainedModel) -> bool:
-    """Whether distances add nothing to the scores of attention."""
+    """Return whether distances add nothing to the scores of attention."""
     return type(stack.score_bias) is NoBias
 
 
 def is_supported_layer(layer: Layer) -> bool:
-    """Whether a layer and all of its parts may be read instead of being called."""
+    """Return whether a layer and all of its parts may be read instead of being called."""
     if not is_supported(layer) or layer.run_sublayers not in ARRANGEMENTS:
         return False
     outputs = (getattr(layer, f"{name}_output", unchanged) for name in SUBLAYERS)
@@ -189,7 +189,7 @@ def is_supported_layer(layer: Layer) -> bool:
 
 
 def is_known_output(output: object) -> bool:
-    """Whether what follows a branch is nothing, or a factor."""
+    """Return whether what follows a branch is nothing, or a factor."""
     return output is unchanged or (type(output) is partial and output.func is mul)
 
 
@@ -215,7 +215,7 @@ class WeightSnapshot:
         ]
 
     def is_current(self) -> bool:
-        """Whether every parameter is the one that it was, with the values that it had."""
+        """Return whether every parameter is the one that it was, with the values that it had."""
         if not all(children.get(name) is child for children, name, child in self.children):
             return False
         return all(
@@ -234,7 +234,7 @@ def memory_address(tensor: Tensor) -> tuple[Callable[[], int], int]:
 
 
 def has_gaps(real: Tensor) -> bool:
-    """Whether some sequence [batch, length] has padding between tokens, which widens distances."""
+    """Return whether a sequence [batch, length] has padding between tokens: distances grow."""
     starts = real.int().diff(prepend=real.new_zeros(len(real), 1).int()) > 0
     return bool((starts.sum(-1) > 1).any())
 
@@ -258,13 +258,13 @@ def real_tokens(
 
 
 def counts_no_distances(stack: PreTrainedModel) -> bool:
-    """Whether a token attends to all others alike, however far away they are."""
+    """Return whether a token attends to all others alike, however far away they are."""
     windows = (layer.self_attn.sliding_window for layer in layers_of(stack))
     return has_no_bias(stack) and all(window is None for window in windows)
 
 
 def shows_all(attention_mask: Any) -> bool:
-    """Whether a mask hides no key but later ones."""
+    """Return whether a mask hides no key but later ones."""
     return attention_mask is None or (
         is_padding_mask(attention_mask) and bool(attention_mask.all())
     )
@@ -287,7 +287,7 @@ def visible_keys(attention_mask: Any, shape: tuple[int, int]) -> tuple[bool, Mas
 
 
 def is_growing_cache(cache: Cache) -> bool:
-    """Whether a cache is transformers' own growing one, without offloading."""
+    """Return whether a cache is transformers' own growing one, without offloading."""
     if type(cache) is not DynamicCache or cache.offloading:
         return False
     kinds = {type(layer) for layer in cache.layers} or {cache.layer_class_to_replicate}
@@ -295,12 +295,12 @@ def is_growing_cache(cache: Cache) -> bool:
 
 
 def keeps_all_tokens(cache: DynamicCache) -> bool:
-    """Whether no layer of the cache drops tokens that slid out of its window."""
+    """Return whether no layer of the cache drops tokens that slid out of its window."""
     return all(type(layer) is DynamicLayer for layer in cache.layers)
 
 
 def matches_windows(stack: PreTrainedModel, cache: DynamicCache) -> bool:
-    """Whether the cache drops exactly those tokens that slid out of the windows of the stack."""
+    """Return whether the cache drops exactly the tokens that slid out of the stack's windows."""
     slides = [layer.self_attn.sliding_window is not None for layer in layers_of(stack)]
     dropped = [type(layer) is DynamicSlidingWindowLayer for layer in cache.layers]
     return dropped[: len(slides)] == slides if dropped else not any(slides)

@@ -24,7 +24,7 @@ Tensors = tuple[Tensor, Tensor, Tensor | None]  # hidden states, weight and bias
 
 
 def is_readable(head: Any) -> bool:
-    """Whether calling the head is a product with its weight, and nothing else.
+    """Return whether calling the head is a product with its weight, and nothing else.
 
     Adapters, quantisers and offloading replace it or wrap its call: then it has to be called. So
     does sharding, with two exceptions: FSDP has gathered the weight by now, together with that of

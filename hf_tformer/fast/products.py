@@ -117,7 +117,7 @@ def add_result_of(multiply: TensorFunction) -> AddingFunction:
 
 
 def may_use_onednn(weight: Tensor) -> bool:
-    """Whether oneDNN may multiply with a weight, at the precision that torch is set to.
+    """Return whether oneDNN may multiply with a weight, at the precision that torch is set to.
 
     Only exact float32: a lower setting of torch's float32 precision is left to torch.
     """

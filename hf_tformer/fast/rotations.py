@@ -21,7 +21,7 @@ ALIKE = "all layers"
 
 
 def is_known_rotation(own_rotation: object) -> bool:
-    """Whether it is known which rotation a layer takes."""
+    """Return whether it is known which rotation a layer takes."""
     is_of_type = type(own_rotation) is partial and own_rotation.func is rotation_of_type
     return is_of_type or own_rotation in (unchanged, no_rotation)
 

@@ -153,7 +153,7 @@ class DecodingStep:
 
 
 def pays_to_drop(remaining: int, sequences: int) -> bool:
-    """Whether to drop finished sequences, once a quarter is: it copies the past of the others."""
+    """Return whether to drop finished sequences, once a quarter is, by copying the others' past."""
     return 4 * remaining <= 3 * sequences
 
 
@@ -176,7 +176,7 @@ def prefill(
 
 
 def starts_with_one_token(input_ids: Tensor, cache: DynamicCache | EncoderDecoderCache) -> bool:
-    """Whether an encoder-decoder starts from one token, which is read by a step like later ones."""
+    """Return whether an encoder-decoder starts from one token, read by a step like later ones."""
     own = self_attention_part(cache)
     is_new = bool(own.layers) and own.get_seq_length() == 0
     return isinstance(cache, EncoderDecoderCache) and is_new and input_ids.shape[1] == 1

@@ -58,7 +58,7 @@ class Pace:
         return fewer if more == self.threads or (self.tries_fewer and self.threads > 1) else more
 
     def may_try(self) -> bool:
-        """Whether what another number would lose, as far as is known, is within the limit."""
+        """Return whether what another number would lose, as far as is known, is in the limit."""
         usual, tried = self.averages.get(self.threads), self.averages.get(self.other())
         if usual is None or (tried is not None and self.since_trial < self.interval):
             return False

@@ -46,7 +46,7 @@ PP_PLAN = {
 
 @strict
 class TformerConfig(PreTrainedConfig):
-    """What the families share; each has its own fields."""
+    """Base class of the families' configurations; each has its own fields."""
 
     keys_to_ignore_at_inference = ["past_key_values", "cache"]
     ignore_keys_at_rope_validation = {"partial_rotary_factor"}

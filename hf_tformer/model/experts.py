@@ -130,7 +130,7 @@ class SharedExpert(GatedMLP):
 
 
 class GatedSharedExpert(SharedExpert):
-    """The same, scaled for each token."""
+    """Shared expert whose output is scaled for each token by a gate."""
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__(config)

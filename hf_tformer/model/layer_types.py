@@ -81,7 +81,7 @@ class LayerTypesConfig(TformerConfig):
 
 
 def is_by_layer_type(rope_parameters: dict | None) -> bool:
-    """Whether the rotary parameters are a dict for each layer type, as in Gemma 3."""
+    """Return whether the rotary parameters are a dict for each layer type, as in Gemma 3."""
     return bool(rope_parameters) and not set(LAYER_TYPES).isdisjoint(rope_parameters)
 
 

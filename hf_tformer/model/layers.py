@@ -151,7 +151,7 @@ def keep_positions(hidden_states: Tensor, logits_to_keep: int | Tensor) -> Tenso
 
 
 class TformerPreTrainedModel(PreTrainedModel):
-    """What all families tell transformers, to load, initialise, shard and observe their models."""
+    """Base class that tells transformers how to load, initialise, shard and observe models."""
 
     base_model_prefix = "model"
     supports_gradient_checkpointing = True

@@ -92,7 +92,7 @@ def sum_by_chunks(
 
 
 def needs_logits(model: nn.Module, labels: Tensor | None, return_logits: bool | None) -> bool:
-    """Whether all logits have to be computed; training needs none unless it asks for them."""
+    """Return whether all logits have to be computed; training needs none unless asked for."""
     if return_logits is None:
         return_logits = not model.training or model.config.return_logits_in_training
     is_own_loss = model.loss_function in (language_model_loss, causal_language_model_loss)
@@ -102,7 +102,7 @@ def needs_logits(model: nn.Module, labels: Tensor | None, return_logits: bool | 
 
 
 def may_be_called_by_chunks(head: nn.Module) -> bool:
-    """Whether the head is a linear layer as torch calls it, and not an adapted or sharded one."""
+    """Return whether the head is a linear layer of torch, and not an adapted or sharded one."""
     is_linear = type(head) is nn.Linear and type(head.weight) is nn.Parameter
     return is_linear and "forward" not in vars(head)
 

@@ -19,7 +19,7 @@ from transformers.utils.generic import is_flash_attention_requested
 
 
 def is_padding_mask(attention_mask: object) -> bool:
-    """Whether a mask marks tokens [batch, seq]; others are already prepared for the backend."""
+    """Return whether a mask marks tokens [batch, seq]; others are prepared for the backend."""
     return isinstance(attention_mask, Tensor) and attention_mask.ndim == 2
 
 

@@ -20,7 +20,7 @@ class StagedLayout(Layout):
 
     @property
     def is_sharded(self) -> bool:
-        """Whether FSDP holds the weights, as it also does for copies of a tensor parallel model."""
+        """Return whether FSDP holds the weights, as it also does for tensor parallel copies."""
         return self.data_size > 1 and not self.is_whole
 
     def __str__(self) -> str:

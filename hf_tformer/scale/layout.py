@@ -50,7 +50,7 @@ class Layout:
 
     @property
     def is_whole(self) -> bool:
-        """Whether each process holds the whole model."""
+        """Return whether each process holds the whole model."""
         return self.shard * self.tensor == 1
 
     def open(

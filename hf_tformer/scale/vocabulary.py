@@ -20,7 +20,7 @@ class WholeVocabulary:
         self.size = size
 
     def place(self, labels: Tensor, is_counted: Tensor) -> tuple[Tensor, Tensor]:
-        """Where labels stand among the logits of this process, and which of them do."""
+        """Return where labels stand among the logits of this process, and which of them do."""
         return labels.where(is_counted, 0), is_counted
 
     def total(self, values: Tensor) -> Tensor:
@@ -55,14 +55,14 @@ class SplitVocabulary(WholeVocabulary):
 
 
 def is_fully_sharded(head: nn.Module) -> bool:
-    """Whether the head is a linear layer whose weight FSDP gathers before it is called."""
+    """Return whether the head is a linear layer whose weight FSDP gathers before it is called."""
     if not torch.distributed.is_available():
         return False
     return isinstance(head, FSDPModule) and nn.Linear in type(head).__bases__
 
 
 def is_split(weight: Tensor) -> bool:
-    """Whether the processes hold some rows each, and every one of them at least one."""
+    """Return whether the processes hold some rows each, and every one of them at least one."""
     if not torch.distributed.is_available() or not isinstance(weight, DTensor):
         return False
     processes = weight.device_mesh.size()
