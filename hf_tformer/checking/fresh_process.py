@@ -143,12 +143,13 @@ def judge(outcome: Outcome, folder: Folder) -> list[Finding]:
     findings, running, fault = [], "fresh process", None
     worth = RAN if outcome.walls and not any(outcome.walls.values()) else RAN_FREELY
     plan, *lines = outcome.lines or [None]
+    tokenizer = folder.content("tokenizer_config.json")
     names = plan[1] if plan and plan[0] == "plan" else []
-    if plan and not is_possible(names, folder.config):
+    if plan and not is_possible(names, folder.config, tokenizer):
         names, fault = [], INTERFERED
     expected = [(name, step) for name in names for step in ("running", "verdict")]
     for line, (name, step) in zip(lines, expected, strict=False):
-        verdicts = possible_verdicts(name, folder.config, folder.path)
+        verdicts = possible_verdicts(name, folder.config, tokenizer, folder.path)
         if not fits(line, name, verdicts if step == "verdict" else (step,)):
             fault = INTERFERED
             break

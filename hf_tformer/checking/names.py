@@ -44,11 +44,19 @@ KINDS = {
     ),
     "saved files": ("warn", "writes files where something is saved", "see what it writes"),
     "file reads": ("warn", "reads files or folders", "see which"),
-    "environment": ("warn", "uses os.environ", "pass an argument: other code reads it too"),
+    "environment": (
+        "warn",
+        "uses os.environ, so it may compute something else on another machine",
+        "make it a field of the configuration",
+    ),
     "global flags": ("warn", "changes what all code shares", "leave that to the user"),
     "downloads": ("warn", "loads what the configuration names", "see that it names this folder"),
     "threads": ("warn", "runs in another thread", "see what"),
-    "computed names": ("warn", "uses names that are not written down", "see which they can be"),
+    "computed names": (
+        "warn",
+        "uses names that are not written down",
+        "look them up in a dict of those that are allowed",
+    ),
     "unknown": ("warn", "is not known to this check", "see what it does"),
 }
 

@@ -36,10 +36,13 @@ from transformers.dynamic_module_utils import get_relative_import_files
 
 sys.path.insert(0, str(Path(__file__).parent))
 from probe_answers import ANSWER_CHECKS, Fault, Skip, answers, compare
+from probe_errors import explained
 from probe_plan import (
+    OWN_TOKENIZER,
     PREFERENCE,
     SECOND_SAVE,
     TOKENIZER,
+    has_own_tokenizer,
     is_left_out,
     main_auto,
     own_autos,
@@ -58,10 +61,12 @@ class Subject:
     def __init__(self, folder: str, work: str) -> None:
         self.folder, self.work = Path(folder), Path(work)
         self.raw_config = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
+        self.tokenizer = tokenizer_config(self.folder)
         self.autos = own_autos(self.raw_config) or builtin_autos(self.folder)
         self.auto = main_auto(self.raw_config, self.autos)
         self.model: PreTrainedModel | None = None
         self.report: dict[str, list[str]] = {}
+        self.has_garbage = False  # in buffers, so that all answers are wrong
 
     def load(
         self,
@@ -92,6 +97,19 @@ class Subject:
         if self.model is None:
             raise Skip(f"{self.auto or 'the model'} does not load")
         return self.model
+
+    def answering(self) -> PreTrainedModel:
+        if self.has_garbage:
+            raise Skip("buffers are garbage after loading, which changes all answers: see above")
+        return self.loaded()
+
+
+def tokenizer_config(folder: Path) -> object:
+    """Return the content of tokenizer_config.json, None where there is none that can be read."""
+    try:
+        return json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def body_prefix(model: PreTrainedModel) -> str:
@@ -144,7 +162,9 @@ def check_second_save(subject: Subject) -> str:
                     "of the main model, or import it there"
                 )
     again, _ = subject.load(folder=folder)
-    compare(answers(subject.model), answers(again), "it answers differently when opened again")
+    compare(
+        answers(subject.answering()), answers(again), "it answers differently when opened again"
+    )
     return "with code and auto_map, and opens again"
 
 
@@ -161,6 +181,8 @@ def check_tokenizer(subject: Subject) -> str:
     """Check that the tokenizer opens without trust."""
     if not (subject.folder / "tokenizer_config.json").exists():
         raise Skip("there is no tokenizer_config.json")
+    if has_own_tokenizer(subject.tokenizer):
+        raise Skip(f"it has code of its own, which `{OWN_TOKENIZER}` runs")
     tokenizer = transformers.AutoTokenizer.from_pretrained(subject.folder, trust_remote_code=False)
     size = subject.raw_config.get("source_vocab_size") or subject.raw_config.get("vocab_size")
     if size and len(tokenizer) > size:
@@ -177,25 +199,13 @@ def run(name: str, check: Callable[..., str], *arguments: object) -> tuple[str, 
     except Fault as fault:
         return name, "fail", str(fault)
     except Exception as error:
-        lines = str(error).strip().splitlines() or [""]
-        return name, "fail", f"{type(error).__name__}: {lines[0]}{remark(error)}"
-
-
-def remark(error: Exception) -> str:
-    """Return a remark on an error that a wall may have caused."""
-    if isinstance(error, PermissionError):
-        return " (it may not reach files outside, the network or other programs)"
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
-        return " (it takes more memory than it is allowed: --memory allows more)"
-    if "No space left" in str(error):
-        return " (it writes more than it is allowed)"
-    return ""
+        return name, "fail", explained(error)
 
 
 CHECKS: dict[str, Callable[..., str]] = {
     TOKENIZER: check_tokenizer,
     **WEIGHT_CHECKS,
-    **{name: lambda s, check=check: check(s.loaded(), s.autos) for name, check in ANSWER_CHECKS},
+    **{name: lambda s, check=check: check(s.answering(), s.autos) for name, check in ANSWER_CHECKS},
     SECOND_SAVE: check_second_save,
 }
 
@@ -207,7 +217,7 @@ def skip_quantised(subject: Subject) -> str:
 
 def main(say: Callable[[object], None], folder: str, work: str) -> None:
     subject = Subject(folder, work)
-    names = planned(subject.raw_config, subject.autos)
+    names = planned(subject.raw_config, subject.autos, subject.tokenizer)
     say(["plan", names])
     for name in names:
         say([name, "running", ""])

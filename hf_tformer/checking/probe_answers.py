@@ -5,6 +5,7 @@ positions. Every check skips a model that lacks what it tests.
 """
 
 import inspect
+import math
 from collections.abc import Mapping
 
 import torch
@@ -95,7 +96,9 @@ def compare(one: torch.Tensor, other: torch.Tensor, what: str) -> float:
         raise Fault(f"{what}: shape {list(one.shape)} became {list(other.shape)}")
     scale = one.abs().max().clamp(min=1e-6)
     difference = ((one - other).abs().max() / scale).item()
-    if not difference <= TOLERANCE:  # NaN too
+    if not math.isfinite(difference):
+        raise Fault(f"{what}: they have NaN or infinity")
+    if difference > TOLERANCE:
         raise Fault(f"{what}, by {difference:.1e} of their scale")
     return difference
 

@@ -19,7 +19,7 @@ from .reading_data import (
     check_weights,
 )
 from .references import references
-from .source_code import COME_ALONG, import_fault, is_foreign
+from .source_code import import_fault, is_foreign
 from .strings import evaluated_comments
 from .texts import TooEntangledError
 
@@ -123,13 +123,15 @@ def check_absolute_imports(folder: Folder) -> Iterator[tuple[str, str]]:
         name = f"{module} (the package {PACKAGES[module]})" if module in PACKAGES else module
         where = found[False] or found[True]
         if not found[False]:
-            yield "warn", f"{few(where)}: {name} is optional: results may differ where it is not"
+            yield "warn", f"{few(where)}: {name} is optional: results may differ without it"
         elif is_of_images:
             yield "warn", f"{few(where)}: {name} has to be there, as for transformers' own"
-        elif module in COME_ALONG:
-            yield "warn", f"{few(where)}: {name} comes with transformers, but not by promise"
         else:
-            yield "fail", f"{few(where)}: {name} has to be installed: do without, or use `try:`"
+            yield (
+                "fail",
+                f"{few(where)}: {name} has to be installed by each user: do without, or import it "
+                "in `try:` and give another way in `except ImportError:`",
+            )
     if REQUIREMENTS in folder.files.names:
         yield "warn", f"{REQUIREMENTS} asks for packages: see which"
     yield "ok", "the standard library, torch and transformers"

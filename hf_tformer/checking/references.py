@@ -213,14 +213,17 @@ class Judge(Calls, Strings):
     def may_stand(self, node: ast.expr, scope: Scope) -> bool:
         """Return whether a module stands where its use can be followed; else it is handed on.
 
-        An operator, a comparison or a key calls a method of the other operand, which is handed it.
+        An operator, a comparison or a key calls a method of the other operand, which is handed it;
+        a constant that is looked for, as in `"NAME" in os.environ`, has no such method.
         """
         parent = self.scopes.parent[node]
         if isinstance(parent, ast.Call):
             asks = self.meanings.of(parent.func, scope) & {"builtins.hasattr", GETATTR, *SETATTR}
             return bool(asks) and parent.args[:1] == [node] and self.is_certain(parent.func, scope)
         if isinstance(parent, ast.Compare):
-            return all(isinstance(op, (ast.Is, ast.IsNot)) for op in parent.ops)
+            is_key = isinstance(parent.left, ast.Constant) and parent.comparators == [node]
+            allowed = (ast.Is, ast.IsNot, *((ast.In, ast.NotIn) if is_key else ()))
+            return all(isinstance(op, allowed) for op in parent.ops)
         if isinstance(parent, (ast.IfExp, ast.BoolOp, ast.NamedExpr)):
             is_test = isinstance(parent, ast.IfExp) and parent.test is node
             return is_test or self.may_stand(parent, self.scopes.scope[parent])

@@ -13,12 +13,12 @@ from functools import cached_property
 
 from .files import CODE_LIMIT, Files, UnreadableError
 
-# transformers requires these itself, so they are there, but code that needs them can do more.
-COME_ALONG = {
+# The modules of packages that transformers or torch requires: they are there wherever it is.
+PROMISED = {
     *("filelock", "huggingface_hub", "numpy", "packaging", "regex", "safetensors", "tokenizers"),
-    *("tqdm", "typing_extensions", "yaml"),
+    *("tqdm", "typer", "typing_extensions", "yaml"),
 }
-WELCOME = {"torch", "transformers"}
+WELCOME = {"torch", "transformers", *PROMISED}
 DEPTH = 180  # levels of a tree; honest code has thirty
 COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 # Characters that reverse text in an editor, or move the cursor of a terminal.
@@ -157,6 +157,8 @@ def import_fault(source: Source, module: str) -> str | None:
     name = module[1:]
     if name.startswith(".") or "." in name:
         return f"`{module}` is not beside it: remote code is one flat folder"
+    if any(other.startswith(f"{source.folder}{name}/") for other in source.files.names):
+        return f"{name}/ is a folder, and remote code is one flat folder: move its files beside it"
     if f"{source.folder}{name}.py" not in source.files.names:
         return f"{name}.py is missing (transformers also takes such a line of a docstring for one)"
     return None

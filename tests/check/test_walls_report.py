@@ -324,7 +324,7 @@ def test_code_that_runs_without_walls_gets_no_link_and_the_report_says_so(
     monkeypatch.setattr(behind_walls, "LAUNCHER", launcher)
     monkeypatch.setattr(fresh_process, "LARGE", 1000)  # and nothing may be linked there
     program = tmp_path / "program.py"
-    names = planned(CONFIG, CONFIG["auto_map"])
+    names = planned(CONFIG, CONFIG["auto_map"], None)
     program.write_text(
         "import os\n"
         "def main(say, copy, work):\n"

@@ -220,7 +220,6 @@ CODE = {
         *("absolute imports", "warn"),
         "modeling_foreign.py:2: flash_attn is optional",
     ),
-    "import numpy as np\n": ("absolute imports", "warn", "numpy comes with transformers"),
     "from .gone import x\n": ("relative imports", "fail", "gone.py is missing"),
     "from . import gone\n": ("relative imports", "fail", "modeling_foreign.py:1"),
     "from .deep.gone import x\n": ("relative imports", "fail", "one flat folder"),

@@ -1,0 +1,139 @@
+"""What `check` says to the author of a folder: the cause in their own code, once, and the remedy.
+
+Each mistake was made by somebody who wrote such folders without knowing this tool.
+"""
+
+import json
+from importlib.metadata import requires
+
+import pytest
+from packaging.requirements import Requirement
+
+from hf_tformer.checking import check
+from hf_tformer.checking.source_code import PROMISED
+from support.broken_models import FILE, prepend, write_foreign
+
+pytestmark = pytest.mark.usefixtures("warm_python", "read_here")
+
+OF_ANSWERS = ("padded rows", "cache", "causality", "masked rows", "second save")
+LOADS = "loads: AutoModelForCausalLM"
+HEAD = "        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)\n"
+
+# mistake → (piece of the sound code, what it is replaced by, part of what is said)
+MISTAKES = {
+    "post_init is forgotten": (
+        HEAD + "        self.post_init()\n",
+        HEAD,
+        "end __init__ of the model with self.post_init()",
+    ),
+    "the configuration forgets its base class": (
+        "        super().__init__(**kwargs)\n",
+        "        super().__init__()\n",
+        "end __init__ of the configuration with super().__init__(**kwargs)",
+    ),
+    "a device in __init__": (
+        HEAD,
+        HEAD + '        self.to("cpu", torch.bfloat16)\n',
+        f"at {FILE}:",
+    ),
+    "a value in __init__": (
+        HEAD,
+        HEAD + "        self.largest = self.lm_head.weight.max().numpy()\n",
+        "ask no values in __init__",
+    ),
+}
+
+
+def said(findings, name, verdict="fail"):
+    return [found.detail for found in findings if (found.name, found.verdict) == (name, verdict)]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_an_error_of_loading_names_its_place_or_its_remedy(mistake, tmp_path):
+    old, new, expected = MISTAKES[mistake]
+    (detail,) = said(check(write_foreign(tmp_path / "broken", old, new), run_anyway=True), LOADS)
+    assert expected in detail
+
+
+def test_garbage_in_a_buffer_is_one_fault_and_not_six(tmp_path):
+    folder = write_foreign(
+        tmp_path / "broken", "module.inv_freq.data = module.frequencies()", "pass"
+    )
+    findings = check(folder)
+    assert [found.name for found in findings if found.verdict == "fail"] == ["buffers"]
+    for name in OF_ANSWERS:
+        assert "buffers are garbage" in said(findings, name, "skip")[0]
+
+
+def test_answers_without_numbers_are_not_measured(tmp_path):
+    folder = write_foreign(
+        tmp_path / "broken",
+        "        return BaseModelOutputWithPast(states, past_key_values)",
+        "        return BaseModelOutputWithPast(states / 0, past_key_values)",
+    )
+    findings = check(folder)
+    assert said(findings, "causality") == [
+        "a later token changes earlier answers: they have NaN or infinity"
+    ]
+
+
+def test_a_field_that_generate_knows_is_named_once(tmp_path):
+    field = "self.causal = causal\n"
+    folder = write_foreign(tmp_path / "broken", field, f"{field}        self.top_k = 2\n")
+    findings = check(folder)
+    assert "rename the fields {'top_k': 2}" in said(findings, "parameters")[0]
+    assert said(findings, "second save", "skip") == ["save_pretrained failed before"]
+
+
+TOKENIZER = """
+from transformers import PreTrainedTokenizer
+
+
+class OwnTokenizer(PreTrainedTokenizer):
+    def __init__(self, **kwargs):
+        {early}self.words = {{f"w{{i}}": i for i in range(61)}}
+        super().__init__(**kwargs)
+
+    @property
+    def vocab_size(self):
+        return len(self.words)
+
+    def get_vocab(self):
+        return dict(self.words)
+"""
+
+
+@pytest.mark.parametrize("early", ["", "super().__init__(**kwargs); "])
+def test_a_tokenizer_of_its_own_is_run_and_its_own_fault_is_named(early, tmp_path):
+    folder = write_foreign(tmp_path / "folder")
+    (folder / "tokenization_own.py").write_text(TOKENIZER.format(early=early), encoding="utf-8")
+    auto_map = {"AutoTokenizer": ["tokenization_own.OwnTokenizer", None]}
+    settings = {"auto_map": auto_map, "tokenizer_class": "OwnTokenizer"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    findings = check(folder)
+    assert said(findings, "tokenizer loads", "skip")
+    if early:
+        (detail,) = said(findings, "loads: AutoTokenizer")
+        assert "words" in detail
+        assert ", at tokenization_own.py:" in detail
+    else:
+        assert said(findings, "loads: AutoTokenizer", "ok") == ["OwnTokenizer"]
+
+
+def test_what_transformers_and_torch_require_may_be_imported(tmp_path):
+    """PyYAML is the package of the module yaml."""
+    lines = (line for name in ("transformers", "torch") for line in requires(name))
+    needed = {Requirement(line).name for line in lines if "extra ==" not in line}
+    assert {name.replace("_", "-").replace("yaml", "pyyaml") for name in PROMISED} <= needed
+    folder = write_foreign(tmp_path / "folder")
+    prepend(folder / FILE, "from huggingface_hub import ModelCard\nimport filelock\n")
+    assert not said(check(folder, run=False), "absolute imports", "warn")
+
+
+def test_a_folder_in_the_folder_is_no_missing_file(tmp_path):
+    folder = write_foreign(tmp_path / "folder")
+    (folder / "utils").mkdir()
+    (folder / "utils" / "misc.py").touch()
+    prepend(folder / FILE, "from .utils import misc\n")
+    (detail,) = said(check(folder, run=False), "relative imports")
+    assert "utils/ is a folder" in detail
