@@ -14,7 +14,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-SHOWN = {".md", ".py", ".svg", ".png"}
+SHOWN = {".md", ".py", ".svg", ".png", ".html"}
 BADGE = re.compile(r"\[?!\[[^\[\]]*\]\(https?://[^)]*\)(\]\([^)]*\))? ?")  # lies elsewhere
 TEXT_LINK = re.compile(rf"{FENCE.pattern}|\[(?P<name>[^\[\]]*){LINK.pattern}", re.M | re.S)
 

@@ -19,6 +19,8 @@ from mkdocs.structure.toc import AnchorLink
 NAMES = {"en": "English", "zh": "中文"}
 SECTIONS = {"en": ("The systems", "The work", "Reference"), "zh": ("各个系统", "动手", "参考")}
 NOTEBOOK = {"en": "Open as a notebook", "zh": "作为笔记本打开"}
+# A paragraph that links to an attention page, which the site shows below it.
+LIVE = re.compile(r'<p>(?:(?!</p>).)*<a href="([^":]*pictures/[^":]*\.html)">.*?</p>', re.S)
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.S)
 
 
@@ -82,6 +84,7 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
         page.toc.items[0].children = [AnchorLink(name, name, 2) for name in names]
         return content
     content = FORMULA.sub(formula, content)
+    content = LIVE.sub(r'\g<0><iframe class="book-live" src="\1" loading="lazy"></iframe>', content)
     if not is_chapter(page.file.src_uri):
         return content
     language, name = language_of(config), page.file.src_uri

@@ -49,8 +49,9 @@ def parsed(path):
 
 
 def built():
-    """A page for an address that no one knows belongs to a server, and is not looked at."""
+    """The pages that are built: not that of a server without this address, nor attention pages."""
     found = [path for path in SITE.rglob("*.html") if path.name != "404.html"]
+    found = [path for path in found if path.parent.name != "pictures"]
     assert len(found) > len(PAGES), "`make docs` builds the site"
     return found
 
@@ -145,6 +146,17 @@ def test_the_search_finds_every_page_of_the_book(language):
     assert {in_site(page).name for page in chapters(language)} <= places
     words = {word for entry in found["docs"] for word in re.split(r"[\s\u200b]", entry["text"])}
     assert {"en": "attention", "zh": "注意力"}[language] in words
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("name", ["20-seeing-attention.html", "attention-page.html"])
+def test_an_attention_page_can_be_tried_inside_the_page_that_tells_of_it(language, name):
+    with a_browser_page() as page:
+        page.goto((SITE / language / name).as_uri())
+        page.locator(".book-live").scroll_into_view_if_needed()
+        frame = page.frame_locator(".book-live")
+        frame.locator("body[data-drawn]").wait_for()
+        assert frame.get_by_text("August").count()
 
 
 @contextlib.contextmanager

@@ -112,6 +112,28 @@ def test_models_of_transformers_are_shown_with_what_they_return(name, tmp_path):
     assert kinds == list(maps)
 
 
+DATES = Path(__file__).parents[2] / "docs" / "pictures" / "attention-of-dates.html"
+
+
+def test_the_page_of_the_book_is_drawn_by_the_script_of_today():
+    """`make demo` trains its model; `tformer view … --generate` writes it anew."""
+    shown = DATES.read_text(encoding="utf-8")
+    for name in ("style.css", "page.js"):
+        assert (ROOM / name).read_text(encoding="utf-8") in shown, name
+
+
+def test_the_page_of_the_book_shows_from_which_letters_a_year_is_written():
+    payload, held = read(DATES)
+    (entry,) = payload["entries"]
+    (cross,) = (one for one in entry["maps"] if one["kind"] == "cross")
+    rows, columns = entry["tokens"][cross["rows"]], entry["tokens"][cross["columns"]]
+    year = rows[1:5]  # each digit is written by the row before its own
+    begin = next(i for i in range(len(columns)) if columns[i : i + 4] == year)
+    shape = (cross["layers"], -1, len(rows), len(columns))
+    looked_at = weights_in(payload, held, cross, shape)[:, :, :4].argmax(dim=-1)
+    assert (looked_at == torch.arange(begin, begin + 4)).all(dim=-1).any(), looked_at
+
+
 def test_what_rotations_turned_can_be_turned_back():
     """The page does so, to show q and k before their places were known."""
     model, seen = DECODER.build("eager"), {}
