@@ -14,13 +14,7 @@ from typing import Any
 
 from data import ENCODER_TOKENS, add_corpus_flags, iterate_documents, make_blocks, make_tokenizer
 from program import Model, ProgramError, Tokenizer, Trainer, make_parser, refusing, run, share
-from training import (
-    add_size_flags,
-    add_training_flags,
-    make_trainer,
-    run_folder,
-    save_and_publish,
-)
+from training import add_size_flags, add_training_flags, make_trainer, run_folder, save_and_publish
 
 from hf_tformer.opening import open_pretrained
 

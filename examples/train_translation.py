@@ -244,10 +244,7 @@ def model_fields(sizes: ModelArguments) -> dict[str, Any]:
 
 
 def make_trainer(
-    training: TrainingArguments,
-    model: Model,
-    tokenizer: Tokenizer,
-    rows: dict[str, Dataset],
+    training: TrainingArguments, model: Model, tokenizer: Tokenizer, rows: dict[str, Dataset]
 ) -> ScaledTrainer:
     # No such reporter, no such repository, no network.
     with refusing(ValueError, RuntimeError, ImportError, OSError):

@@ -129,12 +129,7 @@ def holds_head(format: Format, folder: FilePath) -> bool:
 BASE = ENCODER.model_name
 MASKED, TEXTS, TOKENS, ANSWERS = (
     f"TformerEncoderFor{task}"
-    for task in (
-        "MaskedLM",
-        "SequenceClassification",
-        "TokenClassification",
-        "QuestionAnswering",
-    )
+    for task in ("MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering")
 )
 OUR_CLASSES = (BASE, MASKED, TEXTS, TOKENS, ANSWERS)
 HEAD_FIELDS = {

@@ -78,10 +78,7 @@ QWEN3_FIXED = {**LLAMA_FIXED_ANY_WINDOW, "qk_norm": True, "mlp_bias": False}
 NEOX_FIXED = {**LLAMA_FIXED, "norm_type": "layernorm", "mlp_type": "plain"}
 
 # Models whose rotary positions pair neighbouring dimensions.
-NEIGHBOURS = {
-    "q": RotaryPairs("num_attention_heads"),
-    "k": RotaryPairs("num_key_value_heads"),
-}
+NEIGHBOURS = {"q": RotaryPairs("num_attention_heads"), "k": RotaryPairs("num_key_value_heads")}
 NEIGHBOUR_RULES = replaced(
     LLAMA_RULES,
     *(
@@ -99,15 +96,11 @@ FUSED_GATE = Rule(
 NORMS_BEHIND = weights(
     LAYER,
     LAYER,
-    {
-        "self_attn_output": "post_attention_layernorm",
-        "mlp_output": "post_feedforward_layernorm",
-    },
+    {"self_attn_output": "post_attention_layernorm", "mlp_output": "post_feedforward_layernorm"},
 )
 GEMMA2_RULES = (
     *replaced(
-        LLAMA_RULES,
-        Rule(f"{LAYER}.mlp_norm.weight", f"{LAYER}.pre_feedforward_layernorm.weight"),
+        LLAMA_RULES, Rule(f"{LAYER}.mlp_norm.weight", f"{LAYER}.pre_feedforward_layernorm.weight")
     ),
     *NORMS_BEHIND,
 )

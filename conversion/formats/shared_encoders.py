@@ -191,10 +191,7 @@ def bert_to_theirs(ours: Config, format_name: str) -> Fields:
 
 
 def bert_heads(
-    prefix: str,
-    within: str,
-    norm: str = "LayerNorm",
-    answers: tuple[Rule, ...] | None = QUESTIONS,
+    prefix: str, within: str, norm: str = "LayerNorm", answers: tuple[Rule, ...] | None = QUESTIONS
 ) -> dict[str, Head]:
     """Return the heads of models that classify by a pooler and predict tokens as BERT does."""
     head = "cls.predictions"

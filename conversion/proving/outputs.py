@@ -77,11 +77,7 @@ def answered(ask: Callable[[], Given]) -> Given:
 
 
 def judged(
-    opened: Opened,
-    seen: str,
-    loaded: LoadedModel,
-    batch: Batch,
-    actual: torch.Tensor,
+    opened: Opened, seen: str, loaded: LoadedModel, batch: Batch, actual: torch.Tensor
 ) -> Answer:
     """Judge logits that differ by more than rounding of the usual size."""
     expected = real_logits(loaded, batch)

@@ -9,11 +9,7 @@ from .shared_names import EMBEDDINGS, FREQUENCIES, HEAD, LAYER, NORM, attention,
 FALCON = Renaming(
     "falcon",
     ("RefinedWebModel", "RefinedWeb"),
-    {
-        "num_hidden_layers": "n_layer",
-        "num_attention_heads": "n_head",
-        "num_kv_heads": "n_head_kv",
-    },
+    {"num_hidden_layers": "n_layer", "num_attention_heads": "n_head", "num_kv_heads": "n_head_kv"},
     computed=lambda theirs: {"new_decoder_architecture": "n_head_kv" in theirs},
     dropped={"transformer.h.{i}.self_attention.rotary.inv_freq": "frequencies"},
 )

@@ -31,10 +31,7 @@ NOT_PROVEN = "Its outputs were not compared with those of the source model."
 
 def write_card(folder: Path, source: Source, done: Export) -> None:
     """Write README.md, with the metadata of the source's card."""
-    config = {
-        "model_type": source.config.model_type,
-        "architectures": [source.library.model_name],
-    }
+    config = {"model_type": source.config.model_type, "architectures": [source.library.model_name]}
     what, task, _ = our_card.about(config)
     name = done.folder.absolute().name
     text = TEXT.format(

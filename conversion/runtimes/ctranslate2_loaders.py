@@ -121,11 +121,7 @@ LOADERS = (
     Loader("opt", "OPTLoader", PLAIN, written={"layer_norm_eps": 1e-5}),
     Loader("gptj", "GPTJLoader", PLAIN, PLAIN_ROPE, FIXED_THETA),
     Loader(
-        "gpt_neox",
-        "GPTNeoXLoader",
-        {**PLAIN, "attention_bias": (True,)},
-        PLAIN_ROPE,
-        FIXED_THETA,
+        "gpt_neox", "GPTNeoXLoader", {**PLAIN, "attention_bias": (True,)}, PLAIN_ROPE, FIXED_THETA
     ),
     Loader("bloom", "BloomLoader"),
     Loader("mpt", "MPTLoader", {"tie_word_embeddings": (True,)}),

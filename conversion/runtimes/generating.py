@@ -157,10 +157,7 @@ class GraphEncoder:
         return self.forward(**inputs)
 
     def forward(
-        self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        **kwargs: object,
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **kwargs: object
     ) -> BaseModelOutput:
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)

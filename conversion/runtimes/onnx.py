@@ -11,16 +11,7 @@ from ..engine.aliases import Batch, Fields
 from ..engine.checkpoints import read_json
 from ..engine.format import same
 from .generating import Graphs, HeldPast, program
-from .graphs import (
-    DECODER,
-    ENCODER,
-    MODEL,
-    Sizes,
-    parts,
-    quietly,
-    refuse_old_exporters,
-    usual_name,
-)
+from .graphs import DECODER, ENCODER, MODEL, Sizes, parts, quietly, refuse_old_exporters, usual_name
 from .proof import EXACT
 from .runtime import Running, Runtime, Sequences, Source
 

@@ -149,11 +149,7 @@ def generate(
     sequences, leads = [], []
     for prompt in prompts:
         ids = torch.tensor([prompt])
-        done = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            generation_config=config,
-        )
+        done = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
         # Neither the start token of an encoder-decoder nor the prompt is output.
         skipped = 1 if model.config.is_encoder_decoder else len(prompt)
         sequences.append(done.sequences[0, skipped:].tolist())

@@ -119,12 +119,7 @@ REFUSED = {
 }
 # Answered as if done: honest code meets them in shutil.copy, where a refusal would stop it, and no
 # file of the caller's changes its mode.
-IGNORED = {
-    "chmod": (90, None),
-    "fchmod": (91, 52),
-    "fchmodat": (268, 53),
-    "fchmodat2": (452, 452),
-}
+IGNORED = {"chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452)}
 CLONE, CLONE3 = (56, 220), (435, 435)
 KILL, TGKILL, PRLIMIT, MMAP = (62, 129), (234, 131), (302, 261), (9, 222)
 UTIMENSAT = (280, 88)

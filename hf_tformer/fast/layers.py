@@ -25,10 +25,7 @@ from .rotations import rotation_key
 # time and clear it, which is a twentieth of the work.
 WIDEST = 6 * 2**20
 # Forward of an activation → the same in place. A class that was patched has another forward.
-IN_PLACE = {
-    GELUActivation.forward: torch.ops.aten.gelu_,
-    nn.SiLU.forward: torch.ops.aten.silu_,
-}
+IN_PLACE = {GELUActivation.forward: torch.ops.aten.gelu_, nn.SiLU.forward: torch.ops.aten.silu_}
 
 
 class AttentionContext:

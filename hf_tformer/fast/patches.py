@@ -145,10 +145,7 @@ def run_encoder(stack: PreTrainedModel, *tensors: Any) -> Tensor | None:
 
 
 def run_seq2seq_encoder(
-    stack: PreTrainedModel,
-    hidden_states: Tensor,
-    attention_mask: Any,
-    position_embeddings: Any,
+    stack: PreTrainedModel, hidden_states: Tensor, attention_mask: Any, position_embeddings: Any
 ) -> Tensor | None:
     """Run the layers of an encoder that has a decoder."""
     return run_whole_sequences(stack, hidden_states, attention_mask, None, position_embeddings)

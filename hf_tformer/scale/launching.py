@@ -49,10 +49,7 @@ SUPPORTED = {
     "FSDP_OFFLOAD_PARAMS": (("false",), "fsdp_offload_params"),
     "FSDP_AUTO_WRAP_POLICY": (("TRANSFORMER_BASED_WRAP",), "fsdp_auto_wrap_policy"),
     "FSDP_RESHARD_AFTER_FORWARD": (("true",), "fsdp_reshard_after_forward"),
-    "FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD": (
-        ("false",),
-        "fsdp_activation_checkpointing_offload",
-    ),
+    "FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD": (("false",), "fsdp_activation_checkpointing_offload"),
     "PARALLELISM_CONFIG_CP_SIZE": (("1",), "parallelism_config_cp_size"),
     "PARALLELISM_CONFIG_SP_SIZE": (("1",), "parallelism_config_sp_size"),
 }

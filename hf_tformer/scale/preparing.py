@@ -89,9 +89,7 @@ def refuse_place(folder: Path) -> None:
 
 
 def tokenise(
-    documents: Iterable[str],
-    tokenizer: PreTrainedTokenizerBase,
-    report: Callable[[int, int], None],
+    documents: Iterable[str], tokenizer: PreTrainedTokenizerBase, report: Callable[[int, int], None]
 ) -> Iterator[np.ndarray]:
     """Yield the ids of each document that has any, followed by the end token."""
     options = {"add_special_tokens": False, "return_attention_mask": False}

@@ -9,13 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import nn
-from transformers import (
-    Cache,
-    EncoderDecoderCache,
-    PreTrainedConfig,
-    PreTrainedModel,
-    StaticCache,
-)
+from transformers import Cache, EncoderDecoderCache, PreTrainedConfig, PreTrainedModel, StaticCache
 
 BACKENDS = ("eager", "sdpa", "flash_attention_2")  # the last one simulated: see simulated_flash.py
 PAD, START, END = 0, 1, 2

@@ -36,12 +36,7 @@ LATER_FIELDS = {
 }
 GEMMA2_FIXED = {**FIXED, "norm_position": "both"}
 GEMMA2 = FieldMap(
-    "Gemma 2",
-    LATER_FIELDS,
-    GEMMA2_FIXED,
-    ONE_BIAS_FOR_ATTENTION,
-    full_rotation,
-    checks_scale=False,
+    "Gemma 2", LATER_FIELDS, GEMMA2_FIXED, ONE_BIAS_FOR_ATTENTION, full_rotation, checks_scale=False
 )
 # Gemma 2 without the norms behind a branch.
 VAULTGEMMA = replace(GEMMA2, format_name="VaultGemma", fixed=FIXED)

@@ -32,10 +32,7 @@ GLM4_RULES = (
     *weights(
         LAYER,
         LAYER,
-        {
-            "self_attn_output": "post_self_attn_layernorm",
-            "mlp_output": "post_mlp_layernorm",
-        },
+        {"self_attn_output": "post_self_attn_layernorm", "mlp_output": "post_mlp_layernorm"},
     ),
 )
 UNBIASED_OUTPUT = {**LLAMA_FIXED, "attention_output_bias": False}

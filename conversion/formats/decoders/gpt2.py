@@ -68,9 +68,7 @@ GPTJ_RULES = (
         for x, pairs in NEIGHBOURS.items()
     ),
     *weights(
-        LAYER,
-        GPT2_LAYER,
-        {"self_attn.v_proj": "attn.v_proj", "self_attn.o_proj": "attn.out_proj"},
+        LAYER, GPT2_LAYER, {"self_attn.v_proj": "attn.v_proj", "self_attn.o_proj": "attn.out_proj"}
     ),
     *linears(LAYER, GPT2_LAYER, {"mlp.up_proj": "mlp.fc_in", "mlp.down_proj": "mlp.fc_out"}),
     *linear("lm_head", "lm_head"),

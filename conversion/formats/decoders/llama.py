@@ -33,11 +33,7 @@ SMOLLM3 = llama_field_map("SmolLM3", *BIASED, fixed=NO_NORM_OF_HEADS)
 ARCEE = llama_field_map("Arcee", *BIASED, fixed={**LLAMA_FIXED, "mlp_type": "plain"})
 SEED_OSS = FieldMap(
     "Seed-OSS",
-    {
-        **LLAMA.fields,
-        "attention_out_bias": "attention_output_bias",
-        "residual_dropout": "dropout",
-    },
+    {**LLAMA.fields, "attention_out_bias": "attention_output_bias", "residual_dropout": "dropout"},
     LLAMA_FIXED,
     rotation=full_rotation,
 )

@@ -49,11 +49,7 @@ PHI3_RULES = replaced(
 PHI = FieldMap(
     "Phi",
     {**LAYER_NORM_FIELDS, "resid_pdrop": "dropout"},
-    {
-        **NEOX_FIXED,
-        "parallel_residual": "shared",
-        **dict.fromkeys((*BIASES, "lm_head_bias"), True),
-    },
+    {**NEOX_FIXED, "parallel_residual": "shared", **dict.fromkeys((*BIASES, "lm_head_bias"), True)},
     rotation=part_of_heads,
 )
 PHI3 = FieldMap(

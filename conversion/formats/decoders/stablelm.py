@@ -28,12 +28,7 @@ RULES = (
 FIELDS = FieldMap(
     "StableLM",
     {**LAYER_NORM_FIELDS, "use_qkv_bias": "attention_bias", "hidden_dropout": "dropout"},
-    {
-        **LLAMA_FIXED,
-        "norm_type": "layernorm",
-        "attention_output_bias": False,
-        "mlp_bias": False,
-    },
+    {**LLAMA_FIXED, "norm_type": "layernorm", "attention_output_bias": False, "mlp_bias": False},
     rotation=part_of_heads,
     has_head_dim=False,
 )

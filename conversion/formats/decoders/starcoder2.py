@@ -70,12 +70,7 @@ def to_theirs(ours: Config) -> Fields:
 
 FORMATS = (
     decoder_format(
-        "starcoder2",
-        "Starcoder2",
-        to_ours,
-        to_theirs,
-        "StarCoder2 3B, 7B and 15B",
-        rules(MODULES),
+        "starcoder2", "Starcoder2", to_ours, to_theirs, "StarCoder2 3B, 7B and 15B", rules(MODULES)
     ),
     decoder_format(
         "jais2", "Jais2", JAIS.to_ours, JAIS.to_theirs, "Jais 2 8B and 70B", rules(JAIS_MODULES)

@@ -141,11 +141,7 @@ FORMATS = (
         "megatron-bert",
         "MegatronBert",
         "bert",
-        (
-            *body("bert", MEGATRON_LAYER),
-            types("bert"),
-            *linear("model.norm", "bert.encoder.ln"),
-        ),
+        (*body("bert", MEGATRON_LAYER), types("bert"), *linear("model.norm", "bert.encoder.ln")),
         megatron_to_ours,
         partial(bert_to_theirs, format_name="Megatron-BERT"),
         heads_and_pretraining("MegatronBert", "bert"),

@@ -90,10 +90,7 @@ HEADS = heads_of(
     (*transform(*HEAD), *linear("lm_head", "decoder")),
     texts=CLASSES,
     tokens=CLASSES,
-    answers=(
-        *transform(*HEAD, within="qa_outputs"),
-        *linear("qa_outputs.out_proj", "classifier"),
-    ),
+    answers=(*transform(*HEAD, within="qa_outputs"), *linear("qa_outputs.out_proj", "classifier")),
 )
 FORMATS = (
     encoder_format(

@@ -231,12 +231,7 @@ def hy_v3_to_theirs(ours: Config) -> Fields:
 
 FORMATS = (
     mixture_format(
-        "dots1",
-        "Dots1",
-        dots1_to_ours,
-        dots1_to_theirs,
-        "dots.llm1",
-        partial(mixture_rules, RULES),
+        "dots1", "Dots1", dots1_to_ours, dots1_to_theirs, "dots.llm1", partial(mixture_rules, RULES)
     ),
     mixture_format(
         "glm4_moe",
@@ -264,12 +259,6 @@ FORMATS = (
         partial(mixture_rules, ERNIE_RULES),
     ),
     mixture_format(
-        "hy_v3",
-        "HYV3",
-        hy_v3_to_ours,
-        hy_v3_to_theirs,
-        "Hy3",
-        hy_v3_rules,
-        has_draft_layers=True,
+        "hy_v3", "HYV3", hy_v3_to_ours, hy_v3_to_theirs, "Hy3", hy_v3_rules, has_draft_layers=True
     ),
 )

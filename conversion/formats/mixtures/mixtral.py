@@ -83,12 +83,7 @@ def minimax_m2_to_theirs(ours: Config) -> Fields:
 
 FORMATS = (
     mixture_format(
-        "mixtral",
-        "Mixtral",
-        mixtral_to_ours,
-        mixtral_to_theirs,
-        "Mixtral 8x7B and 8x22B",
-        rules,
+        "mixtral", "Mixtral", mixtral_to_ours, mixtral_to_theirs, "Mixtral 8x7B and 8x22B", rules
     ),
     mixture_format(
         "minimax_m2",

@@ -61,23 +61,14 @@ QWEN3_MOE = FieldMap(
         **same("norm_topk_prob", "attention_bias", "sliding_window"),
         "num_local_experts": "num_experts",
     },
-    {
-        **LLAMA_FIXED_ANY_WINDOW,
-        **SOFTMAX,
-        **NO_SHARED_EXPERT,
-        "qk_norm": True,
-        "mlp_bias": False,
-    },
+    {**LLAMA_FIXED_ANY_WINDOW, **SOFTMAX, **NO_SHARED_EXPERT, "qk_norm": True, "mlp_bias": False},
     ONE_BIAS_FOR_ATTENTION,
     full_rotation,
 )
 MELLUM = replace(
     QWEN3_MOE,
     format_name="Mellum",
-    fields={
-        **MIXTURE_FIELDS,
-        **same("num_experts", "norm_topk_prob", "attention_bias"),
-    },
+    fields={**MIXTURE_FIELDS, **same("num_experts", "norm_topk_prob", "attention_bias")},
     rotation=full_rotations,
 )
 OLMOE = FieldMap(

@@ -185,12 +185,7 @@ def llama_to_ours(theirs: SimpleNamespace) -> Fields:
         scaling = dict(theirs.rope_freq)
         original = scaling.pop("original_context_length")
         rope |= {"rope_type": "llama3", "original_max_position_embeddings": original, **scaling}
-    return {
-        **LLAMA_FIXED,
-        **carry(theirs, FIELDS),
-        "rms_norm_eps": 1e-5,
-        "rope_parameters": rope,
-    }
+    return {**LLAMA_FIXED, **carry(theirs, FIELDS), "rms_norm_eps": 1e-5, "rope_parameters": rope}
 
 
 def qwen3_to_ours(theirs: SimpleNamespace) -> Fields:

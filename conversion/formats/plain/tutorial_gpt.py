@@ -22,10 +22,7 @@ RULES = (
     *weights(LAYER, THEIRS, MODULES),
     Rule("model.norm.weight", "norm.weight"),
 )
-IGNORED = {
-    "causal_mask": "the causal mask",
-    f"{THEIRS}.attn.causal_mask": "the causal mask",
-}
+IGNORED = {"causal_mask": "the causal mask", f"{THEIRS}.attn.causal_mask": "the causal mask"}
 
 
 def sizes(checkpoint: Checkpoint, settings: SimpleNamespace) -> Fields:

@@ -37,11 +37,7 @@ UNUSED = (
     *("attention.head_count_kv", "attention.key_length", "rope.freq_base", "context_length"),
 )
 # Of Llama 3.1 to 3.3: what lowers the frequencies beside the factor, which the file tells.
-SLOWED = {
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
+SLOWED = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 
 @dataclass(frozen=True)

@@ -60,9 +60,7 @@ def byte_level(file: GgufFile, told: Fields) -> Tokenizer:
             "known: give the tokenizer of the model with --tokenizer"
         )
     model = models.BPE(
-        vocab=vocabulary(told),
-        merges=merges_of(told),
-        ignore_merges=cut.ignores_merges,
+        vocab=vocabulary(told), merges=merges_of(told), ignore_merges=cut.ignores_merges
     )
     backend = Tokenizer(model)
     backend.pre_tokenizer, backend.decoder = steps(cut), decoders.ByteLevel()
