@@ -116,9 +116,19 @@ def holds_model(folder: Path) -> bool:
 
 
 def report_lines(findings: list[Finding]) -> Iterator[str]:
-    """Yield one aligned line per finding, then the summary."""
+    """Yield an aligned line for each finding, one for all checks that are skipped for the same
+    reason, and the summary."""
     width = max((len(printable(finding.name)) for finding in findings), default=0)
+    skipped: dict[str, list[str]] = {}  # reason → names
+    for finding in findings:
+        if finding.verdict == "skip":
+            skipped.setdefault(finding.detail, []).append(printable(finding.name))
     for finding in findings:
         name, detail = printable(finding.name), printable(finding.detail)
+        if finding.verdict == "skip" and len(names := skipped.get(finding.detail, [])) != 1:
+            if not names:
+                continue  # named with the first of them
+            name, detail = f"{len(names)} checks", f"{detail}: {', '.join(names)}"
+            skipped[finding.detail] = []
         yield f"{finding.verdict:<4}  {name:<{width}}  {finding.rests_on:<16}  {detail}"
     yield summary(findings)

@@ -42,22 +42,22 @@ KINDS = {
         "may do anything, as far as this check can follow",
         "write it plainly",
     ),
-    "saved files": ("warn", "writes files where something is saved", "see what it writes"),
-    "file reads": ("warn", "reads files or folders", "see which"),
+    "saved files": ("warn", "writes files where something is saved", "readers should look which"),
+    "file reads": ("warn", "reads files or folders", "readers should look which"),
     "environment": (
         "warn",
         "uses os.environ, so it may compute something else on another machine",
         "make it a field of the configuration",
     ),
     "global flags": ("warn", "changes what all code shares", "leave that to the user"),
-    "downloads": ("warn", "loads what the configuration names", "see that it names this folder"),
-    "threads": ("warn", "runs in another thread", "see what"),
+    "downloads": ("warn", "loads what the configuration names", "let it name this folder"),
+    "threads": ("warn", "runs in another thread", "readers should look what"),
     "computed names": (
         "warn",
         "uses names that are not written down",
         "look them up in a dict of those that are allowed",
     ),
-    "unknown": ("warn", "is not known to this check", "see what it does"),
+    "unknown": ("warn", "is unknown to this check", "readers should look what it does"),
 }
 
 

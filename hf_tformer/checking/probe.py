@@ -137,6 +137,10 @@ def check_loads(subject: Subject, auto: str) -> str:
     if not auto.startswith("AutoModel"):
         opened = getattr(transformers, auto).from_pretrained(subject.folder, trust_remote_code=True)
         return type(opened).__name__
+    if not hasattr(transformers, auto):
+        raise Fault(f"transformers {transformers.__version__} has no {auto}: name one that it has")
+    if not any(name.suffix in (".safetensors", ".bin") for name in subject.folder.iterdir()):
+        raise Skip("there are no weights")
     model, report = subject.load(auto)
     if auto == subject.auto:
         subject.model, subject.report = model, report

@@ -63,7 +63,10 @@ def random_ids(model: PreTrainedModel, length: int, seed: int = 0) -> torch.Tens
     """Return ids [1, length] without special tokens."""
     if model.main_input_name != "input_ids":
         raise Skip(f"its main input is {model.main_input_name}, not input_ids")
-    size = model.get_input_embeddings().weight.shape[0]
+    try:
+        size = len(model.get_input_embeddings().weight)
+    except NotImplementedError:  # which of its modules they are is known to no rule
+        size = model.config.vocab_size
     if model.config.is_encoder_decoder:  # the same ids serve as source and as target
         size = min(size, getattr(model.config, "vocab_size", size))
     ordinary = [i for i in range(min(size, 1000)) if i not in special_ids(model)]

@@ -24,7 +24,7 @@ def check_keys(subject: "Subject") -> str:
         f"{kind.replace('_', ' ')}: {few(keys)}" for kind, keys in subject.report.items() if keys
     ]
     if faults:
-        raise Fault("; ".join(faults) + ": save the model again from the code that trained it")
+        raise Fault("; ".join(faults) + ": let the code name its tensors as the file does")
     return "nothing missing, unexpected or mismatched"
 
 

@@ -49,10 +49,27 @@ def check_auto_map(folder: Folder) -> Iterator[tuple[str, str]]:
         auto_map = content.get("auto_map") if isinstance(content, dict) else None
         if not isinstance(auto_map, (dict, type(None))):
             yield "fail", f"auto_map of {file} is no object of class names: save it again"
+    if fault := type_fault(folder):
+        yield "warn", fault
     for file, purpose, reference in folder.references:
         if fault := reference_fault(folder, file, reference):
             yield "fail", f"{file} names {reference!r} for {purpose}, but {fault}"
     yield "ok", ", ".join(sorted(named))
+
+
+def type_fault(folder: Folder) -> str | None:
+    """Compare the model_type of config.json with that of the class that reads it."""
+    autos, written = folder.config.get("auto_map"), folder.config.get("model_type")
+    file, _, name = str(autos.get("AutoConfig") if isinstance(autos, dict) else "").partition(".")
+    source = folder.all_sources.get(f"{file}.py")
+    for node in ast.walk(source.tree) if source and not source.fault else ():
+        for line in node.body if isinstance(node, ast.ClassDef) and node.name == name else ():
+            value = getattr(getattr(line, "value", None), "value", None)
+            names = [getattr(target, "id", "") for target in getattr(line, "targets", ())]
+            if names == ["model_type"] and value != written and isinstance(value, str):
+                remedy = "write the same in both, or other programs take it for another model"
+                return f"model_type is {written!r} in config.json and {value!r} in {name}: {remedy}"
+    return None
 
 
 def reference_fault(folder: Folder, named_in: str, reference: object) -> str | None:

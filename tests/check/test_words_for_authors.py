@@ -10,6 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from hf_tformer.checking import check
+from hf_tformer.checking.command import report_lines
 from hf_tformer.checking.source_code import PROMISED
 from support.broken_models import FILE, prepend, write_foreign
 
@@ -137,3 +138,33 @@ def test_a_folder_in_the_folder_is_no_missing_file(tmp_path):
     prepend(folder / FILE, "from .utils import misc\n")
     (detail,) = said(check(folder, run=False), "relative imports")
     assert "utils/ is a folder" in detail
+
+
+def test_a_name_that_the_class_and_the_configuration_do_not_share_is_named(tmp_path):
+    folder = write_foreign(tmp_path / "folder", model_type="another")
+    (detail,) = said(check(folder, run=False), "auto_map", "warn")
+    assert "'another' in config.json and 'foreign' in" in detail
+
+
+def test_an_auto_class_that_transformers_has_no_more_is_named(tmp_path):
+    folder = write_foreign(tmp_path / "folder")
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["auto_map"]["AutoModelForVision2Seq"] = config["auto_map"]["AutoModelForCausalLM"]
+    path.write_text(json.dumps(config), encoding="utf-8")
+    (detail,) = said(check(folder), "loads: AutoModelForVision2Seq")
+    assert "has no AutoModelForVision2Seq: name one that it has" in detail
+
+
+def test_what_one_cause_skips_is_one_line(tmp_path):
+    folder = write_foreign(tmp_path / "folder")
+    (folder / "model.safetensors").unlink()
+    findings = check(folder)
+    assert said(findings, LOADS, "skip") == ["there are no weights"]
+    *lines, total = report_lines(findings)
+    skipped = [line for line in lines if line.startswith("skip")]
+    (line,) = (line for line in skipped if "does not load" in line)
+    assert "9 checks" in line
+    assert "second save" in line
+    assert len(skipped) < sum(found.verdict == "skip" for found in findings)
+    assert f"{sum(found.verdict == 'skip' for found in findings)} skipped" in total
