@@ -14,6 +14,8 @@ from transformers.utils import ModelOutput
 
 TOLERANCE = 1e-4  # of the scale of the answers
 LENGTHS = (7, 4)
+# What transformers calls a cache: state space models have theirs in `cache_params`.
+CACHES = ("past_key_values", "cache_params", "state", "mems")
 
 
 class Fault(Exception):  # noqa: N818 (the fault of a model, not of this program)
@@ -147,7 +149,7 @@ def check_cache(model: PreTrainedModel, autos: dict) -> str:
         if {"AutoModelForCausalLM", "AutoModelForSeq2SeqLM"} & set(autos) and is_head:
             raise Fault("generate() is missing: inherit GenerationMixin after PreTrainedModel")
         raise Skip(f"{type(model).__name__} does not generate")
-    if not takes(model, "past_key_values"):
+    if not any(takes(model, name) for name in CACHES):
         raise Skip("forward takes no past_key_values: every token costs a pass over all before it")
     prompt = random_ids(model, 4)
     steps = {use: greedy(model, prompt, use) for use in (True, False)}

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from hf_tformer.checking import check
 from hf_tformer.checking.command import report_lines
 from hf_tformer.checking.source_code import PROMISED
-from support.broken_models import FILE, prepend, write_foreign
+from support.broken_models import FILE, FOREIGN, prepend, write_foreign
 
 pytestmark = pytest.mark.usefixtures("warm_python", "read_here")
 
@@ -168,3 +168,49 @@ def test_what_one_cause_skips_is_one_line(tmp_path):
     assert "second save" in line
     assert len(skipped) < sum(found.verdict == "skip" for found in findings)
     assert f"{sum(found.verdict == 'skip' for found in findings)} skipped" in total
+
+
+HEAD_FORWARD = FOREIGN[FOREIGN.rindex("    def forward(") :]
+# A cache by the name that state space models give it; generate() leaves it to the model.
+STATEFUL = """
+    _is_stateful = True
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls):
+        return False
+
+    def prepare_inputs_for_generation(self, input_ids, cache_params=None, attention_mask=None,
+                                      use_cache=None, **kwargs):
+        ids = input_ids if cache_params is None else input_ids[:, -1:]
+        given = {"input_ids": ids, "attention_mask": attention_mask, "use_cache": use_cache}
+        return {**given, "cache_params": cache_params}
+
+    def forward(self, input_ids, attention_mask=None, cache_params=None, use_cache=None, **kwargs):
+        if use_cache and cache_params is None:
+            cache_params = DynamicCache()
+        outputs = self.model(input_ids, attention_mask, None, cache_params)
+        return StateOutput(self.lm_head(outputs.last_hidden_state), cache_params)
+"""
+OUTPUT = """
+from dataclasses import dataclass
+from transformers import DynamicCache
+from transformers.utils import ModelOutput
+
+@dataclass
+class StateOutput(ModelOutput):
+    logits: torch.FloatTensor | None = None
+    cache_params: DynamicCache | None = None
+
+class ForeignForCausalLM("""
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_cache_of_another_name_is_tried_as_well(forgets, tmp_path):
+    folder = write_foreign(tmp_path / "folder")
+    code = FOREIGN.replace(HEAD_FORWARD, STATEFUL).replace("\nclass ForeignForCausalLM(", OUTPUT)
+    if forgets:
+        code = code.replace("if cache_params is None else input_ids[:, -1:]", "")
+    (folder / FILE).write_text(code, encoding="utf-8")
+    findings = check(folder, run_anyway=True)
+    assert bool(said(findings, "cache", "fail")) == forgets
+    assert bool(said(findings, "cache", "ok")) != forgets
