@@ -15,6 +15,10 @@ MEANINGS = {
     "Cache' object is not subscriptable": (
         "past_key_values is a Cache: use its update() and get_seq_length()"
     ),
+    "ignore_mismatched_sizes": (
+        "a tensor of the file has another shape than config.json gives it: correct config.json, "
+        "such as num_labels and id2label, or save the model again"
+    ),
     "get_extended_attention_mask": "make the mask with transformers.masking_utils",
     "can't allocate memory": "it takes more memory than it is allowed: --memory allows more",
     "No space left": "it writes more than it is allowed",

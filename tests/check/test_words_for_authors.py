@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from hf_tformer.checking import check
 from hf_tformer.checking.command import report_lines
 from hf_tformer.checking.source_code import PROMISED
-from support.broken_models import FILE, FOREIGN, prepend, write_foreign
+from support.broken_models import FILE, FOREIGN, edit_weights, prepend, write_foreign
 
 pytestmark = pytest.mark.usefixtures("warm_python", "read_here")
 
@@ -214,3 +214,15 @@ def test_a_cache_of_another_name_is_tried_as_well(forgets, tmp_path):
     findings = check(folder, run_anyway=True)
     assert bool(said(findings, "cache", "fail")) == forgets
     assert bool(said(findings, "cache", "ok")) != forgets
+
+
+def test_a_tensor_of_another_shape_has_its_remedy(tmp_path):
+    folder = write_foreign(tmp_path / "folder")
+    edit_weights(folder / "model.safetensors", lambda tensors: tensors.update(wider(tensors)))
+    (detail,) = said(check(folder), LOADS)
+    assert "another shape than config.json gives it: correct config.json" in detail
+
+
+def wider(tensors):
+    name = next(name for name in tensors if name.endswith("embed_tokens.weight"))
+    return {name: tensors[name].repeat(2, 1)}
