@@ -119,16 +119,14 @@ def report_lines(findings: list[Finding]) -> Iterator[str]:
     """Yield an aligned line for each finding, one for all checks that are skipped for the same
     reason, and the summary."""
     width = max((len(printable(finding.name)) for finding in findings), default=0)
-    skipped: dict[str, list[str]] = {}  # reason → names
-    for finding in findings:
-        if finding.verdict == "skip":
-            skipped.setdefault(finding.detail, []).append(printable(finding.name))
-    for finding in findings:
-        name, detail = printable(finding.name), printable(finding.detail)
-        if finding.verdict == "skip" and len(names := skipped.get(finding.detail, [])) != 1:
-            if not names:
-                continue  # named with the first of them
-            name, detail = f"{len(names)} checks", f"{detail}: {', '.join(names)}"
-            skipped[finding.detail] = []
-        yield f"{finding.verdict:<4}  {name:<{width}}  {finding.rests_on:<16}  {detail}"
+    lines: dict[str | int, list[Finding]] = {}
+    for number, finding in enumerate(findings):
+        line = finding.detail if finding.verdict == "skip" else number
+        lines.setdefault(line, []).append(finding)
+    for first, *others in lines.values():
+        name, detail = printable(first.name), printable(first.detail)
+        if others:
+            detail = f"{detail}: {', '.join([name, *(printable(one.name) for one in others)])}"
+            name = f"{len(others) + 1} checks"
+        yield f"{first.verdict:<4}  {name:<{width}}  {first.rests_on:<16}  {detail}"
     yield summary(findings)

@@ -139,7 +139,7 @@ def check_loads(subject: Subject, auto: str) -> str:
         return type(opened).__name__
     if not hasattr(transformers, auto):
         raise Fault(f"transformers {transformers.__version__} has no {auto}: name one that it has")
-    if not any(name.suffix in (".safetensors", ".bin") for name in subject.folder.iterdir()):
+    if not any(path.suffix in (".safetensors", ".bin") for path in subject.folder.iterdir()):
         raise Skip("there are no weights")
     model, report = subject.load(auto)
     if auto == subject.auto:

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 
 import torch
 from transformers import PreTrainedModel
+from transformers.generation.utils import ALL_CACHE_NAMES
 from transformers.utils import ModelOutput
 
 TOLERANCE = 1e-4  # of the scale of the answers
 LENGTHS = (7, 4)
-# What transformers calls a cache: state space models have theirs in `cache_params`.
-CACHES = ("past_key_values", "cache_params", "state", "mems")
 
 
 class Fault(Exception):  # noqa: N818 (the fault of a model, not of this program)
@@ -67,7 +66,7 @@ def random_ids(model: PreTrainedModel, length: int, seed: int = 0) -> torch.Tens
         raise Skip(f"its main input is {model.main_input_name}, not input_ids")
     try:
         size = len(model.get_input_embeddings().weight)
-    except NotImplementedError:  # which of its modules they are is known to no rule
+    except NotImplementedError:  # transformers finds them by their usual names only
         size = model.config.vocab_size
     if model.config.is_encoder_decoder:  # the same ids serve as source and as target
         size = min(size, getattr(model.config, "vocab_size", size))
@@ -149,7 +148,7 @@ def check_cache(model: PreTrainedModel, autos: dict) -> str:
         if {"AutoModelForCausalLM", "AutoModelForSeq2SeqLM"} & set(autos) and is_head:
             raise Fault("generate() is missing: inherit GenerationMixin after PreTrainedModel")
         raise Skip(f"{type(model).__name__} does not generate")
-    if not any(takes(model, name) for name in CACHES):
+    if parameters_of(model).keys().isdisjoint({"past_key_values", *ALL_CACHE_NAMES}):
         raise Skip("forward takes no past_key_values: every token costs a pass over all before it")
     prompt = random_ids(model, 4)
     steps = {use: greedy(model, prompt, use) for use in (True, False)}

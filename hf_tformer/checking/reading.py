@@ -62,14 +62,19 @@ def type_fault(folder: Folder) -> str | None:
     autos, written = folder.config.get("auto_map"), folder.config.get("model_type")
     file, _, name = str(autos.get("AutoConfig") if isinstance(autos, dict) else "").partition(".")
     source = folder.all_sources.get(f"{file}.py")
-    for node in ast.walk(source.tree) if source and not source.fault else ():
-        for line in node.body if isinstance(node, ast.ClassDef) and node.name == name else ():
-            value = getattr(getattr(line, "value", None), "value", None)
-            names = [getattr(target, "id", "") for target in getattr(line, "targets", ())]
-            if names == ["model_type"] and value != written and isinstance(value, str):
-                remedy = "write the same in both, or other programs take it for another model"
-                return f"model_type is {written!r} in config.json and {value!r} in {name}: {remedy}"
+    nodes = ast.walk(source.tree) if source and not source.fault else ()
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef) and node.name == name]
+    for line in [line for node in classes for line in node.body]:
+        value = getattr(getattr(line, "value", None), "value", None)
+        if assigned(line) == ["model_type"] and value != written and isinstance(value, str):
+            remedy = "write the same in both, or other programs take it for another model"
+            return f"model_type is {written!r} in config.json and {value!r} in {name}: {remedy}"
     return None
+
+
+def assigned(node: ast.AST) -> list[str | None]:
+    """Return the names that an assignment binds, None for each target that is no name."""
+    return [getattr(target, "id", None) for target in getattr(node, "targets", ())]
 
 
 def reference_fault(folder: Folder, named_in: str, reference: object) -> str | None:
@@ -92,7 +97,7 @@ def defines(tree: ast.Module, name: str) -> bool:
     for node in tree.body:
         names = [getattr(node, "name", None)]
         names += [a.asname or a.name for a in getattr(node, "names", ()) if hasattr(a, "asname")]
-        names += [getattr(target, "id", None) for target in getattr(node, "targets", ())]
+        names += assigned(node)
         if name in names:
             return True
     return False
@@ -158,9 +163,8 @@ def check_tied_names(folder: Folder) -> Iterator[tuple[str, str]]:
     """Check that no class names its tied weights by a list, which transformers 5 cannot read."""
     for source in folder.parsed:
         for node in ast.walk(source.tree):
-            names = [getattr(target, "id", "") for target in getattr(node, "targets", ())]
             is_list = isinstance(getattr(node, "value", None), ast.List | ast.Tuple | ast.Set)
-            if "_tied_weights_keys" in names and is_list:
+            if "_tied_weights_keys" in assigned(node) and is_list:
                 yield (
                     "fail",
                     f"{source.name}:{getattr(node, 'lineno', 0)}: _tied_weights_keys is a list, "
