@@ -30,7 +30,7 @@ from .files import has_holes, roots_of
 from .findings import RAN, RAN_FREELY, READ, Finding
 from .folder import Folder
 from .permission import needed_walls, refuse_missing
-from .probe_plan import TOKENIZER, is_possible, possible_verdicts
+from .probe_plan import OTHER_FILES, TOKENIZER, is_possible, possible_verdicts
 
 PROBE = Path(__file__).with_name("probe.py")
 TIMEOUT = 1800  # seconds; a model of ten billion parameters takes minutes to load in float32
@@ -143,13 +143,13 @@ def judge(outcome: Outcome, folder: Folder) -> list[Finding]:
     findings, running, fault = [], "fresh process", None
     worth = RAN if outcome.walls and not any(outcome.walls.values()) else RAN_FREELY
     plan, *lines = outcome.lines or [None]
-    tokenizer = folder.content("tokenizer_config.json")
+    contents = {file: folder.content(file) for file in OTHER_FILES}
     names = plan[1] if plan and plan[0] == "plan" else []
-    if plan and not is_possible(names, folder.config, tokenizer):
+    if plan and not is_possible(names, folder.config, contents):
         names, fault = [], INTERFERED
     expected = [(name, step) for name in names for step in ("running", "verdict")]
     for line, (name, step) in zip(lines, expected, strict=False):
-        verdicts = possible_verdicts(name, folder.config, tokenizer, folder.path)
+        verdicts = possible_verdicts(name, folder.config, contents, folder.path)
         if not fits(line, name, verdicts if step == "verdict" else (step,)):
             fault = INTERFERED
             break

@@ -42,8 +42,8 @@ KINDS = {
         "may do anything, as far as this check can follow",
         "write it plainly",
     ),
-    "saved files": ("warn", "writes files where something is saved", "readers should look which"),
-    "file reads": ("warn", "reads files or folders", "readers should look which"),
+    "saved files": ("warn", "writes files where something is saved", "see which"),
+    "file reads": ("warn", "reads files or folders", "see which"),
     "environment": (
         "warn",
         "uses os.environ, so it may compute something else on another machine",
@@ -51,13 +51,13 @@ KINDS = {
     ),
     "global flags": ("warn", "changes what all code shares", "leave that to the user"),
     "downloads": ("warn", "loads what the configuration names", "let it name this folder"),
-    "threads": ("warn", "runs in another thread", "readers should look what"),
+    "threads": ("warn", "runs in another thread", "see what"),
     "computed names": (
         "warn",
         "uses names that are not written down",
         "look them up in a dict of those that are allowed",
     ),
-    "unknown": ("warn", "is unknown to this check", "readers should look what it does"),
+    "unknown": ("warn", "is unknown to this check", "see what it does"),
 }
 
 

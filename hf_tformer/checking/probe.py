@@ -35,15 +35,18 @@ from transformers import PreTrainedModel
 from transformers.dynamic_module_utils import get_relative_import_files
 
 sys.path.insert(0, str(Path(__file__).parent))
-from probe_answers import ANSWER_CHECKS, Fault, Skip, answers, compare
-from probe_errors import explained
+from probe_answers import ANSWER_CHECKS, compare
+from probe_errors import Caution, Fault, Skip, explained
+from probe_inputs import ask, main_inputs
 from probe_plan import (
+    OTHER_FILES,
     OWN_TOKENIZER,
     PREFERENCE,
     SECOND_SAVE,
     TOKENIZER,
-    has_own_tokenizer,
+    TOKENIZER_FILE,
     is_left_out,
+    loads_beside,
     main_auto,
     own_autos,
     planned,
@@ -61,12 +64,14 @@ class Subject:
     def __init__(self, folder: str, work: str) -> None:
         self.folder, self.work = Path(folder), Path(work)
         self.raw_config = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
-        self.tokenizer = tokenizer_config(self.folder)
+        self.contents = {file: content(self.folder / file) for file in OTHER_FILES}
         self.autos = own_autos(self.raw_config) or builtin_autos(self.folder)
         self.auto = main_auto(self.raw_config, self.autos)
         self.model: PreTrainedModel | None = None
         self.report: dict[str, list[str]] = {}
-        self.has_garbage = False  # in buffers, so that all answers are wrong
+        self.silence = ""  # why no answer of the model is worth a comparison
+        self.is_causal = False
+        self.unsaved = False
 
     def load(
         self,
@@ -89,7 +94,7 @@ class Subject:
         if self.model is None:
             return []
         ours, theirs = body_prefix(self.model), body_prefix(model)
-        names = set(self.model.state_dict())
+        names = set(self.model.state_dict()) - set(self.report["missing_keys"])
         names |= {name.removeprefix(ours) for name in names if name.startswith(ours)}
         return [key for key in missing if not {key, key.removeprefix(theirs)}.isdisjoint(names)]
 
@@ -99,15 +104,16 @@ class Subject:
         return self.model
 
     def answering(self) -> PreTrainedModel:
-        if self.has_garbage:
-            raise Skip("buffers are garbage after loading, which changes all answers: see above")
-        return self.loaded()
+        model = self.loaded()
+        if self.silence:
+            raise Skip(self.silence)
+        return model
 
 
-def tokenizer_config(folder: Path) -> object:
-    """Return the content of tokenizer_config.json, None where there is none that can be read."""
+def content(file: Path) -> object:
+    """Return the content of a JSON file, None where there is none that can be read."""
     try:
-        return json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
 
@@ -134,21 +140,41 @@ def builtin_autos(folder: Path) -> dict[str, str]:
 
 def check_loads(subject: Subject, auto: str) -> str:
     """Check that the folder opens with one Auto class of its map."""
+    if not hasattr(transformers, auto):
+        raise Fault(f"transformers {transformers.__version__} has no {auto}: name one that it has")
     if not auto.startswith("AutoModel"):
         opened = getattr(transformers, auto).from_pretrained(subject.folder, trust_remote_code=True)
         return type(opened).__name__
-    if not hasattr(transformers, auto):
-        raise Fault(f"transformers {transformers.__version__} has no {auto}: name one that it has")
     if not any(path.suffix in (".safetensors", ".bin") for path in subject.folder.iterdir()):
         raise Skip("there are no weights")
-    model, report = subject.load(auto)
+    try:
+        model, report = subject.load(auto)
+    except RuntimeError as error:
+        if "ignore_mismatched_sizes" not in str(error):
+            raise
+        raise Fault(of_other_shapes(subject, auto)) from error
     if auto == subject.auto:
         subject.model, subject.report = model, report
         return type(model).__name__
     new = report["missing_keys"]
     if lost := subject.lost(model, new):
-        raise Fault(f"{few(lost)} start at random: correct base_model_prefix or the names of parts")
+        raise Fault(f"not loaded: {few(lost)}: correct base_model_prefix or the names of parts")
     return type(model).__name__ + (f", new: {few(new)}" if new else "")
+
+
+def of_other_shapes(subject: Subject, auto: str) -> str:
+    """Return a sentence on the tensors of the file that do not fit config.json."""
+    _, report = getattr(transformers, auto).from_pretrained(
+        subject.folder,
+        trust_remote_code=True,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,
+    )
+    shapes = [
+        f"{name} is {list(there)} in the file and {list(here)} by config.json"
+        for name, there, here in sorted(report["mismatched_keys"])
+    ]
+    return f"{few(shapes, 2)}: correct config.json, such as num_labels and id2label, or save again"
 
 
 def check_second_save(subject: Subject) -> str:
@@ -166,9 +192,11 @@ def check_second_save(subject: Subject) -> str:
                     "of the main model, or import it there"
                 )
     again, _ = subject.load(folder=folder)
-    compare(
-        answers(subject.answering()), answers(again), "it answers differently when opened again"
-    )
+    if subject.silence:
+        return "with code and auto_map, and opens again; there are no answers to compare"
+    inputs = main_inputs(again)
+    before, after = (ask(model, **inputs) for model in (subject.loaded(), again))
+    compare(before, after, "it answers differently when opened again")
     return "with code and auto_map, and opens again"
 
 
@@ -183,9 +211,9 @@ def unwritten(folder: Path, reference: str) -> list[str]:
 
 def check_tokenizer(subject: Subject) -> str:
     """Check that the tokenizer opens without trust."""
-    if not (subject.folder / "tokenizer_config.json").exists():
-        raise Skip("there is no tokenizer_config.json")
-    if has_own_tokenizer(subject.tokenizer):
+    if not (subject.folder / TOKENIZER_FILE).exists():
+        raise Skip(f"there is no {TOKENIZER_FILE}")
+    if OWN_TOKENIZER in loads_beside(subject.contents):
         raise Skip(f"it has code of its own, which `{OWN_TOKENIZER}` runs")
     tokenizer = transformers.AutoTokenizer.from_pretrained(subject.folder, trust_remote_code=False)
     size = subject.raw_config.get("source_vocab_size") or subject.raw_config.get("vocab_size")
@@ -200,16 +228,19 @@ def run(name: str, check: Callable[..., str], *arguments: object) -> tuple[str, 
         return name, "ok", check(*arguments)
     except Skip as skip:
         return name, "skip", str(skip)
+    except Caution as caution:
+        return name, "warn", str(caution)
     except Fault as fault:
         return name, "fail", str(fault)
     except Exception as error:
-        return name, "fail", explained(error)
+        is_missing = isinstance(error, ImportError) and "in your environment" in str(error)
+        return name, "skip" if is_missing else "fail", explained(error)
 
 
 CHECKS: dict[str, Callable[..., str]] = {
     TOKENIZER: check_tokenizer,
     **WEIGHT_CHECKS,
-    **{name: lambda s, check=check: check(s.answering(), s.autos) for name, check in ANSWER_CHECKS},
+    **ANSWER_CHECKS,
     SECOND_SAVE: check_second_save,
 }
 
@@ -221,7 +252,7 @@ def skip_quantised(subject: Subject) -> str:
 
 def main(say: Callable[[object], None], folder: str, work: str) -> None:
     subject = Subject(folder, work)
-    names = planned(subject.raw_config, subject.autos, subject.tokenizer)
+    names = planned(subject.raw_config, subject.autos, subject.contents)
     say(["plan", names])
     for name in names:
         say([name, "running", ""])

@@ -4,6 +4,19 @@ import re
 import traceback
 from pathlib import Path
 
+
+class Fault(Exception):  # noqa: N818 (the fault of a model, not of this program)
+    """A sentence that says what is wrong, and the remedy."""
+
+
+class Caution(Exception):  # noqa: N818
+    """A sentence that says what some users will miss, and the remedy."""
+
+
+class Skip(Exception):  # noqa: N818
+    """The reason why a check does not apply."""
+
+
 # What a message of transformers or torch means for the author of the code, by a part of it.
 MEANINGS = {
     "all_tied_weights_keys": "end __init__ of the model with self.post_init()",
@@ -15,9 +28,14 @@ MEANINGS = {
     "Cache' object is not subscriptable": (
         "past_key_values is a Cache: use its update() and get_seq_length()"
     ),
-    "ignore_mismatched_sizes": (
-        "a tensor of the file has another shape than config.json gives it: correct config.json, "
-        "such as num_labels and id2label, or save the model again"
+    "contained shared tensors": "declare _tied_weights_keys as {target: source}",
+    "'tuple' object has no attribute 'logits'": (
+        "return a ModelOutput, such as CausalLMOutputWithPast"
+    ),
+    "not compiled with CUDA": "make tensors on the device of the input, as on input_ids.device",
+    **dict.fromkeys(
+        ("same dtype", "expected scalar type", "attn_mask dtype"),
+        "give a mask of numbers and every table the dtype of the states: states.dtype",
     ),
     "get_extended_attention_mask": "make the mask with transformers.masking_utils",
     "can't allocate memory": "it takes more memory than it is allowed: --memory allows more",

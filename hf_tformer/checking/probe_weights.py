@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from probe_answers import Fault, Skip
+from probe_errors import Fault, Skip
 from torch import nn
+from transformers import PreTrainedModel
 
 if TYPE_CHECKING:
     from probe import Subject
@@ -19,13 +20,27 @@ if TYPE_CHECKING:
 
 def check_keys(subject: "Subject") -> str:
     """Check that weights and code have the same tensors."""
-    subject.loaded()
-    faults = [
-        f"{kind.replace('_', ' ')}: {few(keys)}" for kind, keys in subject.report.items() if keys
-    ]
-    if faults:
-        raise Fault("; ".join(faults) + ": let the code name its tensors as the file does")
-    return "nothing missing, unexpected or mismatched"
+    model = subject.loaded()
+    found = {kind: keys for kind, keys in subject.report.items() if keys}
+    if not found:
+        return "nothing missing, unexpected or mismatched"
+    faults = [f"{kind.replace('_', ' ')}: {few(keys)}" for kind, keys in found.items()]
+    if "unexpected_keys" in found:
+        remedy = "let the code name its tensors as the file does"
+        remedy += "" if len(found) > 1 else ", and config.json count its layers"
+    elif ties := undeclared_ties(model, found["missing_keys"]):
+        remedy = f"declare _tied_weights_keys = {ties}"
+    else:
+        remedy = "save the whole model again"
+    raise Fault(f"{'; '.join(faults)}: {remedy}")
+
+
+def undeclared_ties(model: PreTrainedModel, missing: list[str]) -> dict[str, str]:
+    """Return target → source of the missing parameters that a new model shares with others."""
+    groups = shared(type(model)(deepcopy(model.config)))
+    sources = {n: min({*group} - {*missing}, default="") for group in groups for n in group}
+    found = {name: sources.get(name, "") for name in missing}
+    return found if all(found.values()) else {}
 
 
 def check_parameters(subject: "Subject") -> str:
@@ -37,7 +52,7 @@ def check_parameters(subject: "Subject") -> str:
         for index, parameter in enumerate(parameters.values()):
             parameter.fill_((index + 1) / 64)
     folder = subject.work / "filled"
-    model.save_pretrained(folder)
+    save(subject, model, folder)
     again = dict(type(model).from_pretrained(folder, dtype=torch.float32).named_parameters())
     shutil.rmtree(folder)  # it is held in memory
     changed = [n for n, p in parameters.items() if n not in again or not torch.equal(p, again[n])]
@@ -59,12 +74,15 @@ def check_buffers(subject: "Subject") -> str:
         return "none that is not saved"
     wrong = [n for n, b in computed_buffers(model) if not torch.equal(b, fresh[n])]
     if wrong:
-        subject.has_garbage = True
-        raise Fault(f"{few(wrong)} are garbage after loading: recompute them in _init_weights")
+        subject.silence = "buffers are garbage after loading, which changes all answers: see above"
+        other = dict(computed_buffers(type(model)(deepcopy(model.config))))
+        if drawn := [n for n in wrong if not torch.equal(fresh[n], other[n])]:
+            raise Fault(f"random at each loading: {few(drawn)}: register with persistent=True")
+        raise Fault(f"garbage after loading: {few(wrong)}: recompute in _init_weights")
     half, _ = subject.load(dtype=torch.bfloat16)  # `fresh` lives, so its memory is not reused
     for name, buffer in computed_buffers(half):
         if not torch.equal(buffer, fresh[name].to(buffer.dtype)):
-            raise Fault(f"{name} is garbage after loading with dtype=bfloat16: see _init_weights")
+            raise Fault(f"garbage after loading with dtype=bfloat16: {name}: see _init_weights")
         if "freq" in name and buffer.dtype != fresh[name].dtype:
             raise Fault(f"{name} is {buffer.dtype} beside bfloat16 weights: compute it in float32")
     return f"{len(fresh)} as computed, in bfloat16 too"
@@ -93,7 +111,8 @@ def check_ties(subject: "Subject") -> str:
     output = model.get_output_embeddings()
     expected = getattr(model.config.get_text_config(decoder=True), "tie_word_embeddings", None)
     if output is None or expected is None:
-        return "the same before and after saving"
+        pairs = "; ".join(" = ".join(names) for names in shared(model))
+        return f"{pairs or 'none'}, before and after saving"
     tables = [m.weight for m in model.modules() if isinstance(m, nn.Embedding)]
     tied = any(table.data_ptr() == output.weight.data_ptr() for table in tables)
     if tied != expected:
@@ -117,10 +136,17 @@ def saved(subject: "Subject") -> Path:
     folder = subject.work / "second"
     model = subject.loaded()
     if not folder.exists():
-        model.save_pretrained(folder)
-    elif not (folder / "config.json").exists():
-        raise Skip("save_pretrained failed before")
+        save(subject, model, folder)
     return folder
+
+
+def save(subject: "Subject", model: PreTrainedModel, folder: Path) -> None:
+    """Save a model; skip if that has failed before."""
+    if subject.unsaved:
+        raise Skip("save_pretrained failed before")
+    subject.unsaved = True
+    model.save_pretrained(folder)
+    subject.unsaved = False
 
 
 def few(names: Iterable[str], limit: int = 4) -> str:

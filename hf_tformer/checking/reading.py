@@ -19,7 +19,7 @@ from .reading_data import (
     check_weights,
 )
 from .references import references
-from .source_code import import_fault, is_foreign
+from .source_code import ENCODED, import_fault, is_foreign
 from .strings import evaluated_comments
 from .texts import TooEntangledError
 
@@ -29,6 +29,9 @@ PACKAGES = {
     **{"fla": "flash-linear-attention", "PIL": "pillow", "cv2": "opencv-python"},
     **{"sklearn": "scikit-learn", "skimage": "scikit-image", "OpenSSL": "pyopenssl"},
 }
+ADD = "add it to auto_map in config.json"
+# The checks that look at code, and say nothing of a folder whose code cannot be read.
+OF_CODE = ("relative imports", "absolute imports", "tied names", "safety")
 OF_IMAGES = {"PIL", "torchvision"}  # what transformers' own image processors need, too
 
 
@@ -42,9 +45,9 @@ def check_auto_map(folder: Folder) -> Iterator[tuple[str, str]]:
             "register the classes with register_for_auto_class and save again",
         )
     elif "AutoConfig" not in named:
-        yield "fail", "AutoConfig is not named, so nothing can read the configuration: name it"
+        yield "fail", f"AutoConfig is not named, so nothing can read the configuration: {ADD}"
     elif "AutoModel" not in named:
-        yield "warn", "AutoModel is not named, so vLLM and SGLang cannot open it: name it"
+        yield "warn", f"AutoModel is not named, so vLLM and SGLang cannot open it: {ADD}"
     for file, content in folder.documents.items():
         auto_map = content.get("auto_map") if isinstance(content, dict) else None
         if not isinstance(auto_map, (dict, type(None))):
@@ -147,7 +150,7 @@ def check_absolute_imports(folder: Folder) -> Iterator[tuple[str, str]]:
         if not found[False]:
             yield "warn", f"{few(where)}: {name} is optional: results may differ without it"
         elif is_of_images:
-            yield "warn", f"{few(where)}: {name} has to be there, as for transformers' own"
+            yield "warn", f"{few(where)}: {name} is needed, as by transformers' own: tell users"
         else:
             yield (
                 "fail",
@@ -197,6 +200,9 @@ def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
             places["eval", source.name in loaded].add((source.name, line, f"# type: {code}"))
         for line in source.hidden_lines():
             places["hidden text", source.name in loaded].add((source.name, line, "a character"))
+    for source in folder.all_sources.values():
+        if source.fault and ENCODED in source.fault:
+            places["hidden text", source.name in loaded].add((source.name, 1, "an encoding"))
     for is_loaded in (True, False):
         for kind, (verdict, does, remedy) in KINDS.items():
             where = [
@@ -226,6 +232,7 @@ CHECKS = {
 
 def static_findings(folder: Folder) -> Iterator[Finding]:
     """Yield the findings of every check: its faults, or else its closing "ok"."""
+    unread = [source.name for source in folder.sources if source.fault]
     for name, check in CHECKS.items():
         lines = []
         LISTED.clear()
@@ -237,6 +244,8 @@ def static_findings(folder: Folder) -> Iterator[Finding]:
             detail = f"cannot be judged ({type(error).__name__}: {error}): look for it"
             lines = [Finding(name, "fail", detail)]
         faults = [line for line in lines if line.verdict != "ok"]
+        if unread and not faults and name in OF_CODE:
+            lines = [Finding(name, "skip", f"{few(unread)} cannot be read: see syntax")]
         yield from faults or lines
 
 

@@ -17,6 +17,7 @@ LAYERS = re.compile(r"torch\.nn(\.[a-z_]+)*\.[A-Z]\w*")
 IMPORTED = ("activation_function", "activation_fn", "tokenizer_class")
 # Files with comments in them, which no loader reads under these names.
 OF_EDITORS = {f".vscode/{x}.json" for x in ("launch", "settings", "tasks", "extensions")}
+POINTER = b"version https://git-lfs"
 SPECIAL_TOKENS = ("pad_token", "bos_token", "eos_token")
 
 
@@ -126,6 +127,9 @@ def safetensors_fault(path: Path) -> str | None:
     from safetensors import SafetensorError, safe_open
 
     try:
+        with path.open("rb") as file:
+            if file.read(len(POINTER)) == POINTER:
+                return "it is a pointer of Git LFS, which `git lfs pull` replaces by the file"
         with safe_open(path, "np"):
             return None
     except (SafetensorError, OSError) as error:

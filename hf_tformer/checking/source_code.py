@@ -19,6 +19,7 @@ PROMISED = {
     *("tqdm", "typer", "typing_extensions", "yaml"),
 }
 WELCOME = {"torch", "transformers", *PROMISED}
+ENCODED = "so it is not what it looks like"
 DEPTH = 180  # levels of a tree; honest code has thirty
 COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 # Characters that reverse text in an editor, or move the cursor of a terminal.
@@ -51,7 +52,7 @@ class Source:
         """The reason why the file cannot be read, and where; None if it can."""
         try:
             if cookie := foreign_encoding(self.content):
-                return f"{self.name}: is written in {cookie}, so it is not what it looks like"
+                return f"{self.name}: is written in {cookie}, {ENCODED}"
             self.text  # noqa: B018 (decodes)
             self.tree  # noqa: B018 (parses)
         except UnreadableError as error:
@@ -156,7 +157,9 @@ def import_fault(source: Source, module: str) -> str | None:
         return "transformers does not copy what `from . import` names: use `from .module import`"
     name = module[1:]
     if name.startswith(".") or "." in name:
-        return f"`{module}` is not beside it: remote code is one flat folder"
+        last = name.rpartition(".")[2]
+        remedy = f"move it beside this file, and write `from .{last}`"
+        return f"`{module}` is in another folder, and remote code is one flat folder: {remedy}"
     if any(other.startswith(f"{source.folder}{name}/") for other in source.files.names):
         return f"{name}/ is a folder, and remote code is one flat folder: move its files beside it"
     if f"{source.folder}{name}.py" not in source.files.names:

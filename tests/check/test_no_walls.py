@@ -26,7 +26,7 @@ from probe_plan import TOKENIZER, planned
 def main(say, copy, work):
     open({mark!r}, "a").write("it ran")
     config = json.load(open(os.path.join(copy, "config.json")))
-    names = planned(config, config["auto_map"], None)
+    names = planned(config, config["auto_map"], dict())
     say(["plan", names])
     for name in names:
         say([name, "running", ""])

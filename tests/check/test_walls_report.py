@@ -19,7 +19,8 @@ from support.broken_models import CONFIG, FILE, prepend, write_foreign
 AUTO_MAP = {"AutoConfig": "code.Config", "AutoModel": "code.Model"}
 NAMES = [
     *("tokenizer loads", "loads: AutoConfig", "loads: AutoModel", "loading report", "parameters"),
-    *("buffers", "ties", "padded rows", "cache", "causality", "masked rows", "second save"),
+    *("buffers", "ties", "forward", "padded rows", "causality", "cache", "masked rows"),
+    *("training", "second save"),
 ]
 PLAN = ["plan", NAMES]
 STANDING = dict.fromkeys(behind_walls.ALL, "")
@@ -324,7 +325,7 @@ def test_code_that_runs_without_walls_gets_no_link_and_the_report_says_so(
     monkeypatch.setattr(behind_walls, "LAUNCHER", launcher)
     monkeypatch.setattr(fresh_process, "LARGE", 1000)  # and nothing may be linked there
     program = tmp_path / "program.py"
-    names = planned(CONFIG, CONFIG["auto_map"], None)
+    names = planned(CONFIG, CONFIG["auto_map"], {})
     program.write_text(
         "import os\n"
         "def main(say, copy, work):\n"

@@ -43,7 +43,7 @@ class ForeignPositions(nn.Module):
 
     def forward(self, positions):
         angles = positions[..., None].float() * self.inv_freq.float()
-        return self.scale * torch.cat((angles.sin(), angles.cos()), -1)
+        return self.scale * torch.cat((angles.sin(), angles.cos()), -1).to(self.scale.dtype)
 
 
 class ForeignLayer(nn.Module):
@@ -140,7 +140,7 @@ BREAKAGES = {
         "module.inv_freq.data = module.frequencies()",
         "pass",
         "buffers",
-        "inv_freq are garbage after loading",
+        "garbage after loading: model.positions.inv_freq",
     ),
     "a table is cast with the weights": (
         "return 1.0 / 100 ** (torch.arange(0, self.size, 2).float() / self.size)",
