@@ -10,8 +10,8 @@ meanings.py       what names stand for, by scopes.py; texts.py: which strings co
 names.py          decide which names are dangerous, by known_names*.py, and by definitions.py,
                   which finds where a library defines a name
 permission.py     decide whether the code may run, and which walls must stand around it
-fresh_process.py  run probe.py, which loads the folder: probe_weights.py, probe_answers.py (of
-                  probe_inputs.py), probe_training.py; both know the list, probe_plan.py
+fresh_process.py  run probe.py, which loads the folder: probe_weights.py, probe_answers.py,
+                  probe_generation.py, probe_training.py; both know the list, probe_plan.py
 behind_walls.py   start a program by walls.py, which restricts it by what the kernel offers:
                   namespaces, limits, Landlock (walls_kernel.py), fewer calls (walls_filter.py)
 probe_loading.py  load what `publish` sent

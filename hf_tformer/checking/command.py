@@ -126,7 +126,7 @@ def report_lines(findings: list[Finding]) -> Iterator[str]:
     for first, *others in lines.values():
         name, detail = printable(first.name), printable(first.detail)
         if others:
-            detail = f"{detail}: {', '.join([name, *(printable(one.name) for one in others)])}"
+            detail = f"{detail} ({', '.join([name, *(printable(one.name) for one in others)])})"
             name = f"{len(others) + 1} checks"
         yield f"{first.verdict:<4}  {name:<{width}}  {first.rests_on:<16}  {detail}"
     yield summary(findings)

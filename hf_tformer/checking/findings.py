@@ -64,7 +64,7 @@ def summary(findings: Iterable[Finding]) -> str:
     count = Counter(finding.verdict for finding in findings)
     warnings = "1 warning" if count["warn"] == 1 else f"{count['warn']} warnings"
     counts = f"{count['ok']} ok, {warnings}, {count['fail']} failed, {count['skip']} skipped"
-    on = Counter(finding.rests_on for finding in findings)
+    on = Counter(finding.rests_on for finding in findings if finding.verdict != "skip")
     worth = [f"{on[READ]} lines rest on reading"]
     if ran := on[RAN] + on[RAN_FREELY]:
         worth.append(f"{ran} only on the word of the folder's own code, which was run")

@@ -11,6 +11,7 @@ starts and ends. So its caller knows at which check the process died.
 # ruff: noqa: E402 (imports are forbidden before any other module is imported)
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,13 +32,13 @@ sys.addaudithook(refuse_network)
 import torch
 import transformers
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 from transformers.dynamic_module_utils import get_relative_import_files
 
 sys.path.insert(0, str(Path(__file__).parent))
-from probe_answers import ANSWER_CHECKS, compare
+from probe_answers import ANSWER_CHECKS
 from probe_errors import Caution, Fault, Skip, explained
-from probe_inputs import ask, main_inputs
+from probe_inputs import ask, compare, main_inputs
 from probe_plan import (
     OTHER_FILES,
     OWN_TOKENIZER,
@@ -55,6 +56,8 @@ from probe_weights import WEIGHT_CHECKS, few, saved
 
 sys.path.pop(0)  # the package's other files must not be found by the code under test
 
+# Fields that transformers sets itself: another value says nothing about the code.
+ANY = ("transformers_version", "dtype", "torch_dtype", "_name_or_path", "model_type")
 KINDS_OF_KEYS = ("missing_keys", "unexpected_keys", "mismatched_keys")
 
 
@@ -70,8 +73,9 @@ class Subject:
         self.model: PreTrainedModel | None = None
         self.report: dict[str, list[str]] = {}
         self.silence = ""  # why no answer of the model is worth a comparison
-        self.is_causal = False
+        self.failed: set[str] = set()  # names of checks
         self.unsaved = False
+        self.of_tokenizer: list[str] = []  # the inputs that it makes
 
     def load(
         self,
@@ -144,6 +148,8 @@ def check_loads(subject: Subject, auto: str) -> str:
         raise Fault(f"transformers {transformers.__version__} has no {auto}: name one that it has")
     if not auto.startswith("AutoModel"):
         opened = getattr(transformers, auto).from_pretrained(subject.folder, trust_remote_code=True)
+        if auto == "AutoConfig" and (lost := unkept(subject.raw_config, opened)):
+            raise Fault(f"config.json is not kept: {few(lost)}: read each field by its own name")
         return type(opened).__name__
     if not any(path.suffix in (".safetensors", ".bin") for path in subject.folder.iterdir()):
         raise Skip("there are no weights")
@@ -160,6 +166,17 @@ def check_loads(subject: Subject, auto: str) -> str:
     if lost := subject.lost(model, new):
         raise Fault(f"not loaded: {few(lost)}: correct base_model_prefix or the names of parts")
     return type(model).__name__ + (f", new: {few(new)}" if new else "")
+
+
+def unkept(raw: dict, config: PretrainedConfig) -> list[str]:
+    """Return the plain fields of config.json that the configuration has with another value."""
+    plain = {k: v for k, v in raw.items() if isinstance(v, (int, float, str)) and k not in ANY}
+    now = {key: getattr(config, key, value) for key, value in plain.items()}
+    return [
+        f"{key} {value!r} became {now[key]!r}"
+        for key, value in plain.items()
+        if isinstance(now[key], (int, float, str)) and now[key] != value
+    ]
 
 
 def of_other_shapes(subject: Subject, auto: str) -> str:
@@ -216,16 +233,36 @@ def check_tokenizer(subject: Subject) -> str:
     if OWN_TOKENIZER in loads_beside(subject.contents):
         raise Skip(f"it has code of its own, which `{OWN_TOKENIZER}` runs")
     tokenizer = transformers.AutoTokenizer.from_pretrained(subject.folder, trust_remote_code=False)
+    subject.of_tokenizer = sorted(tokenizer("a"))
     size = subject.raw_config.get("source_vocab_size") or subject.raw_config.get("vocab_size")
     if size and len(tokenizer) > size:
         raise Fault(f"it has {len(tokenizer)} tokens for a vocab_size of {size}: resize the model")
+    if tokenizer.chat_template:
+        check_template(tokenizer)
     return f"{type(tokenizer).__name__}, without trust_remote_code"
 
 
-def run(name: str, check: Callable[..., str], *arguments: object) -> tuple[str, str, str]:
+def check_template(tokenizer: transformers.PreTrainedTokenizerBase) -> None:
+    """Check that a chat is rendered, and that each special token in it is one of the tokenizer."""
+    chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    try:
+        text = str(tokenizer.apply_chat_template(chat, tokenize=False))
+    except Exception as error:  # it may refuse such a chat
+        if type(error).__name__ != "TemplateSyntaxError":
+            return
+        raise Fault(f"the chat template is not Jinja: {explained(error)}") from error
+    known, written = tokenizer.get_vocab(), dict.fromkeys(re.findall(r"<\|[^|>\s]+\|>", text))
+    if unknown := [one for one in written if one not in known]:
+        remedy = "add them to the tokenizer"
+        raise Fault(f"the chat template writes {few(unknown)}, which are no tokens: {remedy}")
+
+
+def run(
+    name: str, check: Callable[..., str], subject: Subject, *others: object
+) -> tuple[str, str, str]:
     """Run one check; return (name, verdict, detail), whatever it raises."""
     try:
-        return name, "ok", check(*arguments)
+        return name, "ok", check(subject, *others)
     except Skip as skip:
         return name, "skip", str(skip)
     except Caution as caution:
@@ -234,7 +271,8 @@ def run(name: str, check: Callable[..., str], *arguments: object) -> tuple[str, 
         return name, "fail", str(fault)
     except Exception as error:
         is_missing = isinstance(error, ImportError) and "in your environment" in str(error)
-        return name, "skip" if is_missing else "fail", explained(error)
+        detail = explained(error).replace(f"{subject.folder}/", "")
+        return name, "skip" if is_missing else "fail", detail
 
 
 CHECKS: dict[str, Callable[..., str]] = {
@@ -257,8 +295,11 @@ def main(say: Callable[[object], None], folder: str, work: str) -> None:
     for name in names:
         say([name, "running", ""])
         if is_left_out(name, subject.raw_config, subject.auto):
-            say(run(name, skip_quantised, subject))
+            verdict = run(name, skip_quantised, subject)
         elif name in CHECKS:
-            say(run(name, CHECKS[name], subject))
+            verdict = run(name, CHECKS[name], subject)
         else:
-            say(run(name, check_loads, subject, name.removeprefix("loads: ")))
+            verdict = run(name, check_loads, subject, name.removeprefix("loads: "))
+        if verdict[1] == "fail":
+            subject.failed.add(name)
+        say(verdict)

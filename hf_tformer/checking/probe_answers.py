@@ -4,67 +4,38 @@ Every check skips a model that lacks what it tests. `check_forward` comes first:
 the answers are worth nothing to the others.
 """
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
-from probe_errors import Caution, Fault, Skip, explained
+from probe_errors import Caution, Fault, Skip, explained, place
+from probe_generation import check_cache, check_generation
 from probe_inputs import (
+    FIRST,
+    GENERATING,
     MEDIA,
+    Answers,
     ask,
     asked_first,
-    has_decoder,
+    compare,
+    kind_of,
     longest,
     main_inputs,
     may_take,
     pad,
-    pad_id,
     random_ids,
     takes,
 )
-from probe_training import check_training
-from transformers import Cache, PreTrainedModel
-from transformers.generation.utils import ALL_CACHE_NAMES
-from transformers.utils import ModelOutput
+from probe_training import check_options, check_training
+from transformers import PreTrainedModel
 
 if TYPE_CHECKING:
     from probe import Subject
 
-Answers = dict[str, torch.Tensor]
-TOLERANCE = 1e-4  # of the scale of the answers
-NEW = 5  # tokens to generate
-GENERATING = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM")
+EACH_TOKEN = ("AutoModelForCausalLM", "AutoModelForMaskedLM")
 RANDOM = (
     "pass training=self.training to dropout, draw no random numbers in forward, and keep nothing "
     "between two calls"
 )
-
-
-def kind_of(model: PreTrainedModel, autos: dict) -> str:
-    """Return the kind of a model: "encoder-decoder", "decoder" or "encoder"."""
-    if has_decoder(model):
-        return "encoder-decoder"
-    if "AutoModelForMaskedLM" in autos:
-        return "encoder"
-    return "decoder" if model.can_generate() or "AutoModelForCausalLM" in autos else "encoder"
-
-
-def compare(one: Answers, other: Answers, what: str, remedy: str = "") -> None:
-    """Raise a Fault if two answers differ by more than rounding."""
-    remedy = f": {remedy}" if remedy else ""
-    for name in (name for name in one if name in other):
-        if one[name].shape != other[name].shape:
-            shapes = f"{list(one[name].shape)} became {list(other[name].shape)}"
-            raise Fault(f"{what}: the shape {shapes} in {name}")
-        difference = distance(one[name], other[name])
-        if not math.isfinite(difference):
-            raise Fault(f"{what}: NaN or infinity in {name}")
-        if difference > TOLERANCE:
-            raise Fault(f"{what}, by {100 * difference:.3g} % in {name}{remedy}")
-
-
-def distance(one: torch.Tensor, other: torch.Tensor) -> float:
-    return ((one - other).abs().max() / one.abs().max().clamp(min=1e-6)).item()
 
 
 def check_forward(subject: "Subject") -> str:
@@ -80,7 +51,9 @@ def check_forward(subject: "Subject") -> str:
     if any(not answer.isfinite().all() for answer in once.values()):
         raise Fault(f"NaN or infinity in {next(iter(once))}")
     compare(once, ask(model, **inputs), "the same input has two answers", RANDOM)
+    check_shape(subject, once, inputs)
     subject.silence = ""
+    check_device(subject, inputs)
     said = subject.raw_config.get("dtype") or subject.raw_config.get("torch_dtype")
     dtype = said if said in ("bfloat16", "float16") else "bfloat16"
     half, _ = subject.load(dtype=getattr(torch, dtype))
@@ -95,6 +68,34 @@ def check_forward(subject: "Subject") -> str:
             raise Caution(f"{message}; many people load models so") from error
     ignored = [name for name in MEDIA if takes(model, name) and name not in inputs]
     return "one answer to one input" + (f"; {', '.join(ignored)} not tried" if ignored else "")
+
+
+def check_shape(subject: "Subject", answers: Answers, inputs: Answers) -> None:
+    """Check that the first answer has a name, and is of every token where a head says so."""
+    name, first = next(iter(answers.items()))
+    if name not in FIRST and subject.auto in (*GENERATING, *EACH_TOKEN):
+        raise Fault("forward returns no logits by name: return a ModelOutput, not a tuple")
+    named = len(getattr(subject.loaded().config, "id2label", None) or ())
+    if subject.auto.endswith("Classification") and first.shape[-1] not in (1, named):
+        what = f"{name} are of {first.shape[-1]} classes, and id2label names {named}"
+        raise Fault(f"{what}: name each in config.json, as pipelines do")
+    tokens = next(iter(inputs.values())).shape[1]
+    if subject.auto in EACH_TOKEN and first.shape[1] != tokens:
+        raise Fault(
+            f"{tokens} tokens have {name} of the shape {list(first.shape)}: answer each token, "
+            "and fewer only where logits_to_keep says so"
+        )
+
+
+def check_device(subject: "Subject", inputs: Answers) -> None:
+    """Check that forward makes its tensors where its input is, by torch's device without values."""
+    model, _ = subject.load()
+    try:
+        ask(model.to("meta"), **{name: value.to("meta") for name, value in inputs.items()})
+    except Exception as error:  # what needs values fails there, which says nothing
+        if "cpu" in str(error) and "device" in str(error) and "meta" in str(error):
+            where = f"a tensor stays on the CPU where the input is elsewhere{place(error)}"
+            raise Fault(f"{where}: make it with device=input_ids.device") from error
 
 
 def check_padding(subject: "Subject") -> str:
@@ -112,16 +113,24 @@ def check_padding(subject: "Subject") -> str:
         inputs, places = pad(model, rows, side)
         batch = ask(model, **inputs)
         for i, single in enumerate(alone):
-            answers = {name: answer[i : i + 1] for name, answer in batch.items()}
+            answers = {n: answer[i : i + 1] for n, answer in batch.items() if n in single}
             for name, answer in answers.items():
-                if answer.shape[:2] == places[:1].shape:  # an answer per token: at padding is none
-                    answers[name] = answer[:, places[i]]
+                answers[name] = of_tokens(answer, single[name], places[i])
             what = f"rows padded on the {side} are not answered as they are alone"
             tokens = {name: answer for name, answer in single.items() if answer.dim() > 2}
             compare(tokens, answers, what, remedy_of_padding(model, inputs, batch))
             remedy = "leave padding out of what is pooled" if tokens else ""
             compare(single, answers, what, remedy or remedy_of_padding(model, inputs, batch))
     return f"padded on the {' and '.join(sides)} = alone"
+
+
+def of_tokens(answer: torch.Tensor, single: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Take the answers of padding out of an answer for each token."""
+    if answer.dim() == single.dim():
+        for dim in range(1, answer.dim()):
+            if answer.shape[dim] == len(places) and single.shape[dim] == places.sum():
+                answer = answer.index_select(dim, places.nonzero()[:, 0])
+    return answer
 
 
 def remedy_of_padding(model: PreTrainedModel, inputs: Answers, batch: Answers) -> str:
@@ -140,7 +149,7 @@ def check_causality(subject: "Subject") -> str:
     model = subject.answering()
     kind = kind_of(model, subject.autos)
     if kind == "encoder":
-        raise Skip("an encoder reads both ways")
+        raise Skip("only what generates has to be causal")
     name = "decoder_input_ids" if kind == "encoder-decoder" else "input_ids"
     ids = random_ids(model, longest(model))
     changed = ids.clone()
@@ -160,73 +169,7 @@ def check_causality(subject: "Subject") -> str:
     )
     if torch.equal(before[:, -1], after[:, -1]):
         raise Fault("the last token changes nothing at all: is the model reading its input?")
-    subject.is_causal = True
     return "later tokens change nothing before them"
-
-
-def check_cache(subject: "Subject") -> str:
-    """Check that decoding with a cache gives the answers of one pass over everything."""
-    model = subject.answering()
-    kind = kind_of(model, subject.autos)
-    if kind == "encoder":
-        raise Skip("an encoder has no cache")
-    if not model.can_generate():
-        named = {str(subject.autos.get(auto)).split(".")[-1] for auto in GENERATING}
-        if type(model).__name__ in named:
-            raise Fault("generate() is missing: inherit GenerationMixin after PreTrainedModel")
-        raise Skip(f"{type(model).__name__} does not generate")
-    if not subject.is_causal:
-        raise Skip("no cache gives the answers of a model that sees later tokens")
-    caches = ("past_key_values", *ALL_CACHE_NAMES)
-    if not any(may_take(model, name) for name in caches):
-        raise Skip("forward takes no past_key_values: every token costs a pass over all before it")
-    room = longest(model) + 2
-    prompt = random_ids(model, max(1, room - NEW))
-    new = room - prompt.shape[1]
-    steps = {use: greedy(model, prompt, new, use) for use in (True, False)}
-    cached, plain = (torch.stack(steps[use].logits, 1) for use in (True, False))
-    what = "logits beside a cache are not those without"
-    remedy = "count from past_key_values.get_seq_length(), and mask alike with and without a cache"
-    compare({"logits": plain}, {"logits": cached}, what, remedy)
-    inputs = {"input_ids": prompt, "decoder_input_ids": steps[True].sequences}
-    if kind == "decoder":
-        inputs = {"input_ids": steps[True].sequences}
-    options = {"use_cache": False} if takes(model, "use_cache") else {}
-    at_once = ask(model, **inputs, **options)["logits"]
-    compare({"logits": at_once[:, -1 - new : -1]}, {"logits": cached}, f"{what}, in one pass")
-    several = ""
-    if kind == "decoder" and takes(model, "past_key_values"):
-        several = after_cache(model, steps[True].sequences, at_once)
-    return f"{new} tokens one by one{several} = one pass"
-
-
-@torch.no_grad()
-def after_cache(model: PreTrainedModel, ids: torch.Tensor, at_once: torch.Tensor) -> str:
-    """Compare several tokens after a cache with one pass, as drafts and a second turn need."""
-    half = ids.shape[1] // 2
-    cache = greedy(model, ids[:, :half], 1, True).past_key_values
-    if not isinstance(cache, Cache) or getattr(model, "_is_stateful", False):
-        return ""
-    mask = {"attention_mask": torch.ones_like(ids)} if may_take(model, "attention_mask") else {}
-    rest = model(ids[:, half:], past_key_values=cache, use_cache=True, **mask).logits
-    what = "logits of several tokens after a cache are not those without"
-    compare({"logits": at_once[:, half:]}, {"logits": rest}, what)
-    return ", and several after a cache,"
-
-
-def greedy(model: PreTrainedModel, prompt: torch.Tensor, new: int, use_cache: bool) -> ModelOutput:
-    return model.generate(
-        prompt,
-        attention_mask=torch.ones_like(prompt),
-        pad_token_id=pad_id(model),
-        min_new_tokens=new,
-        max_new_tokens=new,
-        do_sample=False,
-        num_beams=1,
-        use_cache=use_cache,
-        output_logits=True,
-        return_dict_in_generate=True,
-    )
 
 
 def check_masked_row(subject: "Subject") -> str:
@@ -255,6 +198,8 @@ ANSWER_CHECKS = {
     "padded rows": check_padding,
     "causality": check_causality,
     "cache": check_cache,
+    "generation": check_generation,
     "masked rows": check_masked_row,
+    "options": check_options,
     "training": check_training,
 }

@@ -28,6 +28,12 @@ MEANINGS = {
     "Cache' object is not subscriptable": (
         "past_key_values is a Cache: use its update() and get_seq_length()"
     ),
+    "`model_kwargs` are not used": "take attention_mask in forward",
+    "Target -100 is out of bounds": "pass ignore_index=-100 to the loss",
+    "tie_weights() got an unexpected": "declare _tied_weights_keys, and leave tie_weights() alone",
+    "'dict' object has no attribute": (
+        "make a nested configuration of its class in __init__, and name it in sub_configs"
+    ),
     "contained shared tensors": "declare _tied_weights_keys as {target: source}",
     "'tuple' object has no attribute 'logits'": (
         "return a ModelOutput, such as CausalLMOutputWithPast"
@@ -46,7 +52,7 @@ MEANINGS = {
 def explained(error: Exception) -> str:
     """Return an error with its place in the folder, and what an author can do about it."""
     lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}{place(error)}{remark(error)}"
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}{place(error)}{remark(error)}"
 
 
 def place(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Make inputs for a model and ask it, in the fresh process of `check` (probe.py).
+"""Make inputs for a model, ask it, compare its answers: in the fresh process of `check` (probe.py).
 
 Ids are random and no special ids; a sequence is longer than a short attention window, and not
 longer than the positions that config.json allows. Images and waves are noise of the sizes that
@@ -6,14 +6,18 @@ config.json gives. What can be guessed for no model, such as a second required i
 """
 
 import inspect
+import math
 from collections.abc import Mapping
 
 import torch
 from probe_errors import Fault, Skip, explained
 from transformers import PretrainedConfig, PreTrainedModel
 
+Answers = dict[str, torch.Tensor]
 MEDIA = ("pixel_values", "input_values", "input_features")
 FIRST = ("logits", "start_logits", "last_hidden_state")  # what is named first if it differs
+GENERATING = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM")
+TOLERANCE = 1e-4  # of the scale of the answers
 LONGEST = 256  # tokens, to reach the end of an attention window
 SPECIAL = ("pad", "bos", "eos", "decoder_start")
 # Errors that the values of an input do not cause.
@@ -39,21 +43,28 @@ def has_decoder(model: PreTrainedModel) -> bool:
     return model.config.is_encoder_decoder and takes(model, "decoder_input_ids")
 
 
+def kind_of(model: PreTrainedModel, autos: dict) -> str:
+    """Return the kind of a model: "encoder-decoder", "decoder" or "encoder"."""
+    if has_decoder(model):
+        return "encoder-decoder"
+    if "AutoModelForMaskedLM" in autos:
+        return "encoder"
+    return "decoder" if model.can_generate() or "AutoModelForCausalLM" in autos else "encoder"
+
+
 def text_config(model: PreTrainedModel) -> PretrainedConfig:
     return model.config.get_text_config(decoder=True)
 
 
-def special_ids(model: PreTrainedModel) -> list[tuple[str, int]]:
-    """Return (field, id) of the special ids of the configuration."""
-    fields = [f"{name}_token_id" for name in SPECIAL]
-    values = [(field, getattr(model.config, field, None)) for field in fields]
-    several = [(field, value if isinstance(value, list) else [value]) for field, value in values]
-    return [(field, one) for field, ids in several for one in ids if isinstance(one, int)]
+def special_ids(model: PreTrainedModel) -> set[int]:
+    values = [getattr(model.config, f"{name}_token_id", None) for name in SPECIAL]
+    several = [value if isinstance(value, list) else [value] for value in values]
+    return {one for ids in several for one in ids if isinstance(one, int)}
 
 
 def pad_id(model: PreTrainedModel) -> int:
     value = getattr(model.config, "pad_token_id", None)
-    return value if isinstance(value, int) and value >= 0 else 0
+    return value if isinstance(value, int) and 0 <= value < vocabulary(model) else 0
 
 
 def vocabulary(model: PreTrainedModel) -> int:
@@ -64,16 +75,6 @@ def vocabulary(model: PreTrainedModel) -> int:
     if model.config.is_encoder_decoder:  # the same ids serve as source and as target
         size = min(size, getattr(model.config, "vocab_size", size))
     return size
-
-
-def too_large(model: PreTrainedModel) -> dict[str, str]:
-    """Return field → sentence of the special ids that no row of the embedding has."""
-    end = max(vocabulary(model), getattr(model.config, "vocab_size", 0)) - 1
-    return {
-        field: f"{field} of config.json is {one}, but the ids end at {end}: correct it"
-        for field, one in special_ids(model)
-        if one > end
-    }
 
 
 def longest(model: PreTrainedModel) -> int:
@@ -91,11 +92,11 @@ def longest(model: PreTrainedModel) -> int:
 
 def random_ids(model: PreTrainedModel, length: int, seed: int = 0) -> torch.Tensor:
     """Return ids [1, length] without special tokens."""
+    if type(model).__name__.endswith("ForMultipleChoice"):
+        raise Skip("it takes several sequences for each row, which this check does not make")
     if model.main_input_name != "input_ids":
         raise Skip(f"its main input is {model.main_input_name}, not input_ids")
-    if (faults := too_large(model)) and {"pad_token_id", "decoder_start_token_id"} & set(faults):
-        raise Fault("; ".join(faults.values()))
-    size, special = vocabulary(model), {one for _, one in special_ids(model)}
+    size, special = vocabulary(model), special_ids(model)
     ordinary = [i for i in range(min(size, 1000)) if i not in special]
     if len(ordinary) < 2:
         raise Skip(f"its vocabulary of {size} has no two ordinary tokens")
@@ -124,14 +125,20 @@ def main_inputs(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     return {name: torch.randn(1, *shape, generator=torch.Generator().manual_seed(0))}
 
 
-def completed(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def with_target(model: PreTrainedModel, inputs: Answers) -> Answers:
+    """Add the input of a decoder beside an encoder."""
+    first = next(iter(inputs.values()))
+    if not has_decoder(model) or "decoder_input_ids" in inputs:
+        return inputs
+    target = torch.ones(1, 5, dtype=torch.int64)
+    if "input_ids" in inputs:
+        target = random_ids(model, 5, seed=2)
+    return {**inputs, "decoder_input_ids": target.expand(len(first), -1).to(first.device)}
+
+
+def completed(model: PreTrainedModel, inputs: Answers) -> Answers:
     """Add what forward requires and what has one plain value; skip if it requires more."""
     first = next(iter(inputs.values()))
-    if has_decoder(model) and "decoder_input_ids" not in inputs:
-        target = random_ids(model, 5, seed=2) if "input_ids" in inputs else None
-        if target is None:
-            target = torch.ones(1, 5, dtype=torch.int64)
-        inputs["decoder_input_ids"] = target.expand(len(first), -1)
     plain = {
         "attention_mask": torch.ones(first.shape[:2], dtype=torch.int64),
         "position_ids": torch.arange(first.shape[1])[None].expand(len(first), -1),
@@ -143,7 +150,7 @@ def completed(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict[s
             continue
         if name not in plain:
             raise Skip(f"forward requires {name}, which this check cannot make up")
-        inputs[name] = plain[name]
+        inputs = {**inputs, name: plain[name].to(first.device)}
     return inputs
 
 
@@ -151,7 +158,7 @@ def completed(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict[s
 def ask(model: PreTrainedModel, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
     """Return every answer in numbers that has an element for each row, by its name."""
     rows = len(next(iter(inputs.values())))
-    output = model(**completed(model, inputs))
+    output = model(**completed(model, with_target(model, inputs)))
     if isinstance(output, torch.Tensor):
         output = {"the answer": output}
     elif isinstance(output, (tuple, list)):
@@ -163,7 +170,9 @@ def ask(model: PreTrainedModel, **inputs: torch.Tensor) -> dict[str, torch.Tenso
         if value.dim() and len(value) == rows
     }
     if not found:
-        raise Fault(f"forward returns no tensor with {rows} rows: return a ModelOutput")
+        shapes = [f"{n} {list(v.shape)}" for n, v in output.items() if isinstance(v, torch.Tensor)]
+        what = f"an input of one row has the answer {', '.join(shapes) or 'of no tensor'}"
+        raise Fault(f"{what}: keep the dimension of the rows, which squeeze() drops")
     return {name: found[name] for name in sorted(found, key=lambda n: n not in FIRST)}
 
 
@@ -171,10 +180,15 @@ def asked_first(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict
     """Return the answers to inputs that nobody has tried; skip if the guess may be at fault."""
     try:
         return ask(model, **inputs)
-    except (Fault, Skip, *OF_CODE):
+    except (Fault, Skip):
         raise
     except Exception as error:
-        if "input_ids" in inputs:
+        if isinstance(error, ValueError) and "unpack" not in str(error):
+            raise Skip(f"forward refuses what this check makes up, {explained(error)}") from error
+        if others := [name for name in MEDIA if takes(model, name) and name not in inputs]:
+            needs = f"forward was not run: it may need {', '.join(others)}"
+            raise Skip(f"{needs}, {explained(error)}") from error
+        if "input_ids" in inputs or isinstance(error, OF_CODE):
             raise
         name, value = next(iter(inputs.items()))
         guess = f"{name} of the shape {list(value.shape)}"
@@ -197,3 +211,21 @@ def pad(
     if side == "left" and takes(model, "position_ids"):
         inputs["position_ids"] = (mask.cumsum(-1) - 1).masked_fill(mask == 0, 1)
     return inputs, mask.bool()
+
+
+def compare(one: Answers, other: Answers, what: str, remedy: str = "") -> None:
+    """Raise a Fault if two answers differ by more than rounding."""
+    remedy = f": {remedy}" if remedy else ""
+    for name in (name for name in one if name in other):
+        if one[name].shape != other[name].shape:
+            shapes = f"{list(one[name].shape)} became {list(other[name].shape)}"
+            raise Fault(f"{what}: the shape {shapes} in {name}")
+        difference = distance(one[name], other[name])
+        if not math.isfinite(difference):
+            raise Fault(f"{what}: NaN or infinity in {name}")
+        if difference > TOLERANCE:
+            raise Fault(f"{what}, by {100 * difference:.3g} % in {name}{remedy}")
+
+
+def distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    return ((one - other).abs().max() / one.abs().max().clamp(min=1e-6)).item()

@@ -19,7 +19,10 @@ OWN_TOKENIZER = "loads: AutoTokenizer"  # with code of the folder
 TOKENIZER_FILE = "tokenizer_config.json"
 OTHER_FILES = (TOKENIZER_FILE, "preprocessor_config.json", "processor_config.json")
 OF_WEIGHTS = ("loading report", "parameters", "buffers", "ties")
-OF_ANSWERS = ("forward", "padded rows", "causality", "cache", "masked rows", "training")
+OF_ANSWERS = (
+    *("forward", "padded rows", "causality", "cache", "generation", "masked rows", "options"),
+    "training",
+)
 SECOND_SAVE = "second save"
 # The checks of quantised weights. The others fill parameters, save, or expect more exact answers
 # than a quantiser keeps; transformers cannot initialise another head beside such weights.

@@ -71,7 +71,7 @@ def check_buffers(subject: "Subject") -> str:
         raise Fault(f"{few(lost)} have no values after loading: compute them in forward")
     fresh = dict(computed_buffers(type(model)(deepcopy(model.config))))
     if not fresh:
-        return "none that is not saved"
+        return "all are saved"
     wrong = [n for n, b in computed_buffers(model) if not torch.equal(b, fresh[n])]
     if wrong:
         subject.silence = "buffers are garbage after loading, which changes all answers: see above"
@@ -113,6 +113,8 @@ def check_ties(subject: "Subject") -> str:
     if output is None or expected is None:
         pairs = "; ".join(" = ".join(names) for names in shared(model))
         return f"{pairs or 'none'}, before and after saving"
+    if not isinstance(expected, bool):
+        raise Fault(f"tie_word_embeddings is {expected!r} in config.json: write true or false")
     tables = [m.weight for m in model.modules() if isinstance(m, nn.Embedding)]
     tied = any(table.data_ptr() == output.weight.data_ptr() for table in tables)
     if tied != expected:

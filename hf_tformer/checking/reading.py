@@ -13,6 +13,7 @@ from .folder import MODEL_CODE, Folder, code_files
 from .names import KINDS
 from .reading_data import (
     check_attention_kernel,
+    check_configuration,
     check_files,
     check_foreign_code,
     check_tokenizer,
@@ -218,6 +219,7 @@ def check_safety(folder: Folder) -> Iterator[tuple[str, str]]:
 CHECKS = {
     "files": check_files,
     "auto_map": check_auto_map,
+    "configuration": check_configuration,
     "syntax": check_syntax,
     "relative imports": check_relative_imports,
     "absolute imports": check_absolute_imports,

@@ -17,8 +17,11 @@ LAYERS = re.compile(r"torch\.nn(\.[a-z_]+)*\.[A-Z]\w*")
 IMPORTED = ("activation_function", "activation_fn", "tokenizer_class")
 # Files with comments in them, which no loader reads under these names.
 OF_EDITORS = {f".vscode/{x}.json" for x in ("launch", "settings", "tasks", "extensions")}
-POINTER = b"version https://git-lfs"
 SPECIAL_TOKENS = ("pad_token", "bos_token", "eos_token")
+IDS = (*(f"{name}_id" for name in SPECIAL_TOKENS), "decoder_start_token_id")
+SIZES = ("vocab_size", "source_vocab_size", "target_vocab_size", "decoder_vocab_size")
+QUOTED = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?|true|false|none|null", re.IGNORECASE)
+POINTER = b"version https://git-lfs"
 
 
 def check_files(folder: Folder) -> Iterator[tuple[str, str]]:
@@ -96,6 +99,38 @@ def check_attention_kernel(folder: Folder) -> Iterator[tuple[str, str]]:
     yield "ok", "no code is chosen by config.json"
 
 
+def check_configuration(folder: Folder) -> Iterator[tuple[str, str]]:
+    """Check the values in config.json and generation_config.json: texts, special ids, labels."""
+    for key, value in folder.config.items():
+        if (
+            isinstance(value, str)
+            and QUOTED.fullmatch(value)
+            and not re.search("version|name", key)
+        ):
+            yield "warn", f"{key} of config.json is the text {value!r}: write it without quotes"
+    sizes = [size for key, size in values_below(folder.config) if key in SIZES]
+    end = max((size for size in sizes if isinstance(size, int)), default=None)
+    for file in ("config.json", "generation_config.json"):
+        for field, given in folder.read_json(file).items():
+            for one in (given if isinstance(given, list) else [given]) if field in IDS else ():
+                if isinstance(one, str):
+                    yield "fail", f"{field} of {file} is the text {one!r}: write the token's number"
+                elif isinstance(one, int) and end is not None and one >= end:
+                    remedy = "name a token that there is, or null"
+                    yield "fail", f"{field} of {file} is {one}, but vocab_size is {end}: {remedy}"
+    yield from label_faults(folder.config.get("id2label"), folder.config.get("label2id"))
+    yield "ok", "special ids below vocab_size, labels in order"
+
+
+def label_faults(names: object, numbers: object) -> Iterator[tuple[str, str]]:
+    if not isinstance(names, dict):
+        return
+    if sorted(map(str, names)) != sorted(map(str, range(len(names)))):
+        yield "fail", f"id2label of config.json has the numbers {few(names)}: count them from 0"
+    if isinstance(numbers, dict) and {str(i): name for name, i in numbers.items()} != names:
+        yield "fail", "label2id of config.json is not id2label turned round: write both alike"
+
+
 def check_weights(folder: Folder) -> Iterator[tuple[str, str]]:
     """Check that all weights are there, as safetensors and without a pickle beside them."""
     here = folder.files.named(".safetensors")
@@ -114,7 +149,7 @@ def check_weights(folder: Folder) -> Iterator[tuple[str, str]]:
     index = folder.read_json("model.safetensors.index.json").get("weight_map")
     shards = index.values() if isinstance(index, dict) else ()
     if missing := sorted({str(shard) for shard in shards} - set(tensors)):
-        yield "fail", f"{few(missing)} of model.safetensors.index.json are missing: add them"
+        yield "fail", f"model.safetensors.index.json names what is missing: {few(missing)}: add it"
     if folder.left_out:
         yield "skip", f"{few(folder.left_out)}: not downloaded, as nothing is run: not judged"
     for name in here:

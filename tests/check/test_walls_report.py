@@ -19,8 +19,8 @@ from support.broken_models import CONFIG, FILE, prepend, write_foreign
 AUTO_MAP = {"AutoConfig": "code.Config", "AutoModel": "code.Model"}
 NAMES = [
     *("tokenizer loads", "loads: AutoConfig", "loads: AutoModel", "loading report", "parameters"),
-    *("buffers", "ties", "forward", "padded rows", "causality", "cache", "masked rows"),
-    *("training", "second save"),
+    *("buffers", "ties", "forward", "padded rows", "causality", "cache", "generation"),
+    *("masked rows", "options", "training", "second save"),
 ]
 PLAN = ["plan", NAMES]
 STANDING = dict.fromkeys(behind_walls.ALL, "")

@@ -40,8 +40,8 @@ WITHOUT_CIRCLES = ("hf_tformer", "conversion", "benchmarks", "examples")
 # tools/ sets the formulas, notebooks and pictures of the book; its GPT is an example.
 # The layouts of training programs each need a reference that computes what they compute.
 # conversion/rehoming/ moves folders with code of others, of which 400 lines are tables. checking/
-# asks models of images and waves too, in their own dtype, for a loss, and after a cache.
-PRODUCT_LINES = 52_600
+# asks models of images and waves too, in their own dtype, and as generate() and trainers do.
+PRODUCT_LINES = 52_900
 PRODUCT = ("hf_tformer", "conversion", "benchmarks", "examples", "tools")
 
 

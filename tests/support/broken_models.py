@@ -89,9 +89,9 @@ class ForeignModel(ForeignPreTrainedModel):
                 use_cache=None, cache=None, **kwargs):
         past_key_values = cache if past_key_values is None else past_key_values  # by either name
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
-        rows = past + torch.arange(input_ids.shape[1])
-        columns = torch.arange(past + input_ids.shape[1])
-        mask = torch.ones(1, 1, len(rows), len(columns), dtype=torch.bool)
+        rows = past + torch.arange(input_ids.shape[1], device=input_ids.device)
+        columns = torch.arange(past + input_ids.shape[1], device=input_ids.device)
+        mask = torch.ones_like(rows[:, None] + columns, dtype=torch.bool)[None, None]
         if self.config.causal:
             mask = (columns <= rows[:, None])[None, None]
         if attention_mask is not None:
@@ -179,7 +179,7 @@ BREAKAGES = {
         "            position_ids = rows[None]\n        position_ids = position_ids * 0 + "
         "torch.arange(input_ids.shape[1])\n",
         "cache",
-        "logits beside a cache are not those without",
+        "logits of a step beside a cache are not those of one pass",
     ),
     "a masked row is all infinity": (
         "torch.finfo(scores.dtype).min",
@@ -190,7 +190,7 @@ BREAKAGES = {
     "generate is missing": (
         "ForeignPreTrainedModel, GenerationMixin)",
         "ForeignPreTrainedModel)",
-        "cache",
+        "generation",
         "generate() is missing",
     ),
     "importing it ends the process": (
