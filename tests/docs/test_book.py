@@ -38,7 +38,7 @@ SLOW = ("14-encoder-decoder", "21-encoder-only", "22-good-practice", "24-fine-tu
 PARTS = {
     "en": (
         *("The formula", "The smallest program", "The same numbers from the package"),
-        *("The picture", "Where it stands", "What it costs", "The error that lessons make"),
+        *("The picture", "Where it stands", "What it costs", "The error that tutorials make"),
     ),
     "zh": (
         "公式",
