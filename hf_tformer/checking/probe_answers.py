@@ -80,7 +80,7 @@ def check_shape(subject: "Subject", answers: Answers, inputs: Answers) -> None:
         what = f"{name} are of {first.shape[-1]} classes, and id2label names {named}"
         raise Fault(f"{what}: name each in config.json, as pipelines do")
     tokens = next(iter(inputs.values())).shape[1]
-    if subject.auto in EACH_TOKEN and first.shape[1] != tokens:
+    if subject.auto in EACH_TOKEN and list(first.shape[1:2]) != [tokens]:
         raise Fault(
             f"{tokens} tokens have {name} of the shape {list(first.shape)}: answer each token, "
             "and fewer only where logits_to_keep says so"
@@ -160,11 +160,11 @@ def check_causality(subject: "Subject") -> str:
     after = ask(model, **{**given, name: changed})[first]
     if before.dim() < 3 or before.shape[1] != ids.shape[1]:
         raise Skip(f"{type(model).__name__} does not answer each token")
-    place = " of the decoder" if kind == "encoder-decoder" else ""
+    whose = " of the decoder" if kind == "encoder-decoder" else ""
     compare(
         {first: before[:, :-1]},
         {first: after[:, :-1]},
-        f"a later token{place} changes earlier answers",
+        f"a later token{whose} changes earlier answers",
         "where create_causal_mask gives None, pass is_causal=True to attention",
     )
     if torch.equal(before[:, -1], after[:, -1]):

@@ -17,6 +17,7 @@ from probe_inputs import (
     takes,
     with_target,
 )
+from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
@@ -45,11 +46,7 @@ def check_options(subject: "Subject") -> str:
         faults += embeddings_fault(model, ids)
     if takes(model, "position_ids") and not model.config.is_encoder_decoder:
         tried.append("position_ids")
-        rows = torch.stack((torch.arange(ids.shape[1]), torch.arange(ids.shape[1]) // 2))
-        both = ask(model, input_ids=ids.repeat(2, 1), position_ids=rows)
-        second = ask(model, input_ids=ids, position_ids=rows[1:])
-        last = {name: answer[1:] for name, answer in both.items()}
-        compare(second, last, "position_ids of one row are used for another")
+        check_positions(model, ids)
     if takes(model, "output_hidden_states"):
         tried.append("output_hidden_states")
         given = completed(model, {"input_ids": ids})
@@ -58,6 +55,21 @@ def check_options(subject: "Subject") -> str:
     if faults:
         raise Caution("; ".join(faults))
     return ", ".join(tried) or "forward names none that is tried"
+
+
+def check_positions(model: PreTrainedModel, ids: torch.Tensor) -> None:
+    """Check that each row has its own positions, where a model takes a row of them for each."""
+    rows = torch.stack((torch.arange(ids.shape[1]), torch.arange(ids.shape[1]) // 2))
+    given = {"input_ids": ids.repeat(2, 1), "position_ids": rows}
+    if may_take(model, "attention_mask"):  # without, transformers takes such rows for packed ones
+        given["attention_mask"] = torch.ones_like(rows)
+    try:
+        both = ask(model, **given)
+        second = ask(model, **{name: value[1:] for name, value in given.items()})
+    except (RuntimeError, ValueError, IndexError):
+        return  # positions of several dimensions
+    last = {name: answer[1:] for name, answer in both.items()}
+    compare(second, last, "position_ids of one row are used for another")
 
 
 @torch.no_grad()
@@ -200,7 +212,8 @@ def faults_of_trainers(auto: str, model: PreTrainedModel, given: dict[str, Any])
         if kept(model, given) >= plain:
             yield f"gradient checkpointing saves nothing: {remedy}"
         model.gradient_checkpointing_disable()
-    if "input_ids" in given and (table := embedding(model)) is not None:
+    table = embedding(model) if "input_ids" in given else None
+    if isinstance(table, nn.Embedding) and table.weight.requires_grad:
         table.weight.requires_grad_(False)  # as PEFT leaves it
         model.enable_input_require_grads()
         try:

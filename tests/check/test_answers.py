@@ -532,13 +532,13 @@ def read(folder, name):
     ("file", "fields", "words"),
     [
         ("config.json", {"eos_token_id": 50256, "vocab_size": 61}, "but vocab_size is 61"),
-        ("generation_config.json", {"eos_token_id": [2, 61]}, "eos_token_id of generation_config"),
+        ("generation_config.json", {"eos_token_id": [2, 62]}, "eos_token_id of generation_config"),
         ("config.json", {"eos_token_id": "</s>"}, "write the token's number"),
         ("config.json", {"id2label": {"1": "a", "2": "b"}}, "count them from 0"),
         (
             "config.json",
             {"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 1, "b": 0}},
-            "label2id of config.json is not id2label turned round",
+            "label2id and id2label of config.json disagree on a, b",
         ),
     ],
 )
