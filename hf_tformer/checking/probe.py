@@ -251,10 +251,11 @@ def check_template(tokenizer: transformers.PreTrainedTokenizerBase) -> None:
         if type(error).__name__ != "TemplateSyntaxError":
             return
         raise Fault(f"the chat template is not Jinja: {explained(error)}") from error
-    known, written = tokenizer.get_vocab(), dict.fromkeys(re.findall(r"<\|[^|>\s]+\|>", text))
-    if unknown := [one for one in written if one not in known]:
-        remedy = "add them to the tokenizer"
-        raise Fault(f"the chat template writes {few(unknown)}, which are no tokens: {remedy}")
+    written = dict.fromkeys(re.findall(r"<\|[^|>\s]+\|>", text))
+    unknown = tokenizer.unk_token_id
+    if lost := [one for one in written if unknown in tokenizer(one)["input_ids"]]:
+        remedy = "add such tokens to the tokenizer"
+        raise Fault(f"the chat template writes {few(lost)}, of which nothing is known: {remedy}")
 
 
 def run(

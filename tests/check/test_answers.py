@@ -5,6 +5,8 @@ import json
 import pytest
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
 from hf_tformer.checking import check
 from hf_tformer.checking.command import main
@@ -578,6 +580,29 @@ def test_code_that_cannot_be_parsed_is_no_danger_and_nothing_is_said_of_it(tmp_p
     assert found["syntax"] == "fail"
     for name in ("safety", "relative imports", "absolute imports", "tied names"):
         assert found[name] == "skip"
+
+
+@pytest.mark.parametrize(
+    ("template", "added", "words"),
+    [
+        ("{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}", [], "<|im_start|>"),
+        ("{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}", ["<|im_start|>"], ""),
+        ("{% for m in messages %}{{ m.content }}", [], "the chat template is not Jinja"),
+        ("{{ raise_exception('a system message comes first') }}", [], ""),
+    ],
+)
+def test_a_chat_template_that_cannot_be_right_is_named(template, added, words, tmp_path):
+    folder = write_foreign(tmp_path / "folder")
+    names = ["<pad>", "<unk>", "</s>", *map(str, range(3, 50))]
+    model = models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="<unk>")
+    tokens = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), **tokens)
+    tokenizer.add_tokens(added)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    (found,) = (f for f in check(folder) if f.name == "tokenizer loads")
+    assert found.verdict == ("fail" if words else "ok")
+    assert words in found.detail
 
 
 def test_another_encoding_stays_a_danger(tmp_path, capsys):
