@@ -25,9 +25,9 @@ import hf_tformer
 from hf_tformer import fast
 from hf_tformer.fast import products
 from hf_tformer.fast.eight_bits import eight_bit_function
-from support.families import DECODER, ENCODER, FAMILIES, SEQ2SEQ, WRITERS, random_rows
+from support.families import DECODER, ENCODER, FAMILIES, MIXTURE, SEQ2SEQ, WRITERS, random_rows
 from support.hub_server import TOKEN, HubServer, online
-from support.quantisers import AGAIN, ROWS
+from support.quantisers import AGAIN, ROWS, Scheme
 
 peft = pytest.importorskip("peft")
 pytestmark = pytest.mark.runtime
@@ -75,11 +75,20 @@ def folders(tmp_path_factory):
     def folder(family, tied=True):
         if (family.name, tied) not in made:
             made[family.name, tied] = tmp_path_factory.mktemp(family.name)
-            model = learnt(family, family.config(**SIZES, tie_word_embeddings=tied))
+            model = learnt(family, family.config(**sizes_of(family), tie_word_embeddings=tied))
             model.save_pretrained(made[family.name, tied])
         return made[family.name, tied]
 
     return folder
+
+
+def sizes_of(family):
+    return {**SIZES, "moe_intermediate_size": 128} if family is MIXTURE else SIZES
+
+
+def prompts_of(family):
+    """The beginning of what a decoder learnt by heart, or the source of it."""
+    return TEXTS if family is SEQ2SEQ else [text[:3] for text in TEXTS]
 
 
 def learnt(family, config, steps=80):
@@ -121,8 +130,13 @@ def written(family, model):
     """What it learnt by heart; an encoder finds the tokens at all places."""
     if family is ENCODER:
         return logits_of(family, model).argmax(-1).tolist()
-    prompts = [text[:3] for text in TEXTS] if family is DECODER else TEXTS
-    return family.generate(model, prompts, max_new_tokens=6, do_sample=False)
+    return family.generate(model, prompts_of(family), max_new_tokens=6, do_sample=False)
+
+
+def assert_near(family, logits, expected, within):
+    """Of a mixture, a token in ten may choose another expert, and then has another answer."""
+    far = (logits - expected).abs().amax(-1) > within * expected.abs().max()
+    assert far.float().mean() <= (0.1 if family is MIXTURE else 0)
 
 
 def quantised_layers(model):
@@ -147,7 +161,8 @@ def test_a_quantised_model_answers_and_the_one_that_it_saves_gives_the_same_bits
 ):
     row, plain = row_of(name), opened(family, folders(family, tied))
     model = row.open(family.auto, folders(family, tied))
-    assert quantised_layers(model) == [
+    layers = [layer for layer in quantised_layers(model) if ".experts." not in layer]
+    assert layers == [
         layer
         for layer, module in plain.named_modules()
         if type(module) is nn.Linear and module is not plain.get_output_embeddings()
@@ -155,7 +170,7 @@ def test_a_quantised_model_answers_and_the_one_that_it_saves_gives_the_same_bits
     if row.saves:
         model.save_pretrained(tmp_path / "saved")
     expected, logits = logits_of(family, plain), logits_of(family, model)
-    assert (logits - expected).abs().max() < row.within * expected.abs().max()
+    assert_near(family, logits, expected, row.within)
     with fast.disabled():
         assert torch.equal(logits_of(family, model), logits)
     if row.writes(family):
@@ -163,7 +178,11 @@ def test_a_quantised_model_answers_and_the_one_that_it_saves_gives_the_same_bits
         with fast.disabled():
             plainly = written(family, model)
         assert written(family, model) == plainly
-    if row.saves:
+    if row.saves and family is MIXTURE and isinstance(row, Scheme):  # experts are saved one by one
+        folder, options = tmp_path / "saved", {"output_loading_info": True}
+        _, report = family.auto.from_pretrained(folder, trust_remote_code=True, **options)
+        assert any("experts" in key for key in report["missing_keys"])
+    elif row.saves:
         again = opened(family, tmp_path / "saved")
         again.save_pretrained(tmp_path / "again", save_original_format=False)
         for loaded in (again, opened(family, tmp_path / "again")):
@@ -219,12 +238,12 @@ def test_eight_bits_of_a_bfloat16_model_are_multiplied_as_they_are(
 @pytest.mark.parametrize("beams", [1, 3])
 def test_texts_are_written_with_eight_bits(family, texts, beams, folders, numbers_of_tokens):
     model = in_eight_bits(family, folders(family))
-    prompts = [text[:3] for text in TEXTS] if family is DECODER else TEXTS
     options = {"max_new_tokens": 6, "do_sample": False, "num_beams": beams}
-    found = family.generate(model, prompts[:texts], **options)
+    prompts = prompts_of(family)[:texts]
+    found = family.generate(model, prompts, **options)
     assert texts * beams in numbers_of_tokens
     with fast.disabled():
-        assert found == family.generate(model, prompts[:texts], **options)
+        assert found == family.generate(model, prompts, **options)
 
 
 def test_eight_bits_keep_their_kernel_where_steps_are_compiled(folders, numbers_of_tokens):
@@ -419,7 +438,7 @@ def test_adapters_learn_on_a_quantised_model_and_merge_into_it_dequantised(
     merged = merged.merge_and_unload()
     merged.save_pretrained(tmp_path / "merged")
     logits = logits_of(family, opened(family, tmp_path / "merged"))
-    assert (logits - expected).abs().max() < 0.02 * expected.abs().max()
+    assert_near(family, logits, expected, 0.02)
     assert "quantization_config" not in json.loads((tmp_path / "merged/config.json").read_text())
 
 

@@ -62,6 +62,9 @@ def test_the_pattern_of_a_head_is_read_and_changed_where_it_is_made(family, open
     assert (logits - expected.logits).abs().max() > 0.01
 
 
+FOUR = {"min_new_tokens": 4, "max_new_tokens": 4, "do_sample": False}
+
+
 @by_backend
 @by_writers
 def test_every_step_of_generate_is_seen(family, backend, opened):
@@ -69,10 +72,10 @@ def test_every_step_of_generate_is_seen(family, backend, opened):
     from nnsight import NNsight
 
     model = opened(family, backend)
-    expected = model.generate(IDS, max_new_tokens=4, do_sample=False)
+    expected = model.generate(IDS, **FOUR)
     tool = NNsight(model)
     layers = tool.get(path_of(family))
-    with tool.generate(IDS, max_new_tokens=4, do_sample=False) as tracer:
+    with tool.generate(IDS, **FOUR) as tracer:
         seen = [].save()
         for _ in tracer.iter[0:4]:
             seen.append(layers[1].output[:, -1])

@@ -85,7 +85,8 @@ FIRST = f"save it before it answers (see below); {AGAIN}"
 UNPACKED = f"a byte for each number in memory; {AGAIN}"
 DEQUANTISED = (
     "an encoder-decoder writes once it is saved and opened with "
-    "`quantization_config=CompressedTensorsConfig(dequantize=True)`, as BART does"
+    "`quantization_config=CompressedTensorsConfig(dequantize=True)`, as BART does; "
+    "a mixture is not opened again with its experts: quantise it where it is opened"
 )
 NOT_SAVED = "quantise again where it is opened"
 ROWS = {
