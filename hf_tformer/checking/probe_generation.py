@@ -137,5 +137,6 @@ def stepwise(model: PreTrainedModel, inputs: Answers, new: int) -> Answers:
 
 
 def searched(model: PreTrainedModel, prompt: torch.Tensor, use_cache: bool) -> Answers:
-    found = greedy(model, prompt, new=4, use_cache=use_cache, num_beams=BEAMS, output_scores=True)
+    options = {"num_beams": BEAMS, "num_return_sequences": BEAMS, "output_scores": True}
+    found = greedy(model, prompt, new=4, use_cache=use_cache, **options)
     return {"scores": found.sequences_scores}
