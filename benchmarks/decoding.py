@@ -211,11 +211,13 @@ def beams(settings: Settings) -> Workloads:
 def prefill(settings: Settings) -> Workloads:
     """Run one pass over a prompt: matrix products, and a mask only where there is padding."""
     for rows, length, padding, floor in (
+        (1, 128, 0.0, 1.10),
         (1, 512, 0.0, 1.08),
         (1, 2048, 0.0, 1.08),
+        (1, 4096, 0.0, 1.10),
         (4, 1024, 0.3, 1.25),
     ):
-        pair = llama_pair(settings, 19)
+        pair = llama_pair(settings, 19, max_position_embeddings=8192)
         length = settings.pick(length, length // 64)
         inputs = prompt(pair, rows, length, padding)
         weights = sum(tensor.numel() for tensor in pair.theirs.model.layers.parameters())

@@ -24,7 +24,9 @@ TASKS = (
 )
 
 
-def pair_of(kind: str, settings: Settings, width: int, layers: int) -> Pair:
+def pair_of(
+    kind: str, settings: Settings, width: int, layers: int, head: str | None = None
+) -> Pair:
     width, layers, vocab_size = settings.pick((width, layers, 30000), (48, 2, 997))
     sizes = {
         "vocab_size": vocab_size,
@@ -36,7 +38,7 @@ def pair_of(kind: str, settings: Settings, width: int, layers: int) -> Pair:
     }
     if kind == "modernbert":  # both sides of our default window
         sizes |= {**SPECIAL, "intermediate_size": 43 * width // 16, "local_attention": 126}
-    return Pair(kind, settings, **sizes)
+    return Pair(kind, settings, head, **sizes)
 
 
 def sentences_of(pair: Pair, rows: int, longest: int) -> Inputs:

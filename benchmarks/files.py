@@ -29,6 +29,14 @@ def loading(settings: Settings) -> Workloads:
                 "LlamaForCausalLM": partial(opening, LlamaForCausalLM, theirs, ids),
             },
         )
+        yield Workload(
+            f"the first token of a fresh process, {settings.pick('100M parameters', 'toy')}",
+            {
+                OURS: partial(first_token, TformerDecoderForCausalLM, ours, ids),
+                "LlamaForCausalLM": partial(first_token, LlamaForCausalLM, theirs, ids),
+            },
+            {"LlamaForCausalLM": 0.97},
+        )
     yield Workload(
         "import in a fresh process",
         {
@@ -53,6 +61,24 @@ def opening(model_class: type, folder: Path, ids: torch.Tensor) -> Run:
 @torch.no_grad()
 def logits(model: PreTrainedModel, ids: torch.Tensor) -> dict[str, torch.Tensor]:
     return {"logits": model.eval()(input_ids=ids).logits}
+
+
+FIRST_TOKEN = """
+import sys, torch
+from {module} import {model_class}
+model = {model_class}.from_pretrained(sys.argv[1]).eval()
+ids = torch.tensor([[int(word) for word in sys.argv[2].split()]])
+print(model.generate(ids, max_new_tokens=1, do_sample=False)[0, -1].item())
+"""
+
+
+def first_token(model_class: type, folder: Path, ids: torch.Tensor) -> Run:
+    """Return a run that starts a process, which imports, opens, reads a prompt and writes."""
+    named = {"module": model_class.__module__.split(".")[0], "model_class": model_class.__name__}
+    words = " ".join(map(str, ids[0].tolist()))
+    command = [sys.executable, "-c", FIRST_TOKEN.format(**named), str(folder), words]
+    start = partial(subprocess.run, command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return Run(start, lambda process: process.stdout)
 
 
 def importing(package: str) -> Run:

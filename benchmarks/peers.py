@@ -23,22 +23,22 @@ PAD, BOS, END, FIRST_WORD = 0, 1, 2, 3
 
 
 class Pair:
-    """A model of theirs and one of ours that compute the same. Each is built when it is needed."""
+    """A model of theirs and one of ours that compute the same. Each is built when it is needed.
+
+    `head` is the class of their model, by default the one that their format names first.
+    """
 
     dtype = torch.float32
 
-    def __init__(self, kind: str, settings: Settings, **sizes: Any):
+    def __init__(self, kind: str, settings: Settings, head: str | None = None, **sizes: Any):
         self.kind, self.settings, self.sizes = kind, settings, sizes
-
-    @property
-    def name(self) -> str:
-        """The class of their model."""
-        return FORMATS[self.kind].classes[1]
+        self.config_name, named = FORMATS[kind].classes
+        self.name = head or named
 
     @cached_property
     def theirs(self) -> PreTrainedModel:
         config_class, model_class = (
-            getattr(transformers, name) for name in FORMATS[self.kind].classes
+            getattr(transformers, name) for name in (self.config_name, self.name)
         )
         model = model_class(config_class(**self.sizes))
         randomise(model)

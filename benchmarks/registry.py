@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import (
+    assisted,
     attention,
     decoding,
     encoders,
@@ -15,6 +16,7 @@ from . import (
     seq2seq,
     surroundings,
     training,
+    training_sizes,
     travelling,
 )
 from .measure import Settings, Workloads
@@ -41,9 +43,15 @@ BENCHMARKS = {
         Benchmark("mixtures", "Greedy decoding with experts, batch 1", decoding.mixtures),
         Benchmark("padded-batch", "Decoding a left-padded batch", decoding.padded_batch),
         Benchmark("prompt-beams", "Four beams after a prompt", decoding.beams),
+        Benchmark("assisted", "Guessed tokens, on a released model", assisted.assisted),
         Benchmark("prefill", "Prefill", decoding.prefill),
         Benchmark("no-cache", "A cache against the naive loop", decoding.no_cache),
         Benchmark("training", "A training step", training.training),
+        Benchmark(
+            "training-sizes",
+            "Training steps of other sizes and families",
+            training_sizes.training_sizes,
+        ),
         Benchmark("scale", "Training on two processes", scale.scale),
         Benchmark("loss", "Projection and cross entropy", training.loss),
         Benchmark("attention", "Our fast attention beside our eager one", attention.attention),

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 from math import log
 from pathlib import Path
 from statistics import linear_regression
-from typing import Any
 
 from .measure import is_spread
+from .pictures import NAMES, Fields, draw_limits, draw_ratios, plot, points
+from .standing import is_stale
 
-Fields = dict[str, Any]  # of a Row, or of a whole result, as JSON holds them
-NAMES = {"seconds": "time", "MiB": "memory"}
 HERE = Path(__file__).parent
+STALE = " (stale)"
 RESULTS, PAGE = HERE / "results", HERE / "RESULTS.md"
 HEAD = """# Results
 
@@ -23,7 +23,18 @@ ratios within a round: above one, ours is better. In brackets its quartiles, and
 project promises. Rounds are repeated, up to three times as many, while the quartiles are more than
 5 % of the ratio apart; "unsteady" says that they stayed so. Memory is what a run adds to a fresh
 process that holds the weights, where freed blocks go back at once. A share is the fraction of what
-the machine can do at best, measured in the same run.
+the machine can do at best, measured in the same run. Each benchmark says when it was run, on which
+processor and at which commit. It is stale where the measured code has changed since:
+`python -m benchmarks all --write --stale` measures those again, and goes on where it was cut off.
+
+How long theirs take beside ours, the median and the range of the rows with each peer; what is stale
+is left out:
+
+![their time over ours, for each peer](results/ratios.png)
+
+How near ours comes to what the machine can do:
+
+![shares of the matrix product and of the read bandwidth](results/limits.png)
 """
 
 
@@ -40,6 +51,15 @@ def saved(order: Iterable[str]) -> list[Fields]:
     return [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
 
 
+def write(order: Iterable[str]) -> None:
+    """Write the page and its pictures of the results that are there."""
+    results = saved(order)
+    PAGE.write_text(page(results), encoding="utf-8")
+    standing = [result for result in results if not is_stale(result)]
+    draw_ratios(standing, RESULTS / "ratios.png")
+    draw_limits(standing, RESULTS / "limits.png")
+
+
 def page(results: list[Fields]) -> str:
     return "\n".join([HEAD, promises(results), *map(section, results)])
 
@@ -52,7 +72,8 @@ def promises(results: list[Fields]) -> str:
         missed = [row for row in promised if is_missed(row)]
         kept = f"{len(promised) - len(missed)} of {len(promised)}"
         if promised:
-            lines.append(f"| {result['title']} | {kept} | {'; '.join(map(shortfall, missed))} |")
+            title = f"{result['title']}{STALE if is_stale(result) else ''}"
+            lines.append(f"| {title} | {kept} | {'; '.join(map(shortfall, missed))} |")
     return "\n".join([*lines, ""])
 
 
@@ -74,9 +95,11 @@ def section(result: Fields) -> str:
 
 def describe(result: Fields) -> str:
     about, limits = result["about"], result["limits"]
+    at = f"commit {about['commit']}" if about.get("commit") else "commit unknown"
+    at += STALE if is_stale(result) else ""
     versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
     return (
-        f"{about['date']}; {about['machine']}, {about['threads']} threads, {about['dtype']}; "
+        f"{about['date']}, {at}; {about['machine']}, {about['threads']} threads, {about['dtype']}; "
         f"Python {about['python']}, {versions}; {about['rounds']} rounds. "
         f"Matrix product {limits['flops'] / 1e9:.0f} GFLOP/s, "
         f"reading {limits['bytes'] / 1e9:.1f} GB/s."
@@ -130,16 +153,6 @@ def line(row: Fields) -> str:
     return f"{task:44} {peer:36} {shown}{promised}{missed}"
 
 
-def points(rows: list[Fields]) -> dict[tuple[str, str], list[tuple[float, float]]]:
-    """Return sizes and figures by measure and curve, of the rows that belong to one."""
-    found = {}
-    for row in rows:
-        figure = row["ours"] if row["theirs"] is None else row["theirs"]
-        if row["curve"] and figure and figure > 0:
-            found.setdefault((row["measure"], row["curve"]), []).append((row["size"], figure))
-    return {curve: sorted(pairs) for curve, pairs in found.items()}
-
-
 def exponents(rows: list[Fields]) -> list[str]:
     """Describe figure ∝ size^exponent, by least squares over the logarithms."""
     lines = []
@@ -151,25 +164,3 @@ def exponents(rows: list[Fields]) -> list[str]:
             sizes = f"from {pairs[0][0]:.0f} to {pairs[-1][0]:.0f}"
             lines.append(f"{NAMES[measure]} of {curve}: ∝ tokens^{exponent:.2f}, {sizes}")
     return lines
-
-
-def plot(result: Fields, path: Path) -> None:
-    """Draw one panel for each measure; nothing where the result has no curves."""
-    curves = points(result["rows"])
-    if not curves:
-        return
-    from matplotlib.figure import Figure  # without pyplot: no display is needed
-
-    measures = sorted({measure for measure, _ in curves}, reverse=True)
-    figure = Figure(figsize=(5 * len(measures), 4), layout="constrained")
-    panels = figure.subplots(1, len(measures), squeeze=False)[0]
-    for panel, shown in zip(panels, measures, strict=True):
-        for (measure, curve), pairs in curves.items():
-            if measure == shown:
-                panel.plot(*zip(*pairs, strict=True), marker="o", label=curve)
-        panel.set(xscale="log", yscale="log", xlabel="tokens", ylabel=f"{NAMES[shown]}, {shown}")
-        panel.set_xscale("log", base=2)
-        panel.grid(alpha=0.3)
-        panel.legend()
-    figure.suptitle(result["title"])
-    figure.savefig(path, dpi=110)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers.utils import logging
 
-from benchmarks import apart, compare, measure, report
+from benchmarks import apart, compare, measure, pictures, report, standing
 from benchmarks.__main__ import main
 from benchmarks.apart import in_own_process
 from benchmarks.measure import (
@@ -271,6 +271,8 @@ def test_a_contestant_of_its_own_process_runs_when_it_is_asked_and_is_still_betw
         ("choice", "padding"),
         ("growth", "19M parameters, a token after"),
         ("prompt-beams", "4 beams"),
+        ("training-sizes", "marian"),
+        ("training-sizes", "autocast"),
         ("t5", "256 wide, 3+3 layers, 4 beams, batch 16"),
         ("loading", "from_pretrained"),
         ("conversion", "Llama"),
@@ -327,11 +329,72 @@ def test_the_page_of_results_is_made_of_one_file_per_benchmark(tmp_path, monkeyp
     assert page.index("`greedy`") < page.index("`prefill`")
 
 
-def test_the_page_begins_with_what_was_kept_and_missed():
+def test_the_page_begins_with_what_was_kept_and_missed(monkeypatch):
+    monkeypatch.setattr(report, "is_stale", lambda result: False)
     page = report.page([result("greedy", 3.75), result("prefill", 1.25)])
     head = page[: page.index("## ")]
     assert "| greedy | 1 of 1 |  |" in head
     assert "| prefill | 0 of 1 | a task, time beside peer: 1.25, promised 2.00 |" in head
+
+
+def test_figures_are_stale_where_the_measured_code_changed_or_is_not_known(monkeypatch):
+    asked = []
+
+    def git(*words):
+        asked.append(words)
+        return subprocess.CompletedProcess(words, int("old" in words))
+
+    monkeypatch.setattr(standing, "git", git)
+    found = {}
+    for commit in ("old", "new", None):
+        greedy = result("greedy", 2.0)
+        greedy["about"]["commit"] = commit
+        found[commit] = standing.is_stale(greedy)
+        page = report.page([greedy])
+        assert ("| greedy (stale) |" in page) is ("(stale); a CPU" in page) is found[commit]
+    assert found == {"old": True, "new": False, None: True}
+    assert {"hf_tformer/fast", "benchmarks/decoding.py"} <= set(asked[0])
+
+
+def test_every_path_that_a_benchmark_measures_exists():
+    assert not {p for name in BENCHMARKS for p in standing.covered(name) if not (ROOT / p).exists()}
+
+
+def test_only_what_is_stale_or_of_another_processor_is_measured_again(monkeypatch, tmp_path):
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    monkeypatch.setattr(standing, "processor", lambda: "a CPU")
+    monkeypatch.setattr(standing, "is_stale", lambda result: result["name"] == "prefill")
+    others = result("encoder", 2.0)
+    others["about"]["machine"] = "another CPU"
+    for kept in (result("greedy", 2.0), result("prefill", 2.0), others):
+        report.save(kept)
+    measured = []
+    monkeypatch.setattr("benchmarks.__main__.measure", lambda b, *_: measured.append(b.name))
+    assert main(["greedy", "prefill", "encoder", "scale", *QUICK, "--stale"]) == 0
+    assert measured == ["prefill", "encoder", "scale"]
+
+
+def test_the_pictures_show_each_peer_and_each_share(tmp_path):
+    row = Row("a task", "seconds", OURS, 0.5, share=0.6, share_of="matrix product")
+    greedy = result("greedy", 2.0)
+    greedy["rows"].append(asdict(row))
+    assert pictures.ratios_of([greedy, result("prefill", 0.9)]) == {
+        ("reading a prompt", "peer"): [0.9],
+        ("decoding", "peer"): [2.0],
+    }
+    for draw in (pictures.draw_ratios, pictures.draw_limits):
+        for results in ([greedy], []):
+            draw(results, tmp_path / "picture.png")
+            assert (tmp_path / "picture.png").stat().st_size > 2_000
+
+
+def test_every_benchmark_of_times_beside_peers_is_in_the_first_picture():
+    drawn = {name for names in pictures.GROUPS.values() for name in names}
+    assert drawn <= set(BENCHMARKS)
+    assert set(BENCHMARKS) - drawn == {
+        *("surroundings", "travelling", "no-cache", "loss", "attention", "choice", "growth"),
+        *("loading", "conversion", "windows"),
+    }
 
 
 def test_the_exponent_of_growth_is_found_and_drawn(tmp_path, monkeypatch):

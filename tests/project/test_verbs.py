@@ -33,8 +33,9 @@ CONSTRAINTS = {
     "constraints/study.txt": ("test", "study"),
 }
 WITHOUT_THE_PROJECT = ("constraints/docs.txt",)
-# Without the project: quantisers beside constraints/tested.txt, dist in an environment of its own.
-ADDED = ("constraints/quantisers.txt", "constraints/dist.txt")
+# Without the project: quantisers beside constraints/tested.txt, the peers of the benchmarks beside
+# the runtimes, dist in an environment of its own.
+ADDED = ("constraints/quantisers.txt", "constraints/peers.txt", "constraints/dist.txt")
 
 ROOMS = {path.parent.name for path in TESTS.glob("*/test_*.py")}
 

@@ -1,0 +1,41 @@
+"""Whether figures still stand: what was measured, and whether that code has changed since."""
+
+import subprocess
+from typing import Any
+
+from .machine import processor
+from .measure import ROOT
+from .registry import BENCHMARKS
+
+MEASURED = ("hf_tformer/model", "hf_tformer/fast")
+CONVERTED = ("files", "runtimes", "assisted")  # modules of benchmarks that run conversions as well
+
+
+def covered(name: str) -> tuple[str, ...]:
+    """Return the paths of what a benchmark measures, its own tasks included."""
+    module = BENCHMARKS[name].workloads.__module__.rpartition(".")[2]
+    also = ("conversion",) if module in CONVERTED else ()
+    return (*MEASURED, *also, f"benchmarks/{module}.py")
+
+
+def commit_of(name: str) -> str:
+    """Return the commit of the files that a benchmark measures, "" where they differ from it."""
+    if git("diff", "--quiet", "HEAD", "--", *covered(name)).returncode:
+        return ""
+    return git("rev-parse", "--short=8", "HEAD").stdout.strip()
+
+
+def is_stale(result: dict[str, Any]) -> bool:
+    """Return whether what was measured has changed since, or is not known."""
+    commit = result["about"].get("commit")
+    if not commit:
+        return True
+    return git("diff", "--quiet", commit, "HEAD", "--", *covered(result["name"])).returncode != 0
+
+
+def is_from_here(result: dict[str, Any]) -> bool:
+    return result["about"]["machine"] == processor()
+
+
+def git(*words: str) -> subprocess.CompletedProcess:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
