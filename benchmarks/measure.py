@@ -19,6 +19,7 @@ OURS = "hf_tformer"
 MIB = 2**20
 LEAST_ROUNDS = 7
 MOST_SPREAD, PATIENCE = 0.05, 3  # between quartiles; times the rounds until a row is as it is
+MOST_SECONDS = 45.0  # of rounds, after which none are added: long calls are steady in themselves
 
 
 class Absent(Exception):  # noqa: N818 (a finding, not a fault)
@@ -162,7 +163,8 @@ def alternate_until_settled(runs: dict[str, Run], settings: Settings) -> dict[st
     """Return the seconds of each run in each round, of more rounds while the ratios are spread."""
     times = alternate(runs, settings.rounds)
     for _ in range(settings.pick(PATIENCE - 1, 0)):
-        if not any(is_spread(quartiles(times, name)) for name in times):
+        is_settled = not any(is_spread(quartiles(times, name)) for name in times)
+        if is_settled or sum(map(sum, times.values())) > MOST_SECONDS:
             break
         for name, more in alternate(runs, settings.rounds).items():
             times[name] += more

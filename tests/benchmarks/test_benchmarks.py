@@ -106,9 +106,11 @@ def test_rounds_are_repeated_while_the_ratios_are_spread_and_then_said_to_be(mon
     monkeypatch.setattr(measure, "alternate", lambda *a: calls.append(1) or alternate(*a))
     steady = clocked(monkeypatch, (1.0,), (2.0,), rounds=4)[-1]
     assert (len(calls), report.is_unsteady(asdict(steady))) == (1, False)
-    wild = clocked(monkeypatch, (1.0, 2.0, 1.0, 1.0), (2.0,), rounds=4)[-1]
+    wild = clocked(monkeypatch, (0.1, 0.2, 0.1, 0.1), (0.2,), rounds=4)[-1]
     assert (len(calls), report.is_unsteady(asdict(wild))) == (1 + 3, True)
     assert "unsteady" in report.line(asdict(wild))
+    long = clocked(monkeypatch, (10.0, 20.0, 10.0, 10.0), (20.0,), rounds=4)[-1]
+    assert (len(calls), report.is_unsteady(asdict(long))) == (1 + 3 + 1, True)
 
 
 def test_two_commits_are_measured_in_turns_and_only_what_differs_is_printed(monkeypatch, capsys):
