@@ -21,7 +21,7 @@ GROUPS = {
     "training": ("training", "training-sizes", "scale"),
     "beside other runtimes": ("engine", "engines"),
 }
-AHEAD, BEHIND = "#1565c0", "#c62828"
+AHEAD, BEHIND, OLD = "#1565c0", "#c62828", "#9e9e9e"
 KINDS = {"matrix product": "#1565c0", "read bandwidth": "#2e7d32"}
 Ratios = dict[tuple[str, str], list[float]]  # of a group and a peer
 
@@ -38,13 +38,13 @@ def ratios_of(results: Iterable[Fields]) -> Ratios:
     return found
 
 
-def draw_ratios(results: list[Fields], path: Path) -> None:
+def draw_ratios(results: list[Fields], standing: list[Fields], path: Path) -> None:
     """Draw a line for each peer: the median of its rows, from the least to the most."""
-    ratios = ratios_of(results)
+    ratios, stand = ratios_of(results), ratios_of(standing)
     figure, axes = empty_figure(len(ratios))
-    for place, values in enumerate(reversed(ratios.values())):
+    for place, (line, values) in enumerate(reversed(ratios.items())):
         usual = median(values)
-        colour = AHEAD if usual >= 1 else BEHIND
+        colour = OLD if stand.get(line) != values else AHEAD if usual >= 1 else BEHIND
         axes.plot([min(values), max(values)], [place, place], color=colour, alpha=0.4, linewidth=5)
         axes.plot(usual, place, "o", color=colour)
         axes.annotate(f"{usual:.2f}", (max(values), place), (6, -3), textcoords="offset points")
@@ -58,14 +58,14 @@ def draw_ratios(results: list[Fields], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def draw_limits(results: list[Fields], path: Path) -> None:
+def draw_limits(results: list[Fields], standing: list[Fields], path: Path) -> None:
     """Draw for each of our tasks the share that it reaches of what the machine can do."""
     rows = [row for result in results for row in result["rows"] if row["share"]]
     rows.sort(key=lambda row: (row["share_of"], row["share"]))
+    stand = [row for result in standing for row in result["rows"]]
     figure, axes = empty_figure(len(rows))
-    axes.barh(
-        range(len(rows)), [r["share"] for r in rows], color=[KINDS[r["share_of"]] for r in rows]
-    )
+    colours = [KINDS[row["share_of"]] if row in stand else OLD for row in rows]
+    axes.barh(range(len(rows)), [row["share"] for row in rows], color=colours)
     axes.set_yticks(range(len(rows)), [f"{r['workload']}: of {r['share_of']}" for r in rows])
     axes.set(xlim=(0, 1), xlabel="share of what the machine can do, measured in the same run")
     figure.savefig(path, dpi=110)

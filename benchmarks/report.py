@@ -28,8 +28,8 @@ was run, on which processor and at which commit. It is stale where the measured 
 since: `python -m benchmarks all --write --stale` measures those again, and goes on where it was cut
 off.
 
-How long theirs take beside ours, the median and the range of the rows with each peer; what is stale
-is left out:
+How long theirs take beside ours, the median and the range of the rows with each peer; grey is what
+is stale:
 
 ![their time over ours, for each peer](results/ratios.png)
 
@@ -57,8 +57,8 @@ def write(order: Iterable[str]) -> None:
     results = saved(order)
     PAGE.write_text(page(results), encoding="utf-8")
     standing = [result for result in results if not is_stale(result)]
-    draw_ratios(standing, RESULTS / "ratios.png")
-    draw_limits(standing, RESULTS / "limits.png")
+    draw_ratios(results, standing, RESULTS / "ratios.png")
+    draw_limits(results, standing, RESULTS / "limits.png")
 
 
 def page(results: list[Fields]) -> str:

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from . import encoders, seq2seq
 from .decoding import llama_pair, prompt
 from .engines import library
-from .measure import Run, Settings, Workload, Workloads
+from .measure import Absent, Run, Settings, Workload, Workloads
 from .peers import Inputs, Pair
 from .training import matrix_parameters
 
@@ -85,6 +85,8 @@ def other_families(settings: Settings) -> Iterator[tuple[str, Pair, Inputs]]:
 
 
 def bfloat16_autocast() -> AbstractContextManager[None]:
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        raise Absent("this processor multiplies no bfloat16, and a step would take minutes")
     return torch.autocast("cpu", torch.bfloat16)
 
 
@@ -103,6 +105,7 @@ def step(
 
     Without model.train(): dropout would draw other numbers for each, and no other layer asks.
     """
+    autocast()  # absent where it cannot be
 
     def call() -> torch.Tensor:
         model.zero_grad()

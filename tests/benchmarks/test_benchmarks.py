@@ -274,7 +274,7 @@ def test_a_contestant_of_its_own_process_runs_when_it_is_asked_and_is_still_betw
         ("growth", "19M parameters, a token after"),
         ("prompt-beams", "4 beams"),
         ("training-sizes", "marian"),
-        ("training-sizes", "autocast"),
+        ("training-sizes", "LoRA"),
         ("t5", "256 wide, 3+3 layers, 4 beams, batch 16"),
         ("loading", "from_pretrained"),
         ("conversion", "Llama"),
@@ -385,8 +385,8 @@ def test_the_pictures_show_each_peer_and_each_share(tmp_path):
         ("decoding", "peer"): [2.0],
     }
     for draw in (pictures.draw_ratios, pictures.draw_limits):
-        for results in ([greedy], []):
-            draw(results, tmp_path / "picture.png")
+        for stands in ([greedy], []):
+            draw([greedy], stands, tmp_path / "picture.png")
             assert (tmp_path / "picture.png").stat().st_size > 2_000
 
 
