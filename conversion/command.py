@@ -66,7 +66,7 @@ def build_parser(prog: str) -> Parser:
     exporting.add_argument(
         "--dtype",
         metavar="DTYPE",
-        help=f"{', '.join(DTYPES)} (default: SRC's); runtimes have their own, such as int8",
+        help=f"{', '.join(DTYPES)} (default: SRC's); runtimes have their own, such as int8, q4_k_m",
     )
     exporting.set_defaults(run=run_export)
     verifying = commands.add_parser("verify", help="compare the logits of two folders")

@@ -27,7 +27,7 @@ from ..engine.translation import as_list, translate
 from ..runtimes.gguf.architectures import ARCHITECTURES
 from ..runtimes.gguf.describing import Described, are_near, with_defaults
 from ..runtimes.gguf.fields import fields_of
-from ..runtimes.gguf.file import PLAIN_TYPES, GgufFile, damage
+from ..runtimes.gguf.file import PLAIN_TYPES, GgufFile, damage, rounding
 from ..runtimes.gguf.importing import GgufShard
 from ..runtimes.gguf.proving import write_unpacked
 from ..runtimes.gguf.running import LlamaCpp
@@ -40,14 +40,11 @@ from .model import Model
 from .numbers_in import BFLOAT16, HALF, TOLERANCES
 from .opened import Chat, Opened, rendered
 from .outputs import LENGTHS
-from .weights import ROUNDING, compare_weights
+from .weights import compare_weights
 
 PACKED = "packed answers"
 # Of logits, where weights cannot be compared.
 OF_HALVES = {"F16": TOLERANCES[HALF], "BF16": TOLERANCES[BFLOAT16]}
-# What packed types round, of the norm of a tensor, by the first digit of their names.
-BY_BITS = {"8": 2e-2, "6": 4e-2, "5": 8e-2, "4": 2e-1}
-FEWEST = 6e-1
 
 
 class OpenedGguf(Opened):
@@ -226,10 +223,3 @@ class OpenedGguf(Opened):
 
 
 NOT_COMPARED = {"vocab_size", "tensor_data_layout", "attention.causal", "rope.scaling.finetuned"}
-
-
-def rounding(kind: str) -> float:
-    """Return what a type rounds, of the norm of a tensor."""
-    if kind in PLAIN_TYPES:
-        return ROUNDING[PLAIN_TYPES[kind]]
-    return BY_BITS.get(next(filter(str.isdigit, kind), ""), FEWEST)

@@ -9,6 +9,7 @@ import torch
 
 from ..engine.aliases import Batch
 from ..engine.models import LoadedModel
+from ..engine.nearness import ROUNDING
 from ..engine.proof import real_logits
 from ..engine.rules import SavedTensors
 from ..runtimes.proof import generate
@@ -16,7 +17,7 @@ from ..runtimes.runtime import Running, Sequences
 from .answer import Answer, compare_fields
 from .model import Model
 from .opened import OpenedFolder
-from .weights import ROUNDING, compare_weights
+from .weights import compare_weights
 
 # Fields that say how a folder was made, or what a number of the others says.
 OF_THE_FOLDER = (

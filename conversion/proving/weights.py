@@ -2,16 +2,14 @@
 
 from collections.abc import Callable
 
-import torch
 from transformers import PreTrainedConfig
 
 from ..engine.aliases import State
+from ..engine.nearness import distance
 from .answer import DIFFERS, SAME, Answer, counted
 from .causes import changed_weights
 
 WEIGHTS = "weights"
-# What a dtype rounds, of the norm of a tensor.
-ROUNDING = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 Bound = Callable[[str], float]  # by the name of a tensor
 
 
@@ -33,12 +31,6 @@ def compare_weights(config: PreTrainedConfig, ours: State, theirs: State, bound:
         return Answer(WEIGHTS, SAME, seen)
     seen = f"{counted(len(wrong), 'tensor')} of {len(ours)} differ, first {wrong[0]}"
     return Answer(WEIGHTS, DIFFERS, seen, cause_of(config, ours, theirs, wrong, bound))
-
-
-def distance(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Return the norm of the difference, relative to that of the first."""
-    one, other = one.float(), other.float()
-    return ((one - other).norm() / one.norm().clamp(min=1e-12)).item()
 
 
 def cause_of(

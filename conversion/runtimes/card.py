@@ -57,6 +57,11 @@ def in_sentences(proof: Proof | None, title: str) -> str:
     if proof is None:
         return NOT_PROVEN
     sentences = []
+    if proof.is_packed:
+        sentences.append(
+            "The file was proven in float32 and packed then; each tensor differs by no more than "
+            "its type rounds. In float32,"
+        )
     if proof.difference is not None:
         sentences.append(
             f"{title} and the model were given the same batches: the largest difference was "

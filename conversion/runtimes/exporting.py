@@ -23,7 +23,7 @@ from ..engine.registry import our_model_type, our_side, refuse_unreadable
 from ..engine.side_files import SideFiles, first_line
 from .card import write_card
 from .export import Export
-from .proof import ask, prove
+from .proof import ask, prove, with_few_bits
 from .registry import RUNTIMES
 from .runtime import Runtime, Source
 
@@ -63,6 +63,11 @@ def export_to_runtime(
                 running = runtime.open(source, folder)
                 proof = prove(answers, running, runtime, source)
             del running
+        with in_a_sentence("cannot be packed in few bits", runtime):
+            packed = runtime.pack(source, folder)
+        if packed is not None and proof is not None and answers is not None:
+            proof = with_few_bits(proof, answers, packed)
+        del packed
         seconds = time.perf_counter() - began
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         done = Export(Path(dst), runtime, dtype, size, seconds, proof, disagreements)

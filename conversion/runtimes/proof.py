@@ -3,7 +3,7 @@
 Our model runs first and is released; then the files are opened and run on the same inputs.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -60,7 +60,7 @@ class Proof:
     """The difference of the logits, the largest one, and how many outputs are equal, by beams.
 
     `few_bits` describes a file whose weights are rounded, `changed` its first output that differs:
-    the tokens of ours and of the runtime.
+    the tokens of ours and of the runtime. With `is_packed` the weights were packed after the rest.
     """
 
     difference: float | None
@@ -68,6 +68,7 @@ class Proof:
     equal_texts: dict[int, tuple[int, int]]  # number of beams → (equal, all)
     few_bits: FewBits | None = None
     changed: tuple[list[int], list[int]] | None = None
+    is_packed: bool = False
 
 
 def ask(source: Source, runtime: Runtime) -> Answers:
@@ -203,6 +204,13 @@ def prove(answers: Answers, running: Running, runtime: Runtime, source: Source) 
             changed = changed or first_changed(sequences, expected_output.sequences)
             equal[num_beams] = same, len(sequences)
     return Proof(difference, largest, equal, few_bits, changed)
+
+
+def with_few_bits(proof: Proof, answers: Answers, packed: Running) -> Proof:
+    """Add how near the answers are once the weights of what was proven are packed."""
+    actual = packed.logits(answers.batches[0])
+    few_bits = None if actual is None else measure_few_bits(actual.float(), answers.logits[0])
+    return replace(proof, few_bits=few_bits, is_packed=True)
 
 
 def measure_few_bits(actual: torch.Tensor, expected: torch.Tensor) -> FewBits:

@@ -137,6 +137,10 @@ class Runtime(ABC):
     def open(self, source: Source, folder: Path) -> Running:
         """Open what was written."""
 
+    def pack(self, source: Source, folder: Path) -> Running | None:
+        """Pack what was proven in fewer bits and open it; None where nothing is left to do."""
+        return None
+
     @abstractmethod
     def program(self, source: Source, name: str) -> str:
         """Return a program that opens the folder `name`, for the card."""

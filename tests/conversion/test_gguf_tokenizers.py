@@ -126,7 +126,8 @@ def test_a_model_that_llama_cpp_has_no_graph_for_is_refused(fields, words, token
 
 
 def test_rows_that_are_no_whole_blocks_are_refused(tokenizer, tmp_path):
-    assert "hidden_size is 24, but q8_0 stores" in refusal(tmp_path, tokenizer, dtype="q8_0")
+    for dtype in ("q8_0", "q4_k_m"):
+        assert f"hidden_size is 24, but {dtype} stores" in refusal(tmp_path, tokenizer, dtype=dtype)
     fields = {"hidden_size": 96, "dtype": "q8_0"}
     assert "intermediate_size is 20, but q8_0" in refusal(tmp_path, tokenizer, **fields)
 

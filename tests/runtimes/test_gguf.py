@@ -7,7 +7,8 @@ import hf_tformer
 from conversion import ConversionError, import_checkpoint
 from conversion.command import main
 from conversion.runtimes.exporting import export_to_runtime
-from conversion.runtimes.gguf import tensors
+from conversion.runtimes.gguf import packing, tensors
+from conversion.runtimes.gguf.file import GgufFile
 from conversion.runtimes.gguf.running import LlamaCpp
 from support.gguf_models import (
     DECODERS,
@@ -149,6 +150,44 @@ def test_smaller_numbers_are_near(dtype, tokenizer, tmp_path):
     weights = (tmp_path / "ours/model.safetensors").stat().st_size
     size = (tmp_path / "out/model.gguf").stat().st_size
     assert size < weights * (0.4 if dtype == "q8_0" else 0.62)
+
+
+WIDE = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64, "num_attention_heads": 3}
+KINDS = {"q6_k": "Q6_K", "q5_k_m": "Q5_K", "q4_k_m": "Q4_K", "q4_0": "Q4_0"}
+
+
+@pytest.mark.parametrize("dtype", packing.FEW_BITS)
+def test_few_bits_are_packed_by_llama_cpp_after_the_proof(dtype, tokenizer, tmp_path):
+    save_decoder(tmp_path / "ours", tokenizer, **WIDE)
+    done = export_to_runtime(tmp_path / "ours", tmp_path / "out", "gguf", dtype=dtype)
+    assert_proven(done)  # in float32
+    assert done.proof.is_packed
+    assert done.proof.few_bits.usual > 0
+    file = GgufFile(tmp_path / "out/model.gguf")
+    assert KINDS[dtype] in {tensor.tensor_type.name for tensor in file.packed.values()}
+    weights = (tmp_path / "ours/model.safetensors").stat().st_size
+    assert (tmp_path / "out/model.gguf").stat().st_size < weights * 0.4
+    assert "proven in float32 and packed" in (tmp_path / "out/README.md").read_text()
+    back = import_checkpoint(tmp_path / "out/model.gguf", tmp_path / "back")
+    assert "llama.cpp computes the same" in back.read_by
+
+
+def test_packed_numbers_of_another_model_are_refused_by_name(tokenizer, tmp_path, monkeypatch):
+    """As a quantiser would make them that mistook a row or a block."""
+    for name in ("ours", "other"):
+        save_decoder(tmp_path / name, tokenizer, **WIDE)
+    model = hf_tformer.TformerDecoderForCausalLM.from_pretrained(tmp_path / "other")
+    with torch.no_grad():
+        model.model.layers[1].mlp.up_proj.weight.mul_(-1)
+    model.save_pretrained(tmp_path / "other")
+    export_to_runtime(tmp_path / "other", tmp_path / "exported", "gguf", verify=False)
+    quantise = packing.quantise
+    other = tmp_path / "exported/model.gguf"
+    monkeypatch.setattr(packing, "quantise", lambda path, *rest: quantise(other, *rest))
+    monkeypatch.setattr(packing, "OF_PACKING", ("GGUF.", "general."))  # its name is another
+    with pytest.raises(ConversionError, match=r"blk\.1\.ffn_up\.weight was packed as Q4_K .* 2"):
+        export_to_runtime(tmp_path / "ours", tmp_path / "out", "gguf", dtype="q4_k_m")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_that_is_not_proven_is_not_kept(tokenizer, tmp_path, monkeypatch):

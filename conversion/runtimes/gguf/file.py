@@ -11,8 +11,12 @@ import torch
 
 from ...engine.aliases import Fields
 from ...engine.errors import ConversionError
+from ...engine.nearness import ROUNDING
 
 PLAIN_TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+# What packed types round, of the norm of a tensor, by the first digit of their names.
+BY_BITS = {"8": 2e-2, "6": 4e-2, "5": 8e-2, "4": 2e-1}
+FEWEST = 6e-1
 
 
 @contextmanager
@@ -94,6 +98,13 @@ class GgufFile:
                 f"{name} is packed as {kind.name}, which the package gguf cannot unpack: give a "
                 "file of another type, such as Q8_0 or Q4_K_M"
             ) from error
+
+
+def rounding(kind: str) -> float:
+    """Return what a type rounds, of the norm of a tensor."""
+    if kind in PLAIN_TYPES:
+        return ROUNDING[PLAIN_TYPES[kind]]
+    return BY_BITS.get(next(filter(str.isdigit, kind), ""), FEWEST)
 
 
 def shortest(value: Any) -> Any:

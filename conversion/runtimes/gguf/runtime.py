@@ -1,8 +1,4 @@
-"""llama.cpp as a runtime, with GGUF files.
-
-Smaller dtypes than q8_0 are made by llama.cpp's own quantiser from these files: `llama-quantize
-model.gguf small.gguf Q4_K_M`.
-"""
+"""llama.cpp as a runtime, with GGUF files."""
 
 import contextlib
 import unicodedata
@@ -21,6 +17,7 @@ from ..proof import first_place
 from ..runtime import Running, Runtime, Source
 from .expressing import express
 from .modelfile import modelfile
+from .packing import FEW_BITS, pack
 from .pre_tokenizers import TEXT
 from .running import LlamaCpp
 from .tensors import refuse_rows, write_tensors
@@ -77,7 +74,9 @@ class Gguf(Runtime):
     library_name = "gguf"
     # Products with rounded weights round their inputs as well; random models differ most. A part
     # of the file at a wrong place differs by 1.
+    # Fewer bits are packed after the proof, which is one of float32.
     tolerance = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 2e-1, "q8_0": 4e-1}
+    tolerance |= dict.fromkeys(FEW_BITS, tolerance["float32"])
     beams = (1,)
 
     def load_model(self, source: Source) -> LoadedModel:
@@ -111,7 +110,7 @@ class Gguf(Runtime):
         model, ends = express(source), end_tokens(source)
         with contextlib.closing(gguf.GGUFWriter(folder / FILE, model.architecture.name)) as writer:
             writer.add_name(source.folder.resolve().name)
-            writer.add_file_type(FILE_TYPES[source.dtype])
+            writer.add_file_type(FILE_TYPES.get(source.dtype, 0))
             writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
             for name, value in {
                 **{f"{model.architecture.name}.{name}": x for name, x in model.fields.items()},
@@ -128,6 +127,13 @@ class Gguf(Runtime):
         running = LlamaCpp(folder / FILE, source)
         refuse_other_ids(source.tokenizer, running)
         return running
+
+    def pack(self, source: Source, folder: Path) -> Running | None:
+        """Pack the weights in few bits, where these are asked for."""
+        if source.dtype not in FEW_BITS:
+            return None
+        pack(folder / FILE, source.dtype)
+        return self.open(source, folder)
 
     def program(self, source: Source, name: str) -> str:
         program = EMBEDDING_PROGRAM if source.library.is_encoder else PROGRAM

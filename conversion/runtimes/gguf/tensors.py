@@ -17,13 +17,13 @@ from .architectures import Architecture
 from .expressing import Expressed
 
 TYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0"}
-BLOCK = 32  # numbers of a row that share a scale in q8_0
+BLOCK = 32  # numbers of a row that share a scale where they are packed
 # Tensors that llama.cpp reads in float32 alone, as it does vectors.
 EXACT = ("position_embd.weight", "token_types.weight", "attn_rel_b.weight")
 
 
 def refuse_rows(source: Source) -> None:
-    """Refuse rows that q8_0 cannot store in whole blocks."""
+    """Refuse rows that cannot be packed in whole blocks."""
     ours = source.config
     rows = {
         "hidden_size": ours.hidden_size,
@@ -31,10 +31,10 @@ def refuse_rows(source: Source) -> None:
         "num_attention_heads * head_dim": ours.num_attention_heads * ours.head_dim,
     }
     for name, size in rows.items():
-        if source.dtype == "q8_0" and size % BLOCK:
+        if source.dtype not in ("float32", "float16", "bfloat16") and size % BLOCK:
             raise ConversionError(
-                f"{name} is {size}, but q8_0 stores rows of whole blocks of {BLOCK}: choose "
-                "float16 or bfloat16"
+                f"{name} is {size}, but {source.dtype} stores rows of whole blocks of {BLOCK}: "
+                "choose float16 or bfloat16"
             )
 
 
@@ -113,7 +113,7 @@ def type_of(name: str, tensor: torch.Tensor, dtype: str) -> Any:
     import gguf
 
     exact = tensor.ndim == 1 or name.endswith(EXACT)
-    return gguf.GGMLQuantizationType["F32" if exact else TYPES[dtype]]
+    return gguf.GGMLQuantizationType["F32" if exact else TYPES.get(dtype, "F32")]
 
 
 def size_of(tensor: torch.Tensor, kind: Any) -> int:
