@@ -97,8 +97,17 @@ def test_a_verb_that_does_not_exist_is_one_sentence(project, monkeypatch):
 def test_every_verb_is_run_and_covers_paths_that_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert set(re.findall(r"^([a-z-]+):.*## ", makefile, re.M)) - NOT_RUN == verify.COVERS.keys()
-    paths = {path for paths in verify.COVERS.values() for path in paths}
+    paths = {path.removeprefix(":(exclude)") for paths in verify.COVERS.values() for path in paths}
     assert not [path for path in paths if not (ROOT / path).exists()]
+
+
+def test_what_no_runtime_or_engine_calls_is_not_imported_by_their_tests():
+    rooms = [room.replace("/", ".") for room in verify.NOT_CALLED]
+    names = "|".join(map(re.escape, rooms))
+    for place in ("runtimes", "engines", "study"):
+        for path in (ROOT / "tests" / place).rglob("*.py"):
+            found = re.findall(rf"(?:from|import) ({names})\b", path.read_text(encoding="utf-8"))
+            assert not found, path
 
 
 def test_the_page_is_written_from_the_record():
