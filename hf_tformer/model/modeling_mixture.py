@@ -106,9 +106,13 @@ class TformerMixturePreTrainedModel(TformerDecoderPreTrainedModel):
         return True  # a class inherits the answer of the decoder, where it was asked first
 
     def get_correct_experts_implementation(self, requested_experts: str | None) -> str:
-        """Choose eager by default for sizes that torch's grouped product cannot take."""
+        """Choose eager by default for what torch's grouped product cannot take.
+
+        While a model is built, torch's default dtype is that of the weights to come.
+        """
         sizes = self.config.hidden_size, self.config.moe_intermediate_size
-        if requested_experts is None and any(size % ALIGNED for size in sizes):
+        is_double = torch.get_default_dtype() == torch.float64
+        if requested_experts is None and (is_double or any(size % ALIGNED for size in sizes)):
             requested_experts = "eager"
         return super().get_correct_experts_implementation(requested_experts)
 

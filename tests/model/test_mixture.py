@@ -104,6 +104,21 @@ def test_a_file_cannot_choose_an_implementation_that_downloads_a_kernel(tmp_path
     assert MIXTURE.auto.from_pretrained(tmp_path).config._experts_implementation == "batched_mm"
 
 
+@torch.no_grad()
+def test_a_folder_in_float64_opens_with_experts_that_take_it(tmp_path):
+    even = {"hidden_size": 16, "moe_intermediate_size": 8}
+    model = MIXTURE.build(**even).double()
+    model.set_experts_implementation("eager")
+    model.save_pretrained(tmp_path)
+    ids = torch.tensor([[3, 5, 4]])
+    for options in ({}, {"dtype": torch.float64}):
+        loaded = type(model).from_pretrained(tmp_path, **options).eval()
+        assert loaded.config._experts_implementation == "eager"
+        torch.testing.assert_close(loaded(ids).logits, model(ids).logits)
+    narrow = type(model).from_pretrained(tmp_path, dtype=torch.float32)
+    assert narrow.config._experts_implementation == "grouped_mm"
+
+
 def test_sizes_that_the_grouped_product_cannot_take_run_eagerly_by_default():
     assert MIXTURE.build().config._experts_implementation == "eager"
     assert MIXTURE.build(**SIZES).config._experts_implementation == "grouped_mm"
