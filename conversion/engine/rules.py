@@ -203,6 +203,12 @@ class SavedTensors:
         return name
 
 
+def saved_state(model: PreTrainedModel) -> State:
+    """Return the tensors of a model by the names under which it saves them."""
+    saved = revert_weight_conversion(model, model.state_dict())
+    return {name: saved[name] for name in SavedTensors.of(model).shapes}
+
+
 def shapes_of(state: State, aliases: dict[str, str]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(state[name].shape) for name in state if name not in aliases}
 

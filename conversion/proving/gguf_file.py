@@ -22,7 +22,7 @@ from ..engine.format import OURS, Format
 from ..engine.models import LoadedModel
 from ..engine.proof import real_logits
 from ..engine.registry import FORMATS, of_named_head
-from ..engine.rules import SavedTensors, is_ignored
+from ..engine.rules import SavedTensors, is_ignored, saved_state
 from ..engine.translation import as_list, translate
 from ..runtimes.gguf.architectures import ARCHITECTURES
 from ..runtimes.gguf.describing import Described, are_near, with_defaults
@@ -165,10 +165,12 @@ class OpenedGguf(Opened):
         shard = self.shard
         with damage(self.file.path):
             theirs = {name: shard.read(name).float() for name in shard.names()}
-        saved = SavedTensors.of(self.model.loaded.model).shapes
-        needed = [name for name in saved if not is_ignored(self.model.library.may_lack, name)]
-        state = self.model.state
-        return {name: self.as_kept(name, state[name].float()) for name in needed}, theirs
+        ours = {
+            name: self.as_kept(name, tensor.float())
+            for name, tensor in saved_state(self.model.loaded.model).items()
+            if not is_ignored(self.model.library.may_lack, name)
+        }
+        return ours, theirs
 
     def as_kept(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Return what a file keeps of a tensor: of positions, not those of padding."""
@@ -182,7 +184,9 @@ class OpenedGguf(Opened):
         if self.weights is None:
             return self.model.loaded
         state, theirs = self.model.state, self.weights[1]
-        fitting = {n: x for n, x in theirs.items() if n in state and x.shape == state[n].shape}
+        saved = SavedTensors.of(self.model.loaded.model)
+        there = {name: theirs.get(saved.canonical(name), tensor) for name, tensor in state.items()}
+        fitting = {name: x for name, x in there.items() if x.shape == state[name].shape}
         return self.model.changed({}, {**state, **fitting})
 
     def more_answers(self) -> list[Answer]:

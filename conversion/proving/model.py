@@ -85,6 +85,7 @@ class Model:
         config = copy.deepcopy(self.config)
         for name, value in fields.items():
             setattr(config, name, value)
+        config._experts_implementation = "eager"  # which takes experts of every size, and float64
         with no_init_weights():
             model = self.library.model_class(config).eval()
         model.load_state_dict(state, strict=False, assign=True)

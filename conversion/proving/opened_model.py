@@ -11,7 +11,7 @@ from ..engine.aliases import Batch
 from ..engine.models import LoadedModel
 from ..engine.nearness import ROUNDING
 from ..engine.proof import real_logits
-from ..engine.rules import SavedTensors
+from ..engine.rules import saved_state
 from ..runtimes.proof import generate
 from ..runtimes.runtime import Running, Sequences
 from .answer import Answer, compare_fields
@@ -57,11 +57,7 @@ class OpenedModel(OpenedFolder):
         if not self.is_same_class:
             return []
         bound = ROUNDING[self.dtype or torch.float32]
-        names = [SavedTensors.of(one.loaded.model).shapes for one in (self.model, self.other)]
-        ours, theirs = (
-            {name: one.state[name] for name in saved}
-            for one, saved in zip((self.model, self.other), names, strict=True)
-        )
+        ours, theirs = (saved_state(one.loaded.model) for one in (self.model, self.other))
         weights = compare_weights(self.model.config, ours, theirs, lambda _: bound)
         return [self.compare_settings(), weights]
 
