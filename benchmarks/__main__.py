@@ -33,7 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
     results, status = [], 0
     names = list(BENCHMARKS) if "all" in options.names else options.names
     if options.stale:
-        names = [name for name in names if name not in standing_here()]
+        standing_now = standing_here()
+        names = [name for name in names if name not in standing_now]
     for name in names:
         try:
             results.append(measure(BENCHMARKS[name], settings, options))

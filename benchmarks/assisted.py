@@ -46,10 +46,8 @@ def writing(place: Path, side: str, length: int, options: dict[str, int]) -> Run
     """Return a run that writes the copy; what it takes to read the prompt is subtracted."""
     folder = opened(place) / side
     model_class = TformerDecoderForCausalLM if side == OURS else AutoModelForCausalLM
-    model, tokenizer = (
-        model_class.from_pretrained(folder).eval(),
-        AutoTokenizer.from_pretrained(folder),
-    )
+    model = model_class.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     messages = [{"role": "user", "content": TEXT}]
     inputs = tokenizer.apply_chat_template(
         messages, add_generation_prompt=True, return_tensors="pt", return_dict=True

@@ -1,6 +1,7 @@
 """Whether figures still stand: what was measured, and whether that code has changed since."""
 
 import subprocess
+from functools import cache
 from typing import Any
 
 from .machine import processor
@@ -28,9 +29,12 @@ def commit_of(name: str) -> str:
 def is_stale(result: dict[str, Any]) -> bool:
     """Return whether what was measured has changed since, or is not known."""
     commit = result["about"].get("commit")
-    if not commit:
-        return True
-    return git("diff", "--quiet", commit, "HEAD", "--", *covered(result["name"])).returncode != 0
+    return not commit or has_changed(commit, result["name"])
+
+
+@cache  # a page asks several times of each benchmark
+def has_changed(commit: str, name: str) -> bool:
+    return git("diff", "--quiet", commit, "HEAD", "--", *covered(name)).returncode != 0
 
 
 def is_from_here(result: dict[str, Any]) -> bool:

@@ -85,8 +85,9 @@ def step_of(model: nn.Module, embeddings: str, ids: torch.Tensor) -> Run:
 
 
 def measured_step(
-    model: nn.Module, embeddings: nn.Module, compute_loss: Callable[[], torch.Tensor]
+    model: nn.Module, embeddings: nn.Module | None, compute_loss: Callable[[], torch.Tensor]
 ) -> Run:
+    """Return a forward and a backward pass; the gradient of `embeddings` is compared as well."""
     model.train()
 
     def call() -> torch.Tensor:
@@ -97,11 +98,11 @@ def measured_step(
 
     def outcome(loss: torch.Tensor) -> dict[str, torch.Tensor]:
         gradients = [tensor.grad for tensor in model.parameters() if tensor.requires_grad]
-        return {
-            "loss": loss,
-            "norm of all gradients": torch.stack([g.norm() for g in gradients]).norm(),
-            "gradient of the embeddings": of_one(embeddings.weight.grad),
-        }
+        norm = torch.stack([g.norm() for g in gradients]).norm()
+        found = {"loss": loss, "norm of all gradients": norm}
+        if embeddings is not None:
+            found["gradient of the embeddings"] = of_one(embeddings.weight.grad)
+        return found
 
     return Run(call, outcome)
 

@@ -17,7 +17,7 @@ from .decoding import llama_pair, prompt
 from .engines import library
 from .measure import Absent, Run, Settings, Workload, Workloads
 from .peers import Inputs, Pair
-from .training import matrix_parameters
+from .training import matrix_parameters, measured_step
 
 FLOOR = 1.25
 BFLOAT16 = "bfloat16 autocast"
@@ -109,22 +109,14 @@ def step(
     inputs: Inputs,
     autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Run:
-    """Return a forward and a backward pass; the outcome is the loss and the norm of gradients."""
+    """Return a step of training, within `autocast`."""
     autocast()  # absent where it cannot be
-    model.train()
 
-    def call() -> torch.Tensor:
-        model.zero_grad()
+    def loss() -> torch.Tensor:
         with autocast():
-            loss = model(**inputs).loss
-        loss.backward()
-        return loss.detach()
+            return model(**inputs).loss
 
-    def outcome(loss: torch.Tensor) -> dict[str, torch.Tensor]:
-        found = [p.grad.float().norm() for p in model.parameters() if p.grad is not None]
-        return {"loss": loss, "norm of all gradients": torch.stack(found).norm()}
-
-    return Run(call, outcome)
+    return measured_step(model, None, loss)
 
 
 def step_of_adapter(model: PreTrainedModel, inputs: Inputs) -> Run:

@@ -64,10 +64,9 @@ def export_to_runtime(
                 proof = prove(answers, running, runtime, source)
             del running
         with in_a_sentence("cannot be packed in few bits", runtime):
-            packed = runtime.pack(source, folder)
-        if packed is not None and proof is not None and answers is not None:
-            proof = with_few_bits(proof, answers, packed)
-        del packed
+            is_packed = runtime.pack(source, folder)
+            if is_packed and proof is not None and answers is not None:
+                proof = with_few_bits(proof, answers, runtime.open(source, folder))
         seconds = time.perf_counter() - began
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         done = Export(Path(dst), runtime, dtype, size, seconds, proof, disagreements)

@@ -137,9 +137,9 @@ class Runtime(ABC):
     def open(self, source: Source, folder: Path) -> Running:
         """Open what was written."""
 
-    def pack(self, source: Source, folder: Path) -> Running | None:
-        """Pack what was proven in fewer bits and open it; None where nothing is left to do."""
-        return None
+    def pack(self, source: Source, folder: Path) -> bool:
+        """Pack what was proven in fewer bits; return whether there was anything to pack."""
+        return False
 
     @abstractmethod
     def program(self, source: Source, name: str) -> str:

@@ -107,10 +107,12 @@ class Gguf(Runtime):
     def write(self, source: Source, folder: Path) -> None:
         import gguf
 
+        if source.dtype in FEW_BITS:
+            source = replace(source, dtype="float32")  # until it is proven and packed
         model, ends = express(source), end_tokens(source)
         with contextlib.closing(gguf.GGUFWriter(folder / FILE, model.architecture.name)) as writer:
             writer.add_name(source.folder.resolve().name)
-            writer.add_file_type(FILE_TYPES.get(source.dtype, 0))
+            writer.add_file_type(FILE_TYPES[source.dtype])
             writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
             for name, value in {
                 **{f"{model.architecture.name}.{name}": x for name, x in model.fields.items()},
@@ -128,12 +130,12 @@ class Gguf(Runtime):
         refuse_other_ids(source.tokenizer, running)
         return running
 
-    def pack(self, source: Source, folder: Path) -> Running | None:
+    def pack(self, source: Source, folder: Path) -> bool:
         """Pack the weights in few bits, where these are asked for."""
         if source.dtype not in FEW_BITS:
-            return None
+            return False
         pack(folder / FILE, source.dtype)
-        return self.open(source, folder)
+        return True
 
     def program(self, source: Source, name: str) -> str:
         program = EMBEDDING_PROGRAM if source.library.is_encoder else PROGRAM

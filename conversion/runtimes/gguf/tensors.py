@@ -15,6 +15,7 @@ from ...engine.transforms import SAME, Transform
 from ..runtime import Source
 from .architectures import Architecture
 from .expressing import Expressed
+from .file import PLAIN_TYPES
 
 TYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0"}
 BLOCK = 32  # numbers of a row that share a scale where they are packed
@@ -31,7 +32,7 @@ def refuse_rows(source: Source) -> None:
         "num_attention_heads * head_dim": ours.num_attention_heads * ours.head_dim,
     }
     for name, size in rows.items():
-        if source.dtype not in ("float32", "float16", "bfloat16") and size % BLOCK:
+        if TYPES.get(source.dtype) not in PLAIN_TYPES and size % BLOCK:
             raise ConversionError(
                 f"{name} is {size}, but {source.dtype} stores rows of whole blocks of {BLOCK}: "
                 "choose float16 or bfloat16"
@@ -113,7 +114,7 @@ def type_of(name: str, tensor: torch.Tensor, dtype: str) -> Any:
     import gguf
 
     exact = tensor.ndim == 1 or name.endswith(EXACT)
-    return gguf.GGMLQuantizationType["F32" if exact else TYPES.get(dtype, "F32")]
+    return gguf.GGMLQuantizationType["F32" if exact else TYPES[dtype]]
 
 
 def size_of(tensor: torch.Tensor, kind: Any) -> int:
