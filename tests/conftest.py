@@ -85,10 +85,18 @@ def warm(tmp_path_factory):
 
 @pytest.fixture
 def warm_python(request, monkeypatch):
-    """What is started by `sys.executable` is a process that has imported torch already."""
+    """What is started by `sys.executable` is a process that has imported torch already, and mostly
+    transformers."""
     if sys.platform == "linux":
         executable = request.getfixturevalue("warm").executable
         monkeypatch.setattr(sys, "executable", str(executable))
+
+
+@pytest.fixture
+def real_python(warm_python, request, monkeypatch):
+    """In a file whose tests have `warm_python`: this one starts processes that import all anew."""
+    if sys.platform == "linux":
+        monkeypatch.setattr(sys, "executable", request.getfixturevalue("warm").real)
 
 
 @pytest.fixture

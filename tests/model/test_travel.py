@@ -28,6 +28,7 @@ def write(folder, model_type, name, **fields):
     return travel.write(folder, family, model)
 
 
+@pytest.mark.usefixtures("real_python")
 @pytest.mark.parametrize("model_type", FAMILIES)
 def test_every_head_runs_where_the_package_is_not_installed_and_saves_again(tmp_path, model_type):
     """One process reads the folders of all heads, a second one the folders that the first saved."""

@@ -36,6 +36,61 @@ def test_torch_is_there_and_nothing_that_reads_the_environment(tmp_path):
     assert run.stdout.strip() == str([True, False, False, False, False])
 
 
+def wait_for_transformers(warm):
+    for _ in range(600):
+        if warm.executable.with_name("socket.json").exists():
+            return
+        time.sleep(0.1)
+    pytest.fail("the server that has imported transformers does not come")
+
+
+def test_transformers_is_there_as_if_it_had_read_the_environment(tmp_path, warm):
+    """Where a program names its own folders; the real interpreter says what it has to find."""
+    wait_for_transformers(warm)
+    code = """
+import sys
+print("transformers" in sys.modules)
+import transformers.trainer, tempfile
+from huggingface_hub import constants
+for name, value in sorted(vars(constants).items()):
+    if isinstance(value, (str, bool, int, float)) and not name.startswith("__"):
+        print(name, value)
+print(transformers.utils.hub.HF_MODULES_CACHE, tempfile.gettempdir())
+transformers.dynamic_module_utils.init_hf_modules()
+print([path for path in sys.path if path == transformers.utils.hub.HF_MODULES_CACHE])
+"""
+    folders = {name: str(tmp_path / name) for name in ("HF_HOME", "HF_MODULES_CACHE", "TMPDIR")}
+    for folder in folders.values():
+        Path(folder).mkdir()
+    environment = {**os.environ, **folders}
+    run = [sys.executable, warm.real]
+    warmed, real = (
+        subprocess.run([python, "-c", code], capture_output=True, text=True, env=environment)
+        for python in run
+    )
+    assert warmed.stdout == real.stdout.replace("False", "True", 1), warmed.stderr
+    other = {**environment, "HF_ENDPOINT": "https://another.place"}
+    assert python("-c", code, env=other).stdout.startswith("False")
+    assert python("-W", "ignore", "-c", code, env=environment).stdout.startswith("False")
+
+
+def test_no_folder_stays_that_stands_for_another(tmp_path, warm):
+    wait_for_transformers(warm)
+    code = """
+import gc, sys
+gc.unfreeze()
+mark = "/stands" + "-for/"
+print("transformers" in sys.modules)
+for holder in gc.get_objects():
+    for value in gc.get_referents(holder):
+        if type(value) is str and value.startswith(mark) and len(value) > len(mark):
+            print(type(holder), value)
+"""
+    folders = {name: str(tmp_path) for name in ("HF_HOME", "HF_MODULES_CACHE")}
+    run = python("-c", code, env={**os.environ, **folders})
+    assert run.stdout.split() == ["True"], run.stderr
+
+
 ENDS = {
     "print('fine')": (0, "fine", ""),
     "import sys; sys.exit(3)": (3, "", ""),
@@ -83,12 +138,13 @@ def test_a_program_dies_with_its_caller_and_hears_its_signals(tmp_path):
 
 
 def test_a_caller_that_is_killed_before_it_asks_leaves_no_process(warm):
+    children = Path(f"/proc/{warm.server.pid}/task/{warm.server.pid}/children")
+    before = children.read_text()  # the second server
     with socket.socket(socket.AF_UNIX) as caller:
         caller.connect(str(warm.executable.with_name("socket")))
-    children = Path(f"/proc/{warm.server.pid}/task/{warm.server.pid}/children")
     for _ in range(300):
         time.sleep(0.1)
-        if not children.read_text():
+        if children.read_text() == before:
             break
     else:
         pytest.fail("it waits for a question that nobody asks")

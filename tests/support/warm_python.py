@@ -4,7 +4,9 @@ Importing torch costs each process two seconds or more, and none of them is abou
 imports it once; `executable` is a command that takes the arguments of `python`, has the server fork
 a process, and is for its caller that process: input and output, folder, environment, arguments,
 signals and exit status. Nothing of the Hugging Face libraries or of this package is imported before
-the fork, because they read the environment while they are imported.
+the fork, because they read the environment while they are imported. A second server, the first
+one's child, has imported transformers as well, for programs that read of the environment what it
+has read (warm_transformers.py).
 
     command, as `python -c CODE` → socket → server forks keeper → keeper forks program
                                  ← exit status ←
@@ -25,6 +27,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -62,6 +65,14 @@ while rest and (rest[0] == "-I" or rest[0] == "-W"):
 known = rest and (rest[0] in ("-c", "-m") and len(rest) > 1 or not rest[0].startswith("-"))
 if inherited or not known:
     os.execv(REAL, [REAL, *ARGUMENTS])
+try:
+    with open(SOCKET + ".json") as file:
+        values, folders = json.load(file)
+except OSError:
+    values, folders = {}, ["is not ready yet"]
+same = all(os.environ.get(name) == value for name, value in values.items())
+if same and "-W" not in options and all(name in os.environ for name in folders):
+    SOCKET += ".transformers"
 server = socket.socket(socket.AF_UNIX)
 try:
     server.connect(SOCKET)
@@ -101,16 +112,18 @@ class WarmPython:
         quoted = " ".join(f"'{word}'" for word in words)
         self.executable.write_text(f'#!/bin/sh\nexec {quoted} "$@"\n')
         self.executable.chmod(0o755)
+        self.real = sys.executable
         self.server = subprocess.Popen(
             [sys.executable, __file__, place],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            start_new_session=True,
             env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"PYTHONUTF8": "1"},
         )
         assert self.server.stdout.readline() == b"ready\n"
 
     def stop(self):
-        self.server.kill()
+        os.killpg(self.server.pid, signal.SIGKILL)
         self.server.wait()
         self.server.stdout.close()
 
@@ -123,13 +136,36 @@ def serve(place):
             importlib.import_module(name)
     read_too_early = [name for name in sys.modules if name.split(".")[0] in PREFIXES]
     assert not read_too_early, f"these were imported before the fork: {read_too_early}"
+    gc.set_threshold(*RARELY)
+    if not os.fork():
+        serve_transformers(place)
+    listener = listen(place)
+    print("ready", flush=True)
+    answer(listener, lambda environment: None)
+
+
+def serve_transformers(place):
+    with contextlib.redirect_stdout(sys.stderr):
+        values = warm_transformers.import_them()
+    found = warm_transformers.places()
+    listener = listen(f"{place}.transformers")
+    about = Path(f"{place}.json")
+    about.with_suffix(".new").write_text(json.dumps([values, warm_transformers.FOLDERS]))
+    about.with_suffix(".new").rename(about)
+    answer(listener, lambda environment: warm_transformers.lead_to(environment, found))
+
+
+def listen(place):
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(place)
     listener.listen(64)
     signal.signal(signal.SIGCHLD, bury)
     gc.freeze()  # what is imported stays shared with the programs
-    gc.set_threshold(*RARELY)
-    print("ready", flush=True)
+    return listener
+
+
+def answer(listener, adapt):
+    """Forks a program for each request; `adapt` takes its environment before it starts."""
     while True:
         connection, _ = listener.accept()
         if os.fork():
@@ -142,6 +178,7 @@ def serve(place):
             keep(program, connection, files)
         connection.close()
         become(request, files)
+        adapt(request["environment"])
         end_with(run, *request["arguments"])
 
 
@@ -194,6 +231,7 @@ def become(request, files):
     os.environ.update(request["environment"])
     time.tzset()
     random.seed()
+    tempfile.tempdir = None  # it was found in the environment of the server
     if threads := os.environ.get("OMP_NUM_THREADS"):
         importlib.import_module("torch").set_num_threads(int(threads))
     os.register_at_fork(after_in_child=renew_threads)
@@ -260,5 +298,7 @@ def run(how, *words):
 
 
 if __name__ == "__main__":
+    import warm_transformers
+
     sys.path.pop(0)  # this folder is no folder of the programs
     serve(sys.argv[1])
