@@ -28,7 +28,6 @@ def write(folder, model_type, name, **fields):
     return travel.write(folder, family, model)
 
 
-@pytest.mark.usefixtures("real_python")
 @pytest.mark.parametrize("model_type", FAMILIES)
 def test_every_head_runs_where_the_package_is_not_installed_and_saves_again(tmp_path, model_type):
     """One process reads the folders of all heads, a second one the folders that the first saved."""
@@ -44,8 +43,9 @@ def test_every_head_runs_where_the_package_is_not_installed_and_saves_again(tmp_
     expect_same_elsewhere(tmp_path, *second)
 
 
+@pytest.mark.usefixtures("real_python")
 def test_what_other_architectures_have_runs_where_the_package_is_not_installed(tmp_path):
-    """One process reads them all."""
+    """One process reads them all, which imports everything itself."""
     cases = []
     for family in by_model_type.values():
         for name, fields in ARCHITECTURES[family.name].items():

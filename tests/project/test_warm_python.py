@@ -32,7 +32,8 @@ def test_a_program_gets_its_arguments_input_folder_and_environment(tmp_path):
 def test_torch_is_there_and_nothing_that_reads_the_environment(tmp_path):
     code = "import sys; print([n in sys.modules for n in {}])"
     names = ["torch", "transformers", "huggingface_hub", "hf_tformer", "pytest"]
-    run = python("-c", code.format(names), cwd=tmp_path)
+    other = {**os.environ, "HF_ENDPOINT": "https://another.place"}
+    run = python("-c", code.format(names), cwd=tmp_path, env=other)
     assert run.stdout.strip() == str([True, False, False, False, False])
 
 
@@ -44,13 +45,17 @@ def wait_for_transformers(warm):
     pytest.fail("the server that has imported transformers does not come")
 
 
-def test_transformers_is_there_as_if_it_had_read_the_environment(tmp_path, warm):
-    """Where a program names its own folders; the real interpreter says what it has to find."""
+PLACES = [(), ("HF_HOME",), ("XDG_CACHE_HOME",), ("HF_HOME", "HF_MODULES_CACHE", "TMPDIR")]
+
+
+@pytest.mark.parametrize("places", PLACES, ids=" ".join)
+def test_transformers_is_there_as_if_it_had_read_the_environment(tmp_path, warm, places):
+    """Wherever a program has its folders; the real interpreter says what it has to find."""
     wait_for_transformers(warm)
     code = """
 import sys
 print("transformers" in sys.modules)
-import transformers.trainer, tempfile
+import transformers, tempfile
 from huggingface_hub import constants
 for name, value in sorted(vars(constants).items()):
     if isinstance(value, (str, bool, int, float)) and not name.startswith("__"):
@@ -59,7 +64,7 @@ print(transformers.utils.hub.HF_MODULES_CACHE, tempfile.gettempdir())
 transformers.dynamic_module_utils.init_hf_modules()
 print([path for path in sys.path if path == transformers.utils.hub.HF_MODULES_CACHE])
 """
-    folders = {name: str(tmp_path / name) for name in ("HF_HOME", "HF_MODULES_CACHE", "TMPDIR")}
+    folders = {name: str(tmp_path / name) for name in places} or {"HOME": str(tmp_path / "home")}
     for folder in folders.values():
         Path(folder).mkdir()
     environment = {**os.environ, **folders}
@@ -69,8 +74,9 @@ print([path for path in sys.path if path == transformers.utils.hub.HF_MODULES_CA
         for python in run
     )
     assert warmed.stdout == real.stdout.replace("False", "True", 1), warmed.stderr
-    other = {**environment, "HF_ENDPOINT": "https://another.place"}
-    assert python("-c", code, env=other).stdout.startswith("False")
+    others = {"HF_ENDPOINT": "https://another.place", "PYTHONPATH": "another"}
+    for name, value in others.items():
+        assert python("-c", code, env={**environment, name: value}).stdout.startswith("False")
     assert python("-W", "ignore", "-c", code, env=environment).stdout.startswith("False")
 
 

@@ -67,11 +67,13 @@ if inherited or not known:
     os.execv(REAL, [REAL, *ARGUMENTS])
 try:
     with open(SOCKET + ".json") as file:
-        values, folders = json.load(file)
+        values = json.load(file)
 except OSError:
-    values, folders = {}, ["is not ready yet"]
+    values = {"IS_READY": "yes"}
+if "-I" in options:
+    values.pop("PYTHONPATH", None)
 same = all(os.environ.get(name) == value for name, value in values.items())
-if same and "-W" not in options and all(name in os.environ for name in folders):
+if same and "-W" not in options:
     SOCKET += ".transformers"
 server = socket.socket(socket.AF_UNIX)
 try:
@@ -118,7 +120,7 @@ class WarmPython:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             start_new_session=True,
-            env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"PYTHONUTF8": "1"},
+            env=surroundings(),
         )
         assert self.server.stdout.readline() == b"ready\n"
 
@@ -126,6 +128,13 @@ class WarmPython:
         os.killpg(self.server.pid, signal.SIGKILL)
         self.server.wait()
         self.server.stdout.close()
+
+
+def surroundings():
+    variables = {**os.environ, "PYTHONUTF8": "1"}
+    if path := variables.pop("PYTHONPATH", None):
+        variables["PATH_OF_TESTS"] = path
+    return variables
 
 
 def serve(place):
@@ -150,7 +159,7 @@ def serve_transformers(place):
     found = warm_transformers.places()
     listener = listen(f"{place}.transformers")
     about = Path(f"{place}.json")
-    about.with_suffix(".new").write_text(json.dumps([values, warm_transformers.FOLDERS]))
+    about.with_suffix(".new").write_text(json.dumps(values))
     about.with_suffix(".new").rename(about)
     answer(listener, lambda environment: warm_transformers.lead_to(environment, found))
 

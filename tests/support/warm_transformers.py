@@ -11,8 +11,10 @@ import os
 import sys
 from pathlib import Path, PurePath
 
-# Folders of one process alone, which it must name.
+# Folders that each process may have for itself.
 FOLDERS = ("HOME", "HF_HOME", "HF_MODULES_CACHE")
+# The PYTHONPATH of the tests, which the servers do not have.
+PATH_OF_TESTS = "PATH_OF_TESTS"
 STANDS = "/stands-for/"
 OWN = ("HF_", "HUGGING", "TRANSFORMERS_", "ACCELERATE_", "DATASETS_", "USE_", "WANDB_", "XLA_")
 # What nearly every program of the tests imports sooner or later, transformers' own lazily.
@@ -43,7 +45,8 @@ def import_them() -> dict[str, str | None]:
         environ.__getitem__ = plain
         os.environ.update({name: value for name, value in told.items() if value})
     names = {name for name in read if name.startswith(OWN)} - {*FOLDERS}
-    return {name: os.environ.get(name) for name in sorted(names)}
+    values = {name: os.environ.get(name) for name in sorted(names)}
+    return {**values, "PYTHONPATH": os.environ.get(PATH_OF_TESTS)}  # else it may find other modules
 
 
 def places() -> list[tuple[dict, str, object]]:
@@ -58,10 +61,15 @@ def places() -> list[tuple[dict, str, object]]:
 
 
 def lead_to(environment: dict[str, str], found: list[tuple[dict, str, object]]) -> None:
-    """Let those variables hold the folders of this process."""
+    """Let those variables hold the folders of this process, huggingface_hub's own by default."""
+    home = environment.get("HOME") or str(Path.home())
+    cache = Path(environment.get("XDG_CACHE_HOME") or Path(home, ".cache"), "huggingface")
+    hub = environment.get("HF_HOME") or str(cache)
+    modules = environment.get("HF_MODULES_CACHE") or str(Path(hub, "modules"))
+    folders = {"HF_MODULES_CACHE": modules, "HF_HOME": hub, "HOME": home}
     for variables, name, value in found:
         text = str(value)
-        for folder in sorted(FOLDERS, key=len, reverse=True):
-            text = text.replace(STANDS + folder, environment[folder])
+        for folder, place in folders.items():
+            text = text.replace(STANDS + folder, place)
         variables[name] = text if isinstance(value, str) else Path(text)
     found.clear()
