@@ -153,8 +153,10 @@ class OnnxGraphs(Graphs):
         import onnxruntime
 
         super().__init__(source)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()  # its own default is all cores
         self.sessions = {
-            name: onnxruntime.InferenceSession(folder / f"{name}.onnx")
+            name: onnxruntime.InferenceSession(folder / f"{name}.onnx", options)
             for name in (MODEL, ENCODER, DECODER)
             if (folder / f"{name}.onnx").is_file()
         }

@@ -89,9 +89,10 @@ class OpenVinoGraphs(Graphs):
 
         super().__init__(source)
         core = openvino.Core()
+        exact = {**FULL_PRECISION, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
         self.requests = {
             name: core.compile_model(
-                folder / FILE.format(name), "CPU", FULL_PRECISION
+                folder / FILE.format(name), "CPU", exact
             ).create_infer_request()
             for name in (MODEL, ENCODER, DECODER)
             if (folder / FILE.format(name)).is_file()
