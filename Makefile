@@ -48,9 +48,8 @@ test-newest: .venv-newest/ready ## the quick tests, on the newest transformers a
 test-engines: .venv-engines/ready ## the tests that need ctranslate2, vLLM and sentence-transformers
 	.venv-engines/bin/python -m pytest -n 0 -m engine tests/engines tests/runtimes/test_page.py $(ARGS)
 
-# As one process: each runtime takes all cores for itself.
 test-runtimes: .venv-runtimes/ready ## the tests that need the runtimes that we export to
-	.venv-runtimes/bin/python -m pytest -n 0 -m runtime tests/runtimes --ignore=tests/runtimes/test_quantisers.py $(ARGS)
+	.venv-runtimes/bin/python -m pytest -n $(WORKERS) -m runtime tests/runtimes --ignore=tests/runtimes/test_quantisers.py $(ARGS)
 
 test-real: .venv-runtimes/ready .real/ready ## three released models by every command, into docs/REAL.md (half an hour)
 	.venv-runtimes/bin/python -m pytest -n 0 -m real tests/real --write-real $(ARGS)
