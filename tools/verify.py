@@ -98,7 +98,7 @@ def cloned(clone: Path, commit: str) -> Path:
     if not clone.exists():
         subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
     for words in (
-        ["fetch", "--quiet", "origin"],
+        ["fetch", "--quiet", str(ROOT), commit],  # the clone may be of another folder of this work
         ["checkout", "--quiet", "--force", "--detach", commit],
         ["clean", "-fdxq", "--exclude", ".venv*"],
     ):
