@@ -109,8 +109,18 @@ def test_rounds_are_repeated_while_the_ratios_are_spread_and_then_said_to_be(mon
     wild = clocked(monkeypatch, (0.1, 0.2, 0.1, 0.1), (0.2,), rounds=4)[-1]
     assert (len(calls), report.is_unsteady(asdict(wild))) == (1 + 3, True)
     assert "unsteady" in report.line(asdict(wild))
-    long = clocked(monkeypatch, (10.0, 20.0, 10.0, 10.0), (20.0,), rounds=4)[-1]
+    long = clocked(monkeypatch, (10.0, 20.0), (20.0,), rounds=4)[-1]
     assert (len(calls), report.is_unsteady(asdict(long))) == (1 + 3 + 1, True)
+
+
+def test_three_rounds_of_long_calls_are_enough(monkeypatch):
+    given = []
+    monkeypatch.setattr(measure, "seconds", lambda run: given.append(1) or run.call())
+    for each, rounds in ((1.0, 7), (8.0, 3), (100.0, 3)):
+        given.clear()
+        runs = {OURS: alternating(each)(), "peer": alternating(each)()}
+        times = measure.alternate(runs, 7)
+        assert [len(taken) for taken in times.values()] == [rounds, rounds]
 
 
 def test_two_commits_are_measured_in_turns_and_only_what_differs_is_printed(monkeypatch, capsys):
