@@ -24,9 +24,9 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORD, PAGE = ROOT / "docs" / "verified.json", ROOT / "VERIFIED.md"
 CODE = ("hf_tformer", "conversion", "pyproject.toml", "Makefile")
 QUICK = (*CODE, "benchmarks", "examples", "tools", "tests", "docs", "README.md", "README.zh-CN.md")
-# Rooms of commands that no test of a runtime, an engine or a tool for study calls.
+# What no test of a runtime, an engine or a tool for study calls.
 NOT_CALLED = ("hf_tformer/checking", "hf_tformer/new", "hf_tformer/plan", "hf_tformer/refreshing")
-NOT_CALLED += ("hf_tformer/view", "conversion/rehoming")
+NOT_CALLED += ("hf_tformer/view", "conversion/rehoming", "tests/support/warm_*.py")
 CALLED = (*CODE, *(f":(exclude){room}" for room in NOT_CALLED))
 HELPERS = ("tests/conftest.py", "tests/support")
 TESTED = (*QUICK, "constraints/tested.txt")

@@ -45,7 +45,7 @@ def wait_for_transformers(warm):
     pytest.fail("the server that has imported transformers does not come")
 
 
-PLACES = [(), ("HF_HOME",), ("XDG_CACHE_HOME",), ("HF_HOME", "HF_MODULES_CACHE", "TMPDIR")]
+PLACES = [("HOME",), ("XDG_CACHE_HOME",), ("HF_HOME", "HF_MODULES_CACHE", "TMPDIR")]
 
 
 @pytest.mark.parametrize("places", PLACES, ids=" ".join)
@@ -64,7 +64,7 @@ print(transformers.utils.hub.HF_MODULES_CACHE, tempfile.gettempdir())
 transformers.dynamic_module_utils.init_hf_modules()
 print([path for path in sys.path if path == transformers.utils.hub.HF_MODULES_CACHE])
 """
-    folders = {name: str(tmp_path / name) for name in places} or {"HOME": str(tmp_path / "home")}
+    folders = {name: str(tmp_path / name) for name in places}
     for folder in folders.values():
         Path(folder).mkdir()
     environment = {**os.environ, **folders}
@@ -74,10 +74,19 @@ print([path for path in sys.path if path == transformers.utils.hub.HF_MODULES_CA
         for python in run
     )
     assert warmed.stdout == real.stdout.replace("False", "True", 1), warmed.stderr
-    others = {"HF_ENDPOINT": "https://another.place", "PYTHONPATH": "another"}
-    for name, value in others.items():
-        assert python("-c", code, env={**environment, name: value}).stdout.startswith("False")
-    assert python("-W", "ignore", "-c", code, env=environment).stdout.startswith("False")
+
+
+OTHERS = [{"HF_ENDPOINT": "https://another.place"}, {"PYTHONPATH": "another"}, ["-W", "ignore"]]
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=str)
+def test_what_a_program_has_otherwise_it_imports_itself(warm, other):
+    wait_for_transformers(warm)
+    code = ["-c", "import sys; print('transformers' in sys.modules)"]
+    assert python(*code).stdout == "True\n"
+    environment = {**os.environ, **other} if isinstance(other, dict) else None
+    options = other if isinstance(other, list) else []
+    assert python(*options, *code, env=environment).stdout == "False\n"
 
 
 def test_no_folder_stays_that_stands_for_another(tmp_path, warm):

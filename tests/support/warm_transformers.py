@@ -41,6 +41,10 @@ def import_them() -> dict[str, str | None]:
     try:
         for name in LIBRARIES:
             importlib.import_module(name)
+        # A table that transformers makes when the first model is opened, in a quarter of a second.
+        importlib.import_module(
+            "transformers.conversion_mapping"
+        ).get_checkpoint_conversion_mapping("")
     finally:
         environ.__getitem__ = plain
         os.environ.update({name: value for name, value in told.items() if value})
