@@ -176,11 +176,7 @@ def unigram(content: Content, backend: Tokenizer, tokens: list[str], types: list
     for step in steps.get("normalizers", [steps]):
         if step.get("type") == "Precompiled":
             fields["precompiled_charsmap"] = base64.b64decode(step["precompiled_charsmap"])
-        elif step.get("type") not in (
-            None,
-            "Replace",
-            "Strip",
-        ):  # of blanks, which are tested above
+        elif step.get("type") not in (None, "Replace", "Strip"):  # of blanks, tested above
             allowed = ("Precompiled", "Replace", "Strip")
             raise UnexpressibleError("normalizer in tokenizer.json", step["type"], READER, allowed)
     return fields
