@@ -76,17 +76,19 @@ print([path for path in sys.path if path == transformers.utils.hub.HF_MODULES_CA
     assert warmed.stdout == real.stdout.replace("False", "True", 1), warmed.stderr
 
 
-OTHERS = [{"HF_ENDPOINT": "https://another.place"}, {"PYTHONPATH": "another"}, ["-W", "ignore"]]
+OTHERS = [
+    ([], {"HF_ENDPOINT": "https://another.place"}),
+    ([], {"PYTHONPATH": "another"}),
+    (["-W", "ignore"], {}),
+]
 
 
-@pytest.mark.parametrize("other", OTHERS, ids=str)
-def test_what_a_program_has_otherwise_it_imports_itself(warm, other):
+@pytest.mark.parametrize(("options", "variables"), OTHERS, ids=str)
+def test_what_a_program_has_otherwise_it_imports_itself(warm, options, variables):
     wait_for_transformers(warm)
     code = ["-c", "import sys; print('transformers' in sys.modules)"]
     assert python(*code).stdout == "True\n"
-    environment = {**os.environ, **other} if isinstance(other, dict) else None
-    options = other if isinstance(other, list) else []
-    assert python(*options, *code, env=environment).stdout == "False\n"
+    assert python(*options, *code, env={**os.environ, **variables}).stdout == "False\n"
 
 
 def test_no_folder_stays_that_stands_for_another(tmp_path, warm):

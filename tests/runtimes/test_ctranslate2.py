@@ -22,7 +22,8 @@ pytestmark = pytest.mark.runtime
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
 
 FAMILIES = {family.name: family for family in (DECODER, SEQ2SEQ, ENCODER)}
-WRITERS = (DECODER, SEQ2SEQ)  # a mixture is refused
+# Without the mixture, which is refused.
+by_writers = pytest.mark.parametrize("family", [DECODER, SEQ2SEQ], ids=lambda family: family.name)
 WHOLE = {"num_key_value_heads": None, "head_dim": None}
 ALL_EQUAL = {1: (3, 3), 4: (3, 3)}
 END = 2
@@ -106,7 +107,7 @@ def weight_of(done):
     return (done.folder / "model.bin").stat().st_size
 
 
-@pytest.mark.parametrize("family", WRITERS, ids=lambda family: family.name)
+@by_writers
 def test_the_lines_of_the_card_write_what_generate_writes(tmp_path, family):
     model = family.build(**WHOLE)
     [text] = family.generate(model, [ROW], max_new_tokens=9)
@@ -140,7 +141,7 @@ def test_a_folder_holds_what_its_users_expect_and_no_code(tmp_path):
     assert found == {"model.bin", "config.json", "vocabulary.json", *ours, *tokenizer}
 
 
-@pytest.mark.parametrize("family", WRITERS, ids=lambda family: family.name)
+@by_writers
 def test_texts_end_at_each_of_several_tokens(tmp_path, family):
     model = family.build(**WHOLE)
     [text] = family.generate(model, [ROW], max_new_tokens=12, eos_token_id=None)

@@ -51,7 +51,7 @@ PREFIXES = ("hf_tformer", "conversion", "transformers", "huggingface_hub", "acce
 CLIENT = """
 import json, os, signal, socket, sys
 
-REAL, SOCKET, SELF, *ARGUMENTS = sys.argv[1:]
+REAL, SOCKET, SELF, PATH, *ARGUMENTS = sys.argv[1:]
 inherited = 0
 for number in map(int, os.listdir("/proc/self/fd")):
     try:
@@ -67,13 +67,11 @@ if inherited or not known:
     os.execv(REAL, [REAL, *ARGUMENTS])
 try:
     with open(SOCKET + ".json") as file:
-        values = json.load(file)
+        agrees = all(os.environ.get(name) == value for name, value in json.load(file).items())
 except OSError:
-    values = {"IS_READY": "yes"}
-if "-I" in options:
-    values.pop("PYTHONPATH", None)
-same = all(os.environ.get(name) == value for name, value in values.items())
-if same and "-W" not in options:
+    agrees = False  # the second server is not ready yet
+same_path = "-I" in options or os.environ.get("PYTHONPATH", "") == PATH  # else other modules
+if agrees and same_path and "-W" not in options:
     SOCKET += ".transformers"
 server = socket.socket(socket.AF_UNIX)
 try:
@@ -110,7 +108,8 @@ class WarmPython:
         self.executable, place = folder / "python", folder / "socket"
         client = folder / "client.py"
         client.write_text(CLIENT)
-        words = (sys.executable, "-ISE", client, sys.executable, place, self.executable)
+        words = [sys.executable, "-ISE", client, sys.executable, place, self.executable]
+        words.append(os.environ.get("PYTHONPATH", ""))
         quoted = " ".join(f"'{word}'" for word in words)
         self.executable.write_text(f'#!/bin/sh\nexec {quoted} "$@"\n')
         self.executable.chmod(0o755)
@@ -120,7 +119,7 @@ class WarmPython:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             start_new_session=True,
-            env=surroundings(),
+            env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"PYTHONUTF8": "1"},
         )
         assert self.server.stdout.readline() == b"ready\n"
 
@@ -128,13 +127,6 @@ class WarmPython:
         os.killpg(self.server.pid, signal.SIGKILL)
         self.server.wait()
         self.server.stdout.close()
-
-
-def surroundings():
-    variables = {**os.environ, "PYTHONUTF8": "1"}
-    if path := variables.pop("PYTHONPATH", None):
-        variables["PATH_OF_TESTS"] = path
-    return variables
 
 
 def serve(place):

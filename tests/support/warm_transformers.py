@@ -3,7 +3,7 @@ the environment while they are imported.
 
 They are imported with folders that stand for the real ones; in a forked process each variable of a
 module that holds such a folder gets that of the process. What else they read, a process must have
-with the same value: `read_by` says it, and another process imports them itself.
+with the same value: `import_them` returns it, and another process imports them itself.
 """
 
 import importlib
@@ -13,8 +13,6 @@ from pathlib import Path, PurePath
 
 # Folders that each process may have for itself.
 FOLDERS = ("HOME", "HF_HOME", "HF_MODULES_CACHE")
-# The PYTHONPATH of the tests, which the servers do not have.
-PATH_OF_TESTS = "PATH_OF_TESTS"
 STANDS = "/stands-for/"
 OWN = ("HF_", "HUGGING", "TRANSFORMERS_", "ACCELERATE_", "DATASETS_", "USE_", "WANDB_", "XLA_")
 # What nearly every program of the tests imports sooner or later, transformers' own lazily.
@@ -42,15 +40,13 @@ def import_them() -> dict[str, str | None]:
         for name in LIBRARIES:
             importlib.import_module(name)
         # A table that transformers makes when the first model is opened, in a quarter of a second.
-        importlib.import_module(
-            "transformers.conversion_mapping"
-        ).get_checkpoint_conversion_mapping("")
+        mapping = importlib.import_module("transformers.conversion_mapping")
+        mapping.get_checkpoint_conversion_mapping("")
     finally:
         environ.__getitem__ = plain
         os.environ.update({name: value for name, value in told.items() if value})
     names = {name for name in read if name.startswith(OWN)} - {*FOLDERS}
-    values = {name: os.environ.get(name) for name in sorted(names)}
-    return {**values, "PYTHONPATH": os.environ.get(PATH_OF_TESTS)}  # else it may find other modules
+    return {name: os.environ.get(name) for name in sorted(names)}
 
 
 def places() -> list[tuple[dict, str, object]]:
