@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support.paths import ROOT
+
 pytestmark = [
     pytest.mark.usefixtures("warm_python"),
     pytest.mark.skipif(sys.platform != "linux", reason="is the interpreter itself elsewhere"),
@@ -152,6 +154,34 @@ def test_a_program_dies_with_its_caller_and_hears_its_signals(tmp_path):
             time.sleep(0.1)
         else:
             pytest.fail("it outlives its caller")
+
+
+def test_the_servers_end_with_the_tests_that_are_killed(tmp_path, warm):
+    code = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from support.warm_python import WarmPython
+warm = WarmPython(Path(sys.argv[2]))
+while not warm.executable.with_name("socket.json").exists():
+    time.sleep(0.1)
+pid = warm.server.pid
+print(pid, Path(f"/proc/{pid}/task/{pid}/children").read_text(), flush=True)
+time.sleep(100)
+"""
+    words = [warm.real, "-c", code, ROOT / "tests", tmp_path]
+    tests = subprocess.Popen(words, stdout=subprocess.PIPE)
+    servers = tests.stdout.readline().split()
+    assert len(servers) == 2
+    tests.kill()
+    tests.wait()
+    tests.stdout.close()
+    for _ in range(300):
+        if not any(Path("/proc", server.decode()).exists() for server in servers):
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("a server outlives the tests")
 
 
 def test_a_caller_that_is_killed_before_it_asks_leaves_no_process(warm):

@@ -116,15 +116,14 @@ class WarmPython:
         self.real = sys.executable
         self.server = subprocess.Popen(
             [sys.executable, __file__, place],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,
             env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"PYTHONUTF8": "1"},
         )
         assert self.server.stdout.readline() == b"ready\n"
 
     def stop(self):
-        os.killpg(self.server.pid, signal.SIGKILL)
+        self.server.stdin.close()
         self.server.wait()
         self.server.stdout.close()
 
@@ -166,8 +165,14 @@ def listen(place):
 
 
 def answer(listener, adapt):
-    """Forks a program for each request; `adapt` takes its environment before it starts."""
+    """Forks a program for each request; `adapt` takes its environment before it starts.
+
+    It ends with the tests, however they end: then nobody holds its input open any more.
+    """
     while True:
+        ready, _, _ = select.select([listener, sys.stdin], [], [])
+        if sys.stdin in ready:
+            os._exit(0)
         connection, _ = listener.accept()
         if os.fork():
             connection.close()
