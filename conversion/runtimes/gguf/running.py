@@ -51,11 +51,13 @@ class LlamaCpp(Running):
             params.pooling_type = 0  # none
         return self.cpp.LlamaContext(self.model, params, verbose=False)
 
-    def batch(self, tokens: Iterable[Token]) -> Any:
+    def batch(self, tokens: Iterable[Token], answered: int | None = None) -> Any:
+        """Return a batch whose last tokens are answered with logits, by default all of them."""
         tokens = list(tokens)
+        first = 0 if answered is None else len(tokens) - answered
         batch = self.cpp.LlamaBatch(n_tokens=len(tokens), embd=0, n_seq_max=1)
-        for token, position, sequence in tokens:
-            batch.add(token, position, [sequence], True)
+        for i, (token, position, sequence) in enumerate(tokens):
+            batch.add(token, position, [sequence], i >= first)
         return batch
 
     def logits(self, batch: Batch) -> torch.Tensor:
@@ -91,11 +93,14 @@ class LlamaCpp(Running):
             context, given = self.encode(prompt), [self.model.decoder_start_token()]
         else:
             context, given = self.context(1), prompt
+        sampler = self.cpp.LlamaSampler()  # as a list of Python, logits cost as much as a step
+        sampler.add_greedy()
         output: list[int] = []
         past = 0
         while len(output) < new_tokens:
-            context.decode(self.batch((t, past + i, 0) for i, t in enumerate(given)))
-            best = int(torch.tensor(context.get_logits_ith(len(given) - 1)).argmax())
+            tokens = [(t, past + i, 0) for i, t in enumerate(given)]
+            context.decode(self.batch(tokens, answered=1))
+            best = sampler.sample(context, len(given) - 1)
             output.append(best)
             if self.vocab.is_eog(best):
                 break
