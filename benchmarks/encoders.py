@@ -87,15 +87,19 @@ def sentences(settings: Settings) -> Workloads:
 
 
 def encoding_sentences(model: PreTrainedModel, texts: list[str], vocab_size: int) -> Run:
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        save_tokenizer(Path(folder), vocab_size)
+        return by_sentence_transformers(Path(folder), texts)
+
+
+def by_sentence_transformers(folder: Path, texts: list[str]) -> Run:
     try:
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     except ImportError as error:
         raise Absent("sentence-transformers 6 is not installed") from error
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        save_tokenizer(Path(folder), vocab_size)
-        encoder = Transformer(folder)
+    encoder = Transformer(str(folder))
     encoder.auto_model.eval()
     pooling = Pooling(encoder.get_embedding_dimension())
     sentence_model = SentenceTransformer(modules=[encoder, pooling], device="cpu")

@@ -77,8 +77,13 @@ def first_token(model_class: type, folder: Path, ids: torch.Tensor) -> Run:
     named = {"module": model_class.__module__.split(".")[0], "model_class": model_class.__name__}
     words = " ".join(map(str, ids[0].tolist()))
     command = [sys.executable, "-c", FIRST_TOKEN.format(**named), str(folder), words]
+    return started(command)
+
+
+def started(command: list[str]) -> Run:
+    """Return a run that starts a process, whose outcome is what it writes."""
     start = partial(subprocess.run, command, cwd=ROOT, check=True, capture_output=True, text=True)
-    return Run(start, lambda process: process.stdout)
+    return Run(start, lambda process: process.stdout.strip())
 
 
 def importing(package: str) -> Run:

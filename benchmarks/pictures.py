@@ -17,9 +17,9 @@ GROUPS = {
         "assisted",
     ),
     "translating": ("seq2seq", "beams", "t5", "corpus"),
-    "encoding": ("encoder", "encoder-only", "sentences"),
+    "encoding": ("encoder", "encoder-only", "sentences", "vectors"),
     "training": ("training", "training-sizes", "scale"),
-    "beside other runtimes": ("engine", "engines"),
+    "beside other runtimes": ("engine", "engines", "chat"),
 }
 AHEAD, BEHIND, OLD = "#1565c0", "#c62828", "#9e9e9e"
 KINDS = {"matrix product": "#1565c0", "read bandwidth": "#2e7d32"}

@@ -10,6 +10,8 @@ from . import (
     encoders,
     files,
     growth,
+    real,
+    real_sentences,
     released,
     runtimes,
     scale,
@@ -44,6 +46,7 @@ BENCHMARKS = {
         Benchmark("padded-batch", "Decoding a left-padded batch", decoding.padded_batch),
         Benchmark("prompt-beams", "Four beams after a prompt", decoding.beams),
         Benchmark("assisted", "Guessed tokens, on a released model", assisted.assisted),
+        Benchmark("chat", "Answering, by a released model", real.chat),
         Benchmark("prefill", "Prefill", decoding.prefill),
         Benchmark("no-cache", "A cache against the naive loop", decoding.no_cache),
         Benchmark("training", "A training step", training.training),
@@ -68,6 +71,7 @@ BENCHMARKS = {
         Benchmark("encoder", "Encoding, in inference", seq2seq.encoder),
         Benchmark("encoder-only", "Encoding a padded batch", encoders.encoder_only),
         Benchmark("sentences", "Vectors of sentences", encoders.sentences),
+        Benchmark("vectors", "Vectors of sentences, by released models", real_sentences.vectors),
         Benchmark("windows", "An encoder's windows, as sequences grow", encoders.windows),
     )
 }

@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -143,17 +144,21 @@ class Files:
         return files
 
     def opened(self, runtime: Runtime | None, files: Path, dtype: str) -> Run:
-        our_class = getattr(hf_tformer, library_of(self.folder / "ours").model_name)
         if runtime is not None:
             run = self.opened_by_runtime(runtime, files, dtype)
-        elif dtype == EXACT:
-            run = self.decoded(self.pair.place(our_class.from_pretrained(files)))
-        else:
-            rounded = TorchAoConfig(library("torchao.quantization").Int8WeightOnlyConfig())
-            options = {"dtype": torch.bfloat16, "quantization_config": rounded}
-            run = self.decoded(our_class.from_pretrained(files, **options).eval())
-        run.is_rounded = dtype in ROUNDED
-        return run
+            run.is_rounded = dtype in ROUNDED
+            return run
+        our_class = getattr(hf_tformer, library_of(self.folder / "ours").model_name)
+        return self.by_torch(our_class, files, dtype)
+
+    def by_torch(self, model_class: type[PreTrainedModel], files: Path, dtype: str) -> Run:
+        if dtype == EXACT:
+            model = model_class.from_pretrained(files, dtype=self.pair.dtype)
+            return self.decoded(self.pair.place(model))
+        rounded = TorchAoConfig(library("torchao.quantization").Int8WeightOnlyConfig())
+        options = {"dtype": torch.bfloat16, "quantization_config": rounded}
+        run = self.decoded(model_class.from_pretrained(files, **options).eval())
+        return replace(run, is_rounded=True)
 
     def decoded(self, model: PreTrainedModel) -> Run:
         return generation(model, self.inputs, self.length, self.beams)
@@ -161,7 +166,7 @@ class Files:
     def opened_by_runtime(self, runtime: Runtime, files: Path, dtype: str) -> Run:
         ours = self.folder / "ours"
         known = library_of(ours)
-        origin = Source(ours, known, known.load_config(ours), dtype, own_tokenizer(files)[0])
+        origin = Source(ours, known, known.load_config(ours), dtype, own_tokenizer(ours)[0])
         running = runtime.open(origin, files)
         rows = unpadded(self.inputs)
         if len(rows) > 1 and not running.generates_batches:

