@@ -56,11 +56,7 @@ class Pair:
             return self.place(model_class.from_pretrained(ours))
 
     def place(self, model: PreTrainedModel) -> PreTrainedModel:
-        """Copy the weights: those read from a file lie in pages of it, which are slower."""
-        model = model.to(self.dtype).eval()
-        for tensor in model.parameters():
-            tensor.data = tensor.data.clone()
-        return model
+        return copied(model.to(self.dtype).eval())
 
     @cached_property
     def compiled(self) -> PreTrainedModel:
@@ -88,6 +84,13 @@ class Pair:
 
     def batch(self, lengths: Sequence[int], padding_side: str = "right") -> Inputs:
         return random_batch(self.sizes["vocab_size"], lengths, padding_side)
+
+
+def copied(model: PreTrainedModel) -> PreTrainedModel:
+    """Copy the weights: those read from a file lie in pages of it, which are slower."""
+    for tensor in model.parameters():
+        tensor.data = tensor.data.clone()
+    return model
 
 
 def refuse_to_compile(settings: Settings) -> None:

@@ -42,51 +42,16 @@ def chat(settings: Settings) -> Workloads:
 
 
 def writing(folder: Path, settings: Settings) -> Workloads:
-    full, half = Chat(folder, settings), Chat(folder, settings, "bfloat16")
-    yield from timed_and_weighed(
-        f"{full.label}, {EXACT}",
-        {
-            OURS: partial(full.of_torch, "ours"),
-            LLAMA: partial(full.of_torch, "theirs"),
-            LLAMA_CPP: partial(full.of_runtime, "gguf"),
-            GENAI: full.of_genai,
-        },
-        {LLAMA: 1.25, LLAMA_CPP: FLOOR},
-        full.compiled,
-    )
-    yield from timed_and_weighed(
-        f"{half.label}, bfloat16",
-        {
-            OURS: partial(half.of_torch, "ours"),
-            LLAMA: partial(half.of_torch, "theirs"),
-            LLAMA_CPP: partial(half.of_runtime, "gguf", "bfloat16"),
-        },
-        {LLAMA: 1.25},
-    )
-    yield from timed_and_weighed(
-        f"{full.label}, 8 or 4 bits, ours of 8 by torchao",
-        {
-            OURS: partial(full.of_torch, "ours", "int8"),
-            f"{LLAMA}, int8 by torchao": partial(full.of_torch, "theirs", "int8"),
-            f"{LLAMA_CPP}, q8_0": partial(full.of_runtime, "gguf", "q8_0"),
-            f"{LLAMA_CPP}, q4_1 as released": full.as_released,
-            f"{GENAI}, 8 bits": partial(full.of_genai, 8),
-            f"{GENAI}, 4 bits": partial(full.of_genai, 4),
-        },
-    )
-
-
-def timed_and_weighed(
-    label: str,
-    ways: Contestants,
-    floors: dict[str, float] | None = None,
-    compiled: Callable[[], Run] | None = None,
-) -> Workloads:
     """Time models that are open already; weigh a process that opens its files and writes once."""
-    timed = ways if compiled is None else {**ways, OURS: compiled, PLAIN: ways[OURS]}
-    yield Workload(label, timed, floors or {}, apart=True)
-    weighed = {name: partial(from_the_file, way) for name, way in ways.items()}
-    yield Workload(f"{label}, weights and all", weighed, measures=("MiB",))
+    for what, ways in WAYS.items():
+        chat, weighed = (Chat(folder, settings, as_read) for as_read in (False, True))
+        timed = ways(chat)
+        if what == EXACT:
+            timed = {**timed, OURS: chat.compiled, PLAIN: timed[OURS]}
+        label = f"{SMOLLM} writes {chat.length} tokens, {what}"
+        yield Workload(label, timed, FLOORS.get(what, {}), apart=True)
+        opening = {name: partial(from_the_file, way) for name, way in ways(weighed).items()}
+        yield Workload(f"{label}, weights and all", opening, measures=("MiB",))
 
 
 def from_the_file(prepare: Callable[[], Run]) -> Run:
@@ -97,10 +62,34 @@ def from_the_file(prepare: Callable[[], Run]) -> Run:
 class Chat:
     """SmolLM2 as ours and as theirs, exported beside it, and the runs that answer a question."""
 
-    def __init__(self, folder: Path, settings: Settings, dtype: str = EXACT):
-        self.folder, self.settings, self.dtype = folder, settings, dtype
+    def __init__(self, folder: Path, settings: Settings, as_read: bool = False):
+        self.folder, self.settings, self.as_read = folder, settings, as_read
         self.length = settings.pick(64, 6)
-        self.label = f"{SMOLLM} writes {self.length} tokens"
+
+    def in_float32(self) -> Contestants:
+        return {
+            OURS: partial(self.of_torch, "ours"),
+            LLAMA: partial(self.of_torch, "theirs"),
+            LLAMA_CPP: partial(self.of_runtime, "gguf"),
+            GENAI: self.of_genai,
+        }
+
+    def in_bfloat16(self) -> Contestants:
+        return {
+            OURS: partial(self.of_torch, "ours", "bfloat16"),
+            LLAMA: partial(self.of_torch, "theirs", "bfloat16"),
+            LLAMA_CPP: partial(self.of_runtime, "gguf", "bfloat16"),
+        }
+
+    def in_few_bits(self) -> Contestants:
+        return {
+            OURS: partial(self.of_torch, "ours", "int8"),
+            f"{LLAMA}, int8 by torchao": partial(self.of_torch, "theirs", "int8"),
+            f"{LLAMA_CPP}, q8_0": partial(self.of_runtime, "gguf", "q8_0"),
+            f"{LLAMA_CPP}, q4_1 as released": self.as_released,
+            f"{GENAI}, 8 bits": partial(self.of_genai, 8),
+            f"{GENAI}, 4 bits": partial(self.of_genai, 4),
+        }
 
     @cached_property
     def place(self) -> Path:
@@ -112,19 +101,18 @@ class Chat:
 
     @cached_property
     def files(self) -> Files:
-        pair = Pair("llama", self.settings)
-        pair.dtype = getattr(torch, self.dtype)
-        return Files(self.place, pair, self.inputs, self.length)
+        return Files(self.place, Pair("llama", self.settings), self.inputs, self.length)
 
     def of_torch(self, side: str, dtype: str = EXACT) -> Run:
         model_class = hf_tformer.TformerDecoderForCausalLM if side == "ours" else LlamaForCausalLM
-        return self.rounded(self.files.by_torch(model_class, self.place / side, dtype))
+        return self.files.by_torch(model_class, self.place / side, dtype, self.as_read)
 
     def compiled(self) -> Run:
         return self.files.generating_with_compiled_steps()
 
     def of_runtime(self, name: str, dtype: str = EXACT) -> Run:
-        return self.rounded(self.files.generating(RUNTIMES[name], dtype))
+        run = self.files.generating(RUNTIMES[name], dtype)
+        return replace(run, is_rounded=dtype != EXACT)
 
     def as_released(self) -> Run:
         if self.settings.quick:
@@ -134,10 +122,6 @@ class Chat:
             link.parent.mkdir(exist_ok=True)
             link.symlink_to(released(SMOLLM, self.folder))
         return replace(self.files.opened(RUNTIMES["gguf"], link.parent, EXACT), is_rounded=True)
-
-    def rounded(self, run: Run) -> Run:
-        """In bfloat16 the same weights soon write other tokens."""
-        return replace(run, is_rounded=run.is_rounded or self.dtype != EXACT)
 
     def of_genai(self, bits: int = 32) -> Run:
         genai = library("onnxruntime_genai")
@@ -158,6 +142,14 @@ class Chat:
             return {"tokens": varied(torch.tensor([found]))}
 
         return Run(call, outcome, is_rounded=bits != 32)
+
+
+WAYS = {
+    EXACT: Chat.in_float32,
+    "bfloat16": Chat.in_bfloat16,
+    "8 or 4 bits, ours of 8 by torchao": Chat.in_few_bits,
+}
+FLOORS = {EXACT: {LLAMA: 1.25, LLAMA_CPP: FLOOR}, "bfloat16": {LLAMA: 1.25}}
 
 
 def toy_chat(folder: Path) -> Path:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -28,7 +29,7 @@ from hf_tformer import fast
 from .decoding import generation, llama_pair, prompt, varied
 from .engines import library
 from .measure import OURS, Absent, Contestants, Run, Settings, Workload, Workloads
-from .peers import Inputs, Pair
+from .peers import Inputs, Pair, copied
 from .seq2seq import pair_of, sources
 
 EXACT, ROUNDED = "float32", ("int8", "q8_0")
@@ -125,7 +126,7 @@ class Files:
 
     def opening_and_generating(self, runtime: Runtime | None, dtype: str) -> Run:
         files = self.files_of(runtime, dtype)
-        return Run(lambda: self.opened(runtime, files, dtype).call())
+        return Run(lambda: self.opened(runtime, files, dtype, as_read=True).call())
 
     def files_of(self, runtime: Runtime | None, dtype: str) -> Path:
         """Return the folder to open; a runtime that refuses or lacks a package is absent."""
@@ -143,22 +144,28 @@ class Files:
                 raise Absent(str(error)) from error
         return files
 
-    def opened(self, runtime: Runtime | None, files: Path, dtype: str) -> Run:
+    def opened(
+        self, runtime: Runtime | None, files: Path, dtype: str, as_read: bool = False
+    ) -> Run:
         if runtime is not None:
             run = self.opened_by_runtime(runtime, files, dtype)
             run.is_rounded = dtype in ROUNDED
             return run
         our_class = getattr(hf_tformer, library_of(self.folder / "ours").model_name)
-        return self.by_torch(our_class, files, dtype)
+        return self.by_torch(our_class, files, dtype, as_read)
 
-    def by_torch(self, model_class: type[PreTrainedModel], files: Path, dtype: str) -> Run:
-        if dtype == EXACT:
-            model = model_class.from_pretrained(files, dtype=self.pair.dtype)
-            return self.decoded(self.pair.place(model))
-        rounded = TorchAoConfig(library("torchao.quantization").Int8WeightOnlyConfig())
-        options = {"dtype": torch.bfloat16, "quantization_config": rounded}
-        run = self.decoded(model_class.from_pretrained(files, **options).eval())
-        return replace(run, is_rounded=True)
+    def by_torch(
+        self, model_class: type[PreTrainedModel], files: Path, dtype: str, as_read: bool = False
+    ) -> Run:
+        """Decode with weights in memory, or `as_read`, in the pages of their file."""
+        is_packed = dtype in ROUNDED
+        options: dict[str, Any] = {"dtype": torch.bfloat16 if is_packed else getattr(torch, dtype)}
+        if is_packed:
+            int8 = library("torchao.quantization").Int8WeightOnlyConfig()
+            options["quantization_config"] = TorchAoConfig(int8)
+        model = model_class.from_pretrained(files, **options).eval()
+        run = self.decoded(model if as_read or is_packed else copied(model))
+        return replace(run, is_rounded=dtype != EXACT)
 
     def decoded(self, model: PreTrainedModel) -> Run:
         return generation(model, self.inputs, self.length, self.beams)
