@@ -89,7 +89,7 @@ def sentences(settings: Settings) -> Workloads:
 def encoding_sentences(model: PreTrainedModel, texts: list[str], vocab_size: int) -> Run:
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
-        save_tokenizer(Path(folder), vocab_size)
+        save_tokenizer(vocab_size, Path(folder))
         return by_sentence_transformers(Path(folder), texts)
 
 
@@ -109,7 +109,7 @@ def by_sentence_transformers(folder: Path, texts: list[str]) -> Run:
     )
 
 
-def save_tokenizer(folder: Path, vocab_size: int) -> None:
+def save_tokenizer(vocab_size: int, folder: Path) -> None:
     """Save a tokenizer with one word for each id."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast

@@ -27,7 +27,7 @@ from .files import started
 from .measure import OURS, Absent, Contestants, Run, Settings, Workload, Workloads
 from .peers import Inputs, Pair
 from .runtimes import EXACT, FLOOR, PLAIN, Files, kept_files, save_tokenizer
-from .weights import SMOLLM, released, smollm
+from .weights import SMOLLM, released, smollm, toy
 
 LLAMA, LLAMA_CPP, GENAI = "LlamaForCausalLM", "llama.cpp", "ONNX Runtime GenAI"
 # What SmolLM2's chat template makes of a question; a toy takes it for text.
@@ -93,7 +93,10 @@ class Chat:
 
     @cached_property
     def place(self) -> Path:
-        return toy_chat(self.folder) if self.settings.quick else smollm(self.folder)
+        if self.settings.quick:
+            pair = llama_pair(self.settings, 3)
+            return toy(pair, save_tokenizer, self.folder)
+        return smollm(self.folder)
 
     @cached_property
     def inputs(self) -> Inputs:
@@ -111,8 +114,7 @@ class Chat:
         return self.files.generating_with_compiled_steps()
 
     def of_runtime(self, name: str, dtype: str = EXACT) -> Run:
-        run = self.files.generating(RUNTIMES[name], dtype)
-        return replace(run, is_rounded=dtype != EXACT)
+        return self.files.generating(RUNTIMES[name], dtype)
 
     def as_released(self) -> Run:
         if self.settings.quick:
@@ -150,16 +152,6 @@ WAYS = {
     "8 or 4 bits, ours of 8 by torchao": Chat.in_few_bits,
 }
 FLOORS = {EXACT: {LLAMA: 1.25, LLAMA_CPP: FLOOR}, "bfloat16": {LLAMA: 1.25}}
-
-
-def toy_chat(folder: Path) -> Path:
-    place = folder / "toy"
-    if not place.exists():
-        pair = llama_pair(Settings(quick=True), 3)
-        for side, model in (("ours", pair.ours), ("theirs", pair.theirs)):
-            model.save_pretrained(place / side)
-            save_tokenizer(pair.sizes["vocab_size"], place / side)
-    return place
 
 
 def opened_by_genai(genai: ModuleType, folder: Path) -> Any:

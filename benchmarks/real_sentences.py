@@ -12,13 +12,12 @@ from typing import Any
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from conversion import ConversionError, open_exported
-from conversion.runtimes.exporting import export_to_runtime
+from conversion import open_exported
 
 from .encoders import by_sentence_transformers, pair_of, save_tokenizer
-from .measure import OURS, Absent, Contestants, Run, Settings, Workload, Workloads
-from .runtimes import kept_files
-from .weights import MINILM, MPNET, sentence_model
+from .measure import OURS, Contestants, Run, Settings, Workload, Workloads
+from .runtimes import EXACT, exported, kept_files
+from .weights import MINILM, MPNET, sentence_model, toy
 
 BATCH = 32  # as in sentence-transformers
 ONNX = "ONNX Runtime"
@@ -48,7 +47,8 @@ class Sentences:
     def place(self) -> Path:
         """Made when the first contestant asks, as the weights may not be at hand."""
         if self.settings.quick:
-            return toy(self.folder)
+            pair = pair_of("modernbert", self.settings, 48, 2)
+            return toy(pair, save_tokenizer, self.folder)
         return sentence_model(self.name, self.folder)
 
     def sorted(self) -> Contestants:
@@ -72,13 +72,7 @@ class Sentences:
         return AutoModel.from_pretrained(self.place / side).eval()
 
     def exported(self) -> Any:
-        files = self.place / "onnx"
-        if not files.exists():
-            try:
-                export_to_runtime(self.place / "ours", files, "onnx", verify=False)
-            except ConversionError as error:
-                raise Absent(str(error)) from error
-        return open_exported(files)
+        return open_exported(exported(self.place / "ours", self.place / "onnx", "onnx", EXACT))
 
     def looped(self, model: Any, texts: list[str]) -> Run:
         """Return a run that makes batches of the texts in this order."""
@@ -105,13 +99,3 @@ def drawn(count: int, settings: Settings) -> list[str]:
     words = settings.pick(WORDS.split(), [f"w{i}" for i in range(3, 900)])
     lengths = [min(3 + round(chosen.lognormvariate(2.5, 0.7)), 120) for _ in range(count)]
     return [" ".join(chosen.choices(words, k=length)) for length in lengths]
-
-
-def toy(folder: Path) -> Path:
-    place = folder / "toy"
-    if not place.exists():
-        pair = pair_of("modernbert", Settings(quick=True), 48, 2)
-        for side, model in (("ours", pair.ours), ("theirs", pair.theirs)):
-            model.save_pretrained(place / side)
-            save_tokenizer(place / side, pair.sizes["vocab_size"])
-    return place

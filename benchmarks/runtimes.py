@@ -136,21 +136,14 @@ class Files:
             save_tokenizer(self.pair.sizes["vocab_size"], ours)
         if runtime is None:
             return ours
-        files = self.folder / f"{runtime.name}-{dtype}"
-        if not files.exists():
-            try:
-                export_to_runtime(ours, files, runtime.name, dtype, verify=False)
-            except ConversionError as error:
-                raise Absent(str(error)) from error
-        return files
+        return exported(ours, self.folder / f"{runtime.name}-{dtype}", runtime.name, dtype)
 
     def opened(
         self, runtime: Runtime | None, files: Path, dtype: str, as_read: bool = False
     ) -> Run:
         if runtime is not None:
             run = self.opened_by_runtime(runtime, files, dtype)
-            run.is_rounded = dtype in ROUNDED
-            return run
+            return replace(run, is_rounded=dtype != EXACT)
         our_class = getattr(hf_tformer, library_of(self.folder / "ours").model_name)
         return self.by_torch(our_class, files, dtype, as_read)
 
@@ -185,6 +178,16 @@ class Files:
         decode = running.generate if is_even else running.generate_batch
         call = partial(decode, rows, self.length, self.beams)
         return Run(call, lambda found: {"tokens": varied(torch.tensor(found))})
+
+
+def exported(ours: Path, files: Path, runtime: str, dtype: str) -> Path:
+    """Return the folder of an export, made when it is first asked for."""
+    if not files.exists():
+        try:
+            export_to_runtime(ours, files, runtime, dtype, verify=False)
+        except ConversionError as error:
+            raise Absent(str(error)) from error
+    return files
 
 
 def save_tokenizer(size: int, folder: Path) -> None:

