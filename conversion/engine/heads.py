@@ -54,12 +54,16 @@ class FormatWithHeads(Format):
         chosen = self.of_head(self.heads[name])
         if chosen.classes[1] == self.classes[1] or holds_head(chosen, folder):
             return chosen
-        return replace(self.of_head(self.heads[self.classes[1]]), absent_head=name)
+        return replace(self.of_body(), absent_head=name)
 
     def writing(self, folder: FilePath) -> Format:
         """Return the format of the head that a folder of ours names."""
         name = architecture_of(folder, [head.ours for head in self.heads.values()])
         return self.of_head(next(head for head in self.heads.values() if head.ours == name))
+
+    def of_body(self) -> Format:
+        """Return the format of the base model."""
+        return self.of_head(self.heads[self.classes[1]])
 
     def of_head(self, head: Head) -> Format:
         def to_ours(theirs: Config) -> Fields:

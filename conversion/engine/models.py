@@ -128,7 +128,7 @@ class Library:
     def open(self, folder: FilePath | None, **source: object) -> tuple[PreTrainedModel, Fields]:
         """Return the model of a folder in float32, and the report of the names that were loaded."""
         # Chunks change no output, and fail where they do not divide the length of a sequence.
-        whole = {"chunk_size_feed_forward": 0} if self.is_encoder else {}
+        whole = {"chunk_size_feed_forward": 0} if self.is_encoder and folder is not None else {}
         return self.model_class.from_pretrained(
             folder,
             dtype=torch.float32,

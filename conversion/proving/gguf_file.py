@@ -30,10 +30,11 @@ from ..runtimes.gguf.fields import fields_of
 from ..runtimes.gguf.file import PLAIN_TYPES, GgufFile, damage, rounding
 from ..runtimes.gguf.importing import GgufShard
 from ..runtimes.gguf.proving import write_unpacked
+from ..runtimes.gguf.reading_tokenizer import told_of
 from ..runtimes.gguf.running import LlamaCpp
 from ..runtimes.gguf.runtime import TABLE, Gguf, has_a_table, has_marks
 from ..runtimes.gguf.tensors import layout_of
-from ..runtimes.gguf.tokenizer import BLANK, ENDS, PREFIX
+from ..runtimes.gguf.tokenizer import ENDS, PREFIX
 from ..runtimes.proof import measure_few_bits
 from .answer import NEAR, SETTINGS, Answer, compare_fields, unasked
 from .model import Model
@@ -131,11 +132,7 @@ class OpenedGguf(Opened):
         return self.running.ids(text) if self.vocabulary() else None
 
     def vocabulary(self) -> dict[str, int]:
-        told = self.file.below(PREFIX)
-        tokens = told.get("tokens", ())
-        if told.get("model") == "bert":  # whose beginnings of words are marked there, not the rest
-            tokens = [x.removeprefix(BLANK) if x.startswith(BLANK) else f"##{x}" for x in tokens]
-        return {token: i for i, token in enumerate(tokens)}
+        return {token: i for i, token in enumerate(told_of(self.file).get("tokens", ()))}
 
     def chat(self, chat: Chat, answers: bool) -> str | None:
         template = self.file.fields.get("tokenizer.chat_template")

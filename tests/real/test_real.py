@@ -183,6 +183,7 @@ def test_check_finds_nothing(name, imported, table):
 SERVED = [
     *((SMOLLM, runtime) for runtime in ("gguf", "onnx", "openvino", "ctranslate2", "executorch")),
     *((name, runtime) for name in ENCODERS for runtime in ("onnx", "openvino", "executorch")),
+    (ENCODERS[0], "gguf"),  # llama.cpp has no MPNet
 ]
 
 
@@ -193,6 +194,20 @@ def test_a_runtime_answers_as_the_model_does(name, runtime, imported, tmp_path, 
     said = output.strip().splitlines()[-1].partition(": ")[2]
     table.append(Row(name, f"convert export --to {runtime}", said, seconds, memory))
     assert "difference" in said
+
+
+def test_a_sentence_model_comes_back_from_eight_bits_of_gguf(imported, tmp_path, table):
+    name, sentences = ENCODERS[0], json.dumps(SENTENCES)
+    words = ("export", imported[name], tmp_path / "packed", "--to", "gguf", "--dtype", "q8_0")
+    run("-m", "hf_tformer", "convert", *words)
+    words = ("import", tmp_path / "packed" / "model.gguf", tmp_path / "back")
+    _, seconds, memory = run("-m", "hf_tformer", "convert", *words)
+    before, _, _ = asked(VECTORS, imported[name], "with", sentences)
+    back, _, _ = asked(VECTORS, tmp_path / "back", "with", sentences)
+    lowest = (np.array(back) * np.array(before)).sum(1).min()
+    showed = f"lowest cosine of 200 sentences {lowest:.5f}"
+    table.append(Row(name, "convert import (its q8_0 .gguf)", showed, seconds, memory))
+    assert lowest >= 0.999
 
 
 def test_the_file_that_it_was_made_from_is_proven(imported, released, table):

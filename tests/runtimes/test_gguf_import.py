@@ -5,20 +5,25 @@ import random
 
 import pytest
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_tformer
 from conversion import ConversionError, import_checkpoint
 from conversion.command import main
 from conversion.engine.registry import our_side
+from conversion.runtimes.exporting import export_to_runtime
 from conversion.runtimes.gguf import layouts, proving
 from conversion.runtimes.gguf.file import GgufFile
 from conversion.runtimes.gguf.pre_tokenizers import TEXT
 from conversion.runtimes.gguf.runtime import Gguf
+from conversion.runtimes.gguf.tokenizer import BLANK
 from conversion.runtimes.runtime import Source
+from support.converting import CASES as PAIRS
 from support.gguf_files import changed
 from support.gguf_models import DECODERS, decoder_fields, small_decoder
-from support.trained_tokenizers import KNOWN
+from support.parity import randomise
+from support.parity_encoder import CASES as ENCODERS
+from support.trained_tokenizers import KNOWN, like_bert, like_t5
 
 pytestmark = pytest.mark.runtime
 gguf = pytest.importorskip("gguf")
@@ -31,8 +36,7 @@ FILE_TYPES = {
     **{"Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9},
     **{"Q2_K": 10, "Q3_K_M": 12, "Q4_K_M": 15, "Q5_K_M": 17, "Q6_K": 18},
 }
-OF_OTHER_KINDS = ("unigram", "word pieces")
-PROVEN = "llama.cpp computes the same token ids and logits"
+PROVEN = "llama.cpp computes the same token ids and "
 # What makes no difference to what is computed, or has no place in a file.
 FREE = {
     *("architectures", "auto_map", "dtype", "transformers_version", "initializer_range"),
@@ -153,7 +157,7 @@ def quantised(path, kind):
     return packed
 
 
-@pytest.mark.parametrize("name", [name for name in KNOWN if name not in OF_OTHER_KINDS])
+@pytest.mark.parametrize("name", KNOWN)
 def test_each_kind_of_tokenizer_has_its_ids_again(name, tmp_path):
     tokenizer = KNOWN[name][0]()
     _, path = write(tmp_path, tokenizer, eos_token_id=tokenizer.eos_token_id or 0)
@@ -164,15 +168,99 @@ def test_each_kind_of_tokenizer_has_its_ids_again(name, tmp_path):
     assert kept.items() <= back.special_tokens_map.items()
 
 
-@pytest.mark.parametrize("name", OF_OTHER_KINDS)
-def test_a_tokenizer_of_another_kind_is_refused_unless_one_is_given(name, tokenizer, tmp_path):
-    other = KNOWN[name][0]()
-    _, path = write(tmp_path, other, eos_token_id=1)
+OTHERS = {"of another kind": "rwkv", "that llama.cpp changes": "bert"}
+
+
+@pytest.mark.parametrize("why", OTHERS)
+def test_a_tokenizer_that_is_not_read_is_refused_unless_one_is_given(why, tokenizer, tmp_path):
+    _, path = write(tmp_path, tokenizer)
+    path = changed(path, tokenizer__ggml__model=OTHERS[why], tokenizer__ggml__unknown_token_id=0)
     with pytest.raises(ConversionError, match="give the tokenizer of the model with --tokenizer"):
         import_checkpoint(path, tmp_path / "back")
-    other.save_pretrained(tmp_path / "theirs")
+    tokenizer.save_pretrained(tmp_path / "theirs")
     import_checkpoint(path, tmp_path / "back", tokenizer=tmp_path / "theirs")
-    assert AutoTokenizer.from_pretrained(tmp_path / "back")("a b") == other("a b")
+    assert AutoTokenizer.from_pretrained(tmp_path / "back")("a b") == tokenizer("a b")
+
+
+# Encoders, and encoder-decoders
+
+
+def write_other(folder, name, **wide):
+    """A random encoder or encoder-decoder of ours, and the same as a GGUF file."""
+    if name in ENCODERS:
+        case, tokenizer, more = ENCODERS[name], like_bert(), {}
+    else:
+        case, tokenizer = PAIRS[name], like_t5()
+        more = {"eos_token_id": 1, "num_layers": 3, "num_decoder_layers": 2}
+    options = {**case.theirs, "vocab_size": len(tokenizer) + 2, **more, **wide}
+    theirs = randomise(case.build_one(case.their_classes, options)).eval()
+    theirs.save_pretrained(folder / "theirs")
+    import_checkpoint(folder / "theirs", folder / "ours", tokenizer=tokenizer)
+    export_to_runtime(folder / "ours", folder / "file", "gguf")
+    return tokenizer, folder / "file/model.gguf"
+
+
+OTHER_KINDS = ["bert Model", "roberta Model", "distilbert Model"]
+OTHER_KINDS += ["t5", "t5 flan", "t5 tied unscaled", "umt5"]
+
+
+@pytest.mark.parametrize("name", OTHER_KINDS)
+def test_encoders_and_encoder_decoders_come_back_as_they_were(name, tmp_path):
+    tokenizer, path = write_other(tmp_path, name)
+    done = import_checkpoint(path, tmp_path / "back")
+    assert PROVEN in done.read_by
+    assert done.difference < 1e-4
+    auto = AutoModel if name in ENCODERS else AutoModelForSeq2SeqLM
+    before, back = (auto.from_pretrained(tmp_path / x).eval() for x in ("ours", "back"))
+    batch = {"input_ids": torch.arange(4, 20).view(2, 8)}
+    batch |= {} if name in ENCODERS else {"decoder_input_ids": torch.arange(5, 17).view(2, 6)}
+    with torch.no_grad():
+        torch.testing.assert_close(back(**batch)[0], before(**batch)[0], rtol=1e-4, atol=1e-5)
+    again = AutoTokenizer.from_pretrained(tmp_path / "back")
+    assert again(TEXT)["input_ids"] == tokenizer(TEXT)["input_ids"]
+    assert again.special_tokens_map == tokenizer.special_tokens_map
+
+
+def test_what_other_programs_write_for_bert_is_read(tmp_path):
+    """Tokens in brackets are bare there, [CLS] has its own field, and a pooling is named."""
+    tokenizer, path = write_other(tmp_path, "bert Model")
+    tokens = [x if x != f"{BLANK}z" else "[unused1]" for x in told_of(path)["tokens"]]
+    fields = {"tokenizer__ggml__tokens": tokens, "bert__pooling_type": 1}
+    done = import_checkpoint(changed(path, **fields), tmp_path / "back")
+    assert "by its mean" in done.left_out[0]
+    back, expected = AutoTokenizer.from_pretrained(tmp_path / "back"), dict(tokenizer.get_vocab())
+    expected["[unused1]"] = expected.pop("z")
+    assert back.get_vocab() == expected
+    pair = back("the cat", "sat")
+    assert back.convert_ids_to_tokens(pair["input_ids"]).count("[SEP]") == 2
+    assert set(pair["token_type_ids"]) == {0, 1}
+
+
+def test_what_other_programs_write_for_t5_is_read(tmp_path):
+    """A second name of the epsilon, and a table that no graph reads."""
+    _, path = write_other(tmp_path, "t5")
+    epsilon = told_of(path, "t5.")["attention.layer_norm_rms_epsilon"]
+    table = {"dec.blk.0.cross_attn_rel_b.weight": torch.randn(4, 32)}
+    fields = {"t5__attention__layer_norm_epsilon": epsilon}
+    done = import_checkpoint(changed(path, table, **fields), tmp_path / "back")
+    assert PROVEN in done.read_by
+
+
+def told_of(path, prefix="tokenizer.ggml."):
+    return GgufFile(path).below(prefix)
+
+
+IN_BLOCKS = {
+    "bert Model": {"hidden_size": 96, "intermediate_size": 64},
+    "t5": {"d_model": 32, "num_heads": 4, "d_kv": 8, "d_ff": 64},
+}
+
+
+@pytest.mark.parametrize("name", IN_BLOCKS)
+def test_encoders_of_few_bits_are_unpacked(name, tmp_path):
+    _, path = write_other(tmp_path, name, **IN_BLOCKS[name])
+    packed = import_checkpoint(quantised(path, "Q8_0"), tmp_path / "back")
+    assert PROVEN in packed.read_by
 
 
 def test_chat_template_and_end_tokens_come_along(tmp_path):
@@ -193,6 +281,7 @@ CHANGES = {
     "rope.scaling.type is 'longrope'": {"llama__rope__scaling__type": "longrope"},
     "tokenizer.ggml.pre is 'of-nobody'": {"tokenizer__ggml__pre": "of-nobody"},
     "one of 3 parts": {"split__count": 3},
+    "has the shape [20, 24], where its fields ask for [36, 24]": {"llama__feed_forward_length": 36},
 }
 
 

@@ -16,6 +16,7 @@ def changed(path, tensors=None, **fields):
     with contextlib.closing(gguf.GGUFWriter(other, file.architecture)) as writer:
         proving.copy_fields(file, writer, but=names)
         ways = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32}
+        ways[list] = writer.add_array
         for name, value in names.items():
             ways.get(type(value), writer.add_float32)(name, value)
         held = {name: file.read(name) for name in file.packed}

@@ -22,7 +22,7 @@ from ...engine.format import (
 )
 from ...engine.transforms import Transform
 from . import reading_fields as reading
-from .layouts import BIGCODE, CONV1D, NEIGHBOURS, OFFSET, TOGETHER, SmallerLogits, WithoutPadding
+from .layouts import BEHIND_PADDING, BIGCODE, CONV1D, NEIGHBOURS, OFFSET, TOGETHER, SmallerLogits
 
 SILU = ("silu", "swish")
 GELU = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu")  # it approximates the last one
@@ -39,9 +39,9 @@ class Architecture:
 
     `acts`, `rotations` and `choices` are the values of our fields that it supports, `refuses` are
     functions that check the rest. `more` returns the fields of its file that not all files have,
-    and `reads` our fields from those. `layout` maps the end of a name to the transform whose
-    `inverse` makes llama.cpp's tensor. A graph that `needs_head` cannot read it from the
-    embeddings, so a tied head is written twice.
+    `reads` our fields from those, and `holds` our fields from the shapes of its tensors. `layout`
+    maps the end of a name to the transform whose `inverse` makes llama.cpp's tensor. A graph that
+    `needs_head` cannot read it from the embeddings, so a tied head is written twice.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Architecture:
     refuses: tuple[Refuse, ...] = ()
     more: Callable[[Config], Fields] = lambda ours: {}
     reads: Callable[[Fields], Fields] = lambda told: {}
+    holds: Callable[[reading.Shapes], Fields] = lambda shapes: {}
     layout: Mapping[str, Transform] = field(default_factory=dict)
     needs_head: bool = False
 
@@ -289,6 +290,8 @@ ARCHITECTURES = (
             (*GELU, "relu"),
             refuses=(act_of_t5, shorter_decoder),
             more=of_t5,
+            reads=reading.t5(is_scaled=format == "umt5"),
+            holds=reading.held_by_t5,
             layout={"decoder.final_layer_norm.weight": SmallerLogits()},
         )
         for format in ("t5", "umt5")
@@ -300,8 +303,9 @@ ARCHITECTURES = (
             GELU,
             refuses=(no_head, *PLAIN_SCORES),
             more=lambda ours: {"attention.causal": False},
-            layout={"position_embeddings.weight": WithoutPadding()},
+            holds=reading.held_by_bert,
+            layout=layout,
         )
-        for format in ("bert", "roberta", "distilbert")
+        for format, layout in (("bert", {}), ("roberta", BEHIND_PADDING), ("distilbert", {}))
     ),
 )

@@ -14,15 +14,18 @@ from hf_tformer.model.layer_types import is_by_layer_type
 
 from ...engine.aliases import Config, Fields
 from ...engine.errors import ConversionError
-from ...engine.format import DECODER, Format
+from ...engine.format import Format
+from ...engine.heads import FormatWithHeads
 from ...engine.registry import FORMATS
 from ...engine.translation import translate
 from .architectures import ARCHITECTURES, FULL, SLIDING, Architecture
 from .fields import fields_of
 from .file import PLAIN_TYPES, GgufFile
-from .tensors import extra_tensors
-from .tokenizer import ENDS, PREFIX, ROLES
+from .reading_tokenizer import told_of
+from .tensors import EXACT, extra_tensors
+from .tokenizer import ENDS, ROLES
 
+POOLING = "pooling_type"  # how programs make one vector of a text from an encoder's answers
 NEAR = 1e-5  # of a number in float32
 # Fields of ours that say which biases there are, by a tensor of the first layer that has one.
 BIAS_TENSORS = {
@@ -35,6 +38,7 @@ UNUSED = (
     *("vocab_size", "rope.scaling.finetuned", "rope.scaling.attn_factor", "attention.causal"),
     *("attention.value_length", "tensor_data_layout", "rope.dimension_count"),
     *("attention.head_count_kv", "attention.key_length", "rope.freq_base", "context_length"),
+    POOLING,
 )
 # Of Llama 3.1 to 3.3: what lowers the frequencies beside the factor, which the file tells.
 SLOWED = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -52,12 +56,11 @@ class Described:
 
 def describe(file: GgufFile) -> Described:
     """Return the model of a file, or refuse it by what cannot be expressed."""
-    readable = [one for one in ARCHITECTURES if FORMATS[one.format].our_classes is DECODER]
-    kin = [one for one in readable if one.name == file.architecture]
+    kin = [one for one in ARCHITECTURES if one.name == file.architecture]
     if not kin:
         raise ConversionError(
             f"general.architecture is {file.architecture!r} in {file.path}, which is not read: "
-            f"choose a file of {', '.join(sorted({one.name for one in readable}))}"
+            f"choose a file of {', '.join(sorted({one.name for one in ARCHITECTURES}))}"
         )
     refusals = []
     for architecture in kin:
@@ -70,6 +73,7 @@ def describe(file: GgufFile) -> Described:
 
 def described_as(file: GgufFile, architecture: Architecture) -> Described:
     format = FORMATS[architecture.format]
+    format = format.of_body() if isinstance(format, FormatWithHeads) else format
     assert isinstance(format, Format)
     told = with_defaults(file)
     usual = format.config_to_ours(
@@ -81,9 +85,11 @@ def described_as(file: GgufFile, architecture: Architecture) -> Described:
         **from_tensors(file, architecture),
         **special_ids(file),
         **architecture.reads(told),
+        **architecture.holds({name: file.shape(name) for name in file.packed}),
     }
     fields["rope_parameters"] = rotation(file, told, usual)
     ours = format.our_classes.make_config(without_unset(fields), dtype_of(file))
+    ours.architectures = [format.our_classes.model_name]
     name = f"llama.cpp's {architecture.name}"
     compare(file, told, fields_of(ours, architecture, name))
     for refuse in architecture.refuses:
@@ -160,7 +166,9 @@ def is_tied(file: GgufFile, architecture: Architecture) -> bool:
 
 def special_ids(file: GgufFile) -> Fields:
     """Return the ids of special tokens; a sequence may end at several of them."""
-    told = file.below(PREFIX)
+    told = told_of(file)
+    if told.get("model") == "bert":  # whose beginning and end are [CLS] and [SEP]
+        return {"pad_token_id": told["padding_token_id"]}
     ids = {name: told.get(ROLES[name]) for name in ("bos_token_id", "pad_token_id")}
     ends = map(told.get, ENDS)
     known = list(dict.fromkeys(end for end in ends if end is not None))
@@ -168,11 +176,13 @@ def special_ids(file: GgufFile) -> Fields:
 
 
 def dtype_of(file: GgufFile) -> torch.dtype:
-    """Return the dtype of the matrices if it holds the vectors, too, and float32 if not."""
-    kinds = {t.tensor_type.name for name, t in file.packed.items() if len(t.shape) > 1}
+    """Return the dtype of the matrices if it holds the other tensors, too, and float32 if not."""
+    matrices = {name for name, t in file.packed.items() if len(t.shape) > 1}
+    matrices = {name for name in matrices if not name.endswith(EXACT)}
+    kinds = {file.packed[name].tensor_type.name for name in matrices}
     dtype = PLAIN_TYPES.get(kinds.pop(), torch.float32) if len(kinds) == 1 else torch.float32
-    vectors = (file.read(name) for name, t in file.packed.items() if len(t.shape) == 1)
-    is_exact = all(torch.equal(vector.to(dtype).float(), vector.float()) for vector in vectors)
+    others = (file.read(name) for name in file.packed if name not in matrices)
+    is_exact = all(torch.equal(tensor.to(dtype).float(), tensor.float()) for tensor in others)
     return dtype if is_exact else torch.float32
 
 
@@ -225,6 +235,8 @@ def compare(file: GgufFile, told: Fields, written: Fields) -> None:
     """Refuse a file that says something else than what the model found would write."""
     window = told.get("attention.sliding_window", 0)
     unused = {*UNUSED, *(("attention.sliding_window",) if window >= told["context_length"] else ())}
+    if "attention.layer_norm_rms_epsilon" in written:  # files of T5 hold the other name as well
+        unused.add("attention.layer_norm_epsilon")
     for name, value in told.items():
         if name in written and name != "vocab_size" and not are_near(value, written[name]):
             why = f"where llama.cpp computes with {written[name]}"

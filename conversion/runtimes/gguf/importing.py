@@ -1,5 +1,6 @@
 """Import a GGUF file: the model that it describes, its weights unpacked, and its tokenizer."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -17,11 +18,15 @@ from ...engine.format import Format
 from ...engine.models import Library
 from ...engine.request import Conversion, Request
 from ...engine.rules import SavedTensors
-from .describing import Described, describe
+from .describing import POOLING, Described, describe
 from .file import GgufFile, damage
 from .proving import prove
 from .reading_tokenizer import read_tokenizer
 from .tensors import layout_of, names_in_llama_cpp
+
+# Tensors that are computed from the configuration, or that no graph reads.
+COUNTED = ("rope_freqs.weight", "dec.blk.0.cross_attn_rel_b.weight")
+POOLINGS = {1: "mean", 2: "cls", 3: "last token"}  # llama.cpp's numbers
 
 
 class GgufShard:
@@ -34,7 +39,7 @@ class GgufShard:
         named = {name: named_there(name) for name in theirs.shapes}
         found = ((name, there) for name, there in named.items() if there in file.packed)
         self.places = {name: there for name, there in found if there}
-        known = {*self.places.values(), "rope_freqs.weight"}
+        known = {*self.places.values(), *COUNTED}
         if model.ours.tie_word_embeddings:
             known.add("output.weight")
         if unknown := sorted(file.packed.keys() - known):
@@ -70,6 +75,13 @@ class GgufLibrary(Library):
     """The side of transformers, with the weights of a GGUF file."""
 
     shard: GgufShard
+    named: Library  # by the format, which has its own way to make some models
+
+    def make_config(self, fields: Fields, dtype: torch.dtype | None) -> PreTrainedConfig:
+        return self.named.make_config(fields, dtype)
+
+    def build(self, config: PreTrainedConfig) -> PreTrainedModel:
+        return self.named.build(config)
 
     def load_config(self, folder: FilePath, settings: Fields | None = None) -> PreTrainedConfig:
         return self.shard.model.theirs
@@ -78,8 +90,17 @@ class GgufLibrary(Library):
         return Checkpoint([self.shard])
 
     def open(self, folder: FilePath | None, **source: object) -> tuple[PreTrainedModel, Fields]:
+        theirs = self.shard.model.theirs
+        shapes = SavedTensors.of(self.build(theirs)).shapes
+        for name, there in self.shard.places.items():
+            if (shape := self.shard.shape(name)) != shapes[name]:
+                raise ConversionError(
+                    f"{there} in {self.shard.file.path} has the shape {list(shape)}, where its "
+                    f"fields ask for {list(shapes[name])}: fetch it again"
+                )
         state = {name: self.shard.read(name).float() for name in self.shard.names()}
-        return super().open(None, config=self.shard.model.theirs, state_dict=state)
+        again = type(theirs).from_dict(theirs.to_dict())  # as from a folder: T5's says it is tied
+        return super().open(None, config=again, state_dict=state)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,13 +148,23 @@ def import_gguf(
     request = Request(
         path, dst, format, "import", dtype, verify, tokenizer=tokenizer, progress=progress
     )
-    return replace(transfer(request), read_by=read_by)
+    done = transfer(request)
+    return replace(done, read_by=read_by, left_out=(*done.left_out, *pooling(file)))
+
+
+def pooling(file: GgufFile) -> Iterator[str]:
+    """Yield a sentence on how a text becomes one vector, which no model folder holds."""
+    if (kind := file.described().get(POOLING, 0)) in POOLINGS:
+        yield (
+            f"{file.architecture}.{POOLING} {kind}: programs make one vector of a text by its "
+            f"{POOLINGS[kind]}, as sentence-transformers does with a Pooling beside this folder"
+        )
 
 
 def read_format(file: GgufFile) -> GgufFormat:
     """Return the format of a file, which reads its weights."""
     model = describe(file)
     theirs = {f.name: getattr(model.format.theirs, f.name) for f in fields(Library)}
-    side = GgufLibrary(**theirs, shard=GgufShard(file, model))
+    side = GgufLibrary(**theirs, shard=GgufShard(file, model), named=model.format.theirs)
     own = {f.name: getattr(model.format, f.name) for f in fields(Format)}
     return GgufFormat(**own, side=side)

@@ -59,4 +59,5 @@ NEIGHBOURS = {
 TOGETHER = {f"query_key_value.{kind}": SideBySide() for kind in ("weight", "bias")}
 BIGCODE = {f"c_attn.{kind}": SideBySide() for kind in ("weight", "bias")}
 CONV1D = {f"{name}.weight": Transpose() for name in ("c_attn", "c_proj", "c_fc")}
+BEHIND_PADDING = {"position_embeddings.weight": WithoutPadding()}
 OFFSET = {"norm.weight": OneMore()}

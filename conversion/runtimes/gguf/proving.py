@@ -7,6 +7,7 @@ would. So it is given the numbers that were unpacked, in a file of float32.
 import contextlib
 import tempfile
 from collections.abc import Container
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def prove(
     """Return a sentence on what llama.cpp computes from a file, "" where it is not installed."""
     if find_spec("cyllama") is None:
         return ""
-    loaded = side.load(file.path)
+    loaded = replace(side.load(file.path), types=0)  # llama.cpp has one kind of segment
     source = Source(file.path, side, ours, "float32", tokenizer)
     batch = padded_batch(loaded)
     expected = finite_logits(loaded, batch, file.path)
@@ -48,11 +49,12 @@ def prove(
     limit = Gguf().tolerance_for(source) * float(expected.abs().max())
     if not difference <= limit:  # in this order, so that NaN is refused as well
         raise ConversionError(
-            f"llama.cpp computes other logits from {file.path}: they differ by {difference:.1e}, "
-            f"more than rounding explains ({limit:.1e}); nothing is kept, please report this file"
+            f"llama.cpp computes other {side.answers} from {file.path}: they differ by "
+            f"{difference:.1e}, more than rounding explains ({limit:.1e}); nothing is kept, please "
+            "report this file"
         )
-    same = "logits" if tokenizer is None else "token ids and logits"
-    return f"llama.cpp computes the same {same} from it, up to {difference:.1e}"
+    same = "" if tokenizer is None else "token ids and "
+    return f"llama.cpp computes the same {same}{side.answers} from it, up to {difference:.1e}"
 
 
 def write_unpacked(file: GgufFile, path: Path) -> None:

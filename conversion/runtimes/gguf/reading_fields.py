@@ -1,9 +1,10 @@
-"""Fields of a GGUF file that some architectures have, read back as fields of ours."""
+"""What the files of some architectures have, in fields and tensors, read back as fields of ours."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ...engine.aliases import Fields
 
+Shapes = Mapping[str, tuple[int, ...]]  # of the tensors in a file
 CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
 
 
@@ -47,3 +48,29 @@ def granite(told: Fields) -> Fields:
 
 def neox(told: Fields) -> Fields:
     return {"parallel_residual": "own" if told.get("use_parallel_residual", True) else None}
+
+
+def t5(is_scaled: bool) -> Callable[[Fields], Fields]:
+    """Return the reader of T5's fields; a file holds the last norm with the scale of the logits."""
+
+    def read(told: Fields) -> Fields:
+        return {
+            "encoder_layers": told["block_count"],
+            "decoder_layers": told.get("decoder_block_count", told["block_count"]),
+            "decoder_start_token_id": told.get("decoder_start_token_id", 0),
+            "logit_scale": told["embedding_length"] ** -0.5 if is_scaled else 1.0,
+        }
+
+    return read
+
+
+def held_by_t5(shapes: Shapes) -> Fields:
+    """Return the MLP that llama.cpp computes with these tensors, and where score biases are."""
+    is_gated = "enc.blk.0.ffn_gate.weight" in shapes
+    mlp = ("gated", "gelu_new") if is_gated else ("plain", "relu")
+    per_layer = "_per_layer" if "enc.blk.1.attn_rel_b.weight" in shapes else ""
+    return {"mlp_type": mlp[0], "hidden_act": mlp[1], "score_bias": f"relative{per_layer}"}
+
+
+def held_by_bert(shapes: Shapes) -> Fields:
+    return {"type_vocab_size": shapes.get("token_types.weight", (0,))[0]}
