@@ -19,7 +19,7 @@ QUICK := -n $(WORKERS) -m "not slow and not ($(ELSEWHERE))"
 PROGRAMS := hf_tformer conversion benchmarks examples tools tests
 
 # One torch thread in each test process: more would only fight the other processes for the cores.
-test test-floor test-newest test-engines test-runtimes test-quantisers test-study test-wheel docs fuzz: export OMP_NUM_THREADS ?= 1
+test test-slow test-floor test-newest test-engines test-runtimes test-quantisers test-study test-wheel docs fuzz: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo verify test test-slow test-floor test-newest test-engines test-runtimes test-real test-quantisers test-study test-browser page exports scanners test-wheel dist docs fuzz bench lint lint-pythons format clean
@@ -35,7 +35,7 @@ test: .venv/ready ## the quick tests, on the versions in constraints/tested.txt
 	$(BIN)/python -m pytest $(QUICK) $(ARGS)
 
 test-slow: .venv/ready ## the tests that need minutes or downloads
-	$(BIN)/python -m pytest -m "slow and not ($(ELSEWHERE))" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not ($(ELSEWHERE))" $(ARGS)
 
 test-floor: .venv-floor/ready ## the quick tests, on the oldest transformers and torch that are supported
 	.venv-floor/bin/python -m pytest $(QUICK) $(ARGS)
