@@ -97,7 +97,7 @@ fuzz: .venv/ready ## random models on random batches: MINUTES=10 or CASES=10000,
 verify: ## run every verb from a fresh clone, into VERIFIED.md (hours): ONLY="docs dist"
 	$(PYTHON) tools/verify.py $(FOLDER) $(ONLY)
 
-bench: .venv-runtimes/peers ## what is stale, into benchmarks/RESULTS.md (quiet hours)
+bench: .venv-runtimes/peers .real/ready ## what is stale, into benchmarks/RESULTS.md (quiet hours)
 	.venv-runtimes/bin/python -m benchmarks all --write --stale $(ARGS)
 
 # mypy and vermin hold the code to Python 3.10, the oldest that is promised. vermin takes the method

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, LlamaForCausalLM
+from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedModel
 
 import hf_tformer
 from conversion.runtimes.registry import RUNTIMES
@@ -26,7 +26,15 @@ from .engines import library
 from .files import started
 from .measure import OURS, Absent, Contestants, Run, Settings, Workload, Workloads
 from .peers import Inputs, Pair
-from .runtimes import EXACT, FLOOR, PLAIN, Files, kept_files, save_tokenizer
+from .runtimes import (
+    EXACT,
+    FLOOR,
+    PLAIN,
+    Files,
+    kept_files,
+    save_tokenizer,
+    with_compiled_steps,
+)
 from .weights import SMOLLM, released, smollm, toy
 
 LLAMA, LLAMA_CPP, GENAI = "LlamaForCausalLM", "llama.cpp", "ONNX Runtime GenAI"
@@ -46,8 +54,9 @@ def writing(folder: Path, settings: Settings) -> Workloads:
     for what, ways in WAYS.items():
         chat, weighed = (Chat(folder, settings, as_read) for as_read in (False, True))
         timed = ways(chat)
-        if what == EXACT:
-            timed = {**timed, OURS: chat.compiled, PLAIN: timed[OURS]}
+        if what in FLOORS:  # what is packed has other steps
+            plain = timed[OURS]
+            timed = {**timed, OURS: partial(with_compiled_steps, plain), PLAIN: plain}
         label = f"{SMOLLM} writes {chat.length} tokens, {what}"
         yield Workload(label, timed, FLOORS.get(what, {}), apart=True)
         opening = {name: partial(from_the_file, way) for name, way in ways(weighed).items()}
@@ -108,10 +117,10 @@ class Chat:
 
     def of_torch(self, side: str, dtype: str = EXACT) -> Run:
         model_class = hf_tformer.TformerDecoderForCausalLM if side == "ours" else LlamaForCausalLM
-        return self.files.by_torch(model_class, self.place / side, dtype, self.as_read)
-
-    def compiled(self) -> Run:
-        return self.files.generating_with_compiled_steps()
+        folder = self.place / side
+        if dtype == "bfloat16":  # people keep it in a folder of that dtype
+            folder = saved_as(dtype, model_class, folder)
+        return self.files.by_torch(model_class, folder, dtype, self.as_read)
 
     def of_runtime(self, name: str, dtype: str = EXACT) -> Run:
         return self.files.generating(RUNTIMES[name], dtype)
@@ -152,6 +161,14 @@ WAYS = {
     "8 or 4 bits, ours of 8 by torchao": Chat.in_few_bits,
 }
 FLOORS = {EXACT: {LLAMA: 1.25, LLAMA_CPP: FLOOR}, "bfloat16": {LLAMA: 1.25}}
+
+
+def saved_as(dtype: str, model_class: type[PreTrainedModel], folder: Path) -> Path:
+    """Return a folder beside this one with the same weights in another dtype, made once."""
+    place = folder.with_name(f"{folder.name}-{dtype}")
+    if not place.exists():
+        model_class.from_pretrained(folder, dtype=getattr(torch, dtype)).save_pretrained(place)
+    return place
 
 
 def opened_by_genai(genai: ModuleType, folder: Path) -> Any:

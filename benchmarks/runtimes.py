@@ -64,7 +64,7 @@ def both_batches(what: str, pair: Pair, length: int) -> Workloads:
             timed, steps = files.contestants(files.generating), label
             if rows == 1:  # where they are exported, ours are compiled
                 steps, plain = f"{label}, our steps compiled", timed.pop(OURS)
-                timed = {OURS: files.generating_with_compiled_steps, PLAIN: plain, **timed}
+                timed = {OURS: partial(with_compiled_steps, plain), PLAIN: plain, **timed}
             yield Workload(steps, timed, floors, apart=True)
             weighed = files.contestants(files.opening_and_generating)
             yield Workload(f"{label}, weights and all", weighed, measures=("MiB",))
@@ -115,14 +115,6 @@ class Files:
 
     def generating(self, runtime: Runtime | None, dtype: str) -> Run:
         return self.opened(runtime, self.files_of(runtime, dtype), dtype)
-
-    def generating_with_compiled_steps(self) -> Run:
-        """Only in a process of its own: any other model there would be compiled, too."""
-        try:
-            fast.enable(compiled=True)
-        except RuntimeError as error:
-            raise Absent(str(error)) from error
-        return self.generating(None, EXACT)
 
     def opening_and_generating(self, runtime: Runtime | None, dtype: str) -> Run:
         files = self.files_of(runtime, dtype)
@@ -178,6 +170,15 @@ class Files:
         decode = running.generate if is_even else running.generate_batch
         call = partial(decode, rows, self.length, self.beams)
         return Run(call, lambda found: {"tokens": varied(torch.tensor(found))})
+
+
+def with_compiled_steps(prepare: Callable[[], Run]) -> Run:
+    """Only in a process of its own: any other model there would be compiled, too."""
+    try:
+        fast.enable(compiled=True)
+    except RuntimeError as error:
+        raise Absent(str(error)) from error
+    return prepare()
 
 
 def exported(ours: Path, files: Path, runtime: str, dtype: str) -> Path:

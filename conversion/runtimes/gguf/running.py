@@ -51,10 +51,10 @@ class LlamaCpp(Running):
             params.pooling_type = 0  # none
         return self.cpp.LlamaContext(self.model, params, verbose=False)
 
-    def batch(self, tokens: Iterable[Token], answered: int | None = None) -> Any:
-        """Return a batch whose last tokens are answered with logits, by default all of them."""
+    def batch(self, tokens: Iterable[Token], last: bool = False) -> Any:
+        """Return a batch whose tokens are answered with logits, or the last of them alone."""
         tokens = list(tokens)
-        first = 0 if answered is None else len(tokens) - answered
+        first = len(tokens) - 1 if last else 0
         batch = self.cpp.LlamaBatch(n_tokens=len(tokens), embd=0, n_seq_max=1)
         for i, (token, position, sequence) in enumerate(tokens):
             batch.add(token, position, [sequence], i >= first)
@@ -99,7 +99,7 @@ class LlamaCpp(Running):
         past = 0
         while len(output) < new_tokens:
             tokens = [(t, past + i, 0) for i, t in enumerate(given)]
-            context.decode(self.batch(tokens, answered=1))
+            context.decode(self.batch(tokens, last=True))
             best = sampler.sample(context, len(given) - 1)
             output.append(best)
             if self.vocab.is_eog(best):
