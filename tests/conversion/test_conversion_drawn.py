@@ -29,6 +29,7 @@ FIELDS = {
     "hidden_act",
     "relative_attention_num_buckets",
     "embedding_size",
+    "num_attention_heads",
     "num_labels",
     "classifier_pooling",
     "partial_rotary_factor",
@@ -101,8 +102,8 @@ def test_a_few_drawn_models_convert_or_are_refused(form, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("form", DRAWS)
 def test_many_drawn_models_convert_or_are_refused(form, tmp_path):
-    equal, refused = count(form, range(100, 200), tmp_path)
-    assert equal > 60
+    equal, refused = count(form, range(100, 150), tmp_path)
+    assert equal > 30
     assert refused > 0
     if form in {**drawn_decoders.FORMATS, **drawn_mixtures.FORMATS}:
         assert_all_came_back(tmp_path)
