@@ -102,8 +102,9 @@ def test_a_few_drawn_models_convert_or_are_refused(form, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("form", DRAWS)
 def test_many_drawn_models_convert_or_are_refused(form, tmp_path):
-    equal, refused = count(form, range(100, 150), tmp_path)
-    assert equal > 30
+    draws = 50 if form in drawn_mixtures.FORMATS else 100  # experts take twice as long
+    equal, refused = count(form, range(100, 100 + draws), tmp_path)
+    assert equal > 0.6 * draws
     assert refused > 0
     if form in {**drawn_decoders.FORMATS, **drawn_mixtures.FORMATS}:
         assert_all_came_back(tmp_path)
