@@ -96,13 +96,13 @@ def is_stale(verb: str, lines: dict[str, Line]) -> bool:
 
 
 def cloned(clone: Path, commit: str) -> Path:
-    """Bring a clone to a commit; what it has built is removed, its environments are kept."""
+    """Bring a clone to a commit; what it has built is removed, what it has fetched is kept."""
     if not clone.exists():
         subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
     for words in (
         ["fetch", "--quiet", str(ROOT), commit],  # the clone may be of another folder of this work
         ["checkout", "--quiet", "--force", "--detach", commit],
-        ["clean", "-fdxq", "--exclude", ".venv*"],
+        ["clean", "-fdxq", "--exclude", ".venv*", "--exclude", ".real"],
     ):
         subprocess.run(["git", *words], cwd=clone, check=True)
     return clone
