@@ -15,7 +15,15 @@ from hf_tformer.model.norms import NormOfAllHeads, OffsetNorm, RMSNorm
 from hf_tformer.model.position_bias import bucket_of, slopes_of
 from hf_tformer.model.positions import FairseqPositions, RotaryEmbedding
 from hf_tformer.testing import simulated_flash
-from support.families import DECODER, ENCODER, FAMILIES, SEQ2SEQ, WRITERS, random_rows
+from support.families import (
+    DECODER,
+    ENCODER,
+    FAMILIES,
+    SEQ2SEQ,
+    WRITERS,
+    build_for_graphs,
+    random_rows,
+)
 from support.leaves import ARCHITECTURES, LEAVES, ROPE_BY_KIND, WINDOWS, backend_of, each
 from support.training import gradients
 
@@ -218,7 +226,7 @@ def test_rotations_by_kind_are_one_graph():
 @pytest.mark.slow
 def test_a_training_step_of_any_length_is_one_graph(family, leaf):
     torch._dynamo.reset()
-    model = family.build(backend_of(leaf), **leaf).train()
+    model = build_for_graphs(family, backend_of(leaf), **leaf).train()
     compiled = torch.compile(model, fullgraph=True, backend="eager", dynamic=True)
     for length in (5, 9):
         batch = family.training_batch(random_rows([length, 3]), random_rows([length, 4]))
@@ -233,7 +241,7 @@ def test_a_training_step_of_any_length_is_one_graph(family, leaf):
 @pytest.mark.slow
 @torch.no_grad()
 def test_an_exported_graph_takes_lengths_that_it_never_saw(family, leaf):
-    model = family.build(backend_of(leaf), **leaf)
+    model = build_for_graphs(family, backend_of(leaf), **leaf)
     without_cache = {"use_cache": False} if family in WRITERS else {}
     seen = inputs_of(family, 7)
     length = torch.export.Dim.AUTO
