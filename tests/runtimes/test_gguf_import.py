@@ -16,7 +16,7 @@ from conversion.runtimes.gguf import layouts, proving
 from conversion.runtimes.gguf.file import GgufFile
 from conversion.runtimes.gguf.pre_tokenizers import TEXT
 from conversion.runtimes.gguf.runtime import Gguf
-from conversion.runtimes.gguf.tokenizer import BLANK
+from conversion.runtimes.gguf.tokenizer import BLANK, UNUSED
 from conversion.runtimes.runtime import Source
 from support.converting import CASES as PAIRS
 from support.gguf_files import changed
@@ -244,6 +244,14 @@ def test_what_other_programs_write_for_t5_is_read(tmp_path):
     fields = {"t5__attention__layer_norm_epsilon": epsilon}
     done = import_checkpoint(changed(path, table, **fields), tmp_path / "back")
     assert PROVEN in done.read_by
+
+
+def test_tokens_behind_one_without_a_use_keep_their_ids(tmp_path):
+    tokenizer, path = write_other(tmp_path, "t5")
+    kinds = list(told_of(path)["token_type"])
+    kinds[tokenizer.convert_tokens_to_ids(f"{BLANK}")] = UNUSED
+    import_checkpoint(changed(path, tokenizer__ggml__token_type=kinds), tmp_path / "back")
+    assert AutoTokenizer.from_pretrained(tmp_path / "back").get_vocab() == tokenizer.get_vocab()
 
 
 def told_of(path, prefix="tokenizer.ggml."):

@@ -143,17 +143,17 @@ def sentencepiece(file: GgufFile, told: Fields) -> Tokenizer:
 
 def unigram(file: GgufFile, told: Fields) -> Tokenizer:
     """Return a tokenizer of the likeliest pieces, behind spaces as llama.cpp treats them."""
-    tokens = list(vocabulary(told))
+    tokens = told["tokens"][: max(vocabulary(told).values()) + 1]  # each keeps its id
     pieces = list(zip(tokens, told["scores"], strict=False))
     backend = Tokenizer(models.Unigram(pieces, told["unknown_token_id"], byte_fallback=False))
     charsmap = told.get("precompiled_charsmap")
     less, prefix = (told.get(x) for x in ("remove_extra_whitespaces", "add_space_prefix"))
-    steps: list[normalizers.Normalizer] = []
+    before: list[normalizers.Normalizer] = []
     if charsmap:
-        steps.append(normalizers.Precompiled(bytes(charsmap)))
+        before.append(normalizers.Precompiled(bytes(charsmap)))
     if less:
-        steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
-    backend.normalizer = normalizers.Sequence(steps)
+        before += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+    backend.normalizer = normalizers.Sequence(before)
     where, is_cut = ("always" if prefix else "never"), not any(BLANK in x[1:] for x in tokens)
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=where, split=is_cut)
     backend.decoder = decoders.Metaspace(prepend_scheme=where, split=is_cut)
