@@ -11,6 +11,7 @@ import conversion.engine.proof
 from conversion import ConversionError, Rule, export_checkpoint, import_checkpoint
 from conversion.engine.proof import verify
 from conversion.engine.rules import plan
+from support import parity_mixture as mixtures
 from support.converting import (
     CASES,
     assert_refused,
@@ -410,6 +411,18 @@ def test_what_they_cannot_express_is_refused_by_field_and_value(to, fields, tmp_
     field, value = next(iter(fields.items()))
     words = [field] if isinstance(value, (list, dict)) else [field, str(value)]
     assert_refused(tmp_path, *words, run=run)
+
+
+@pytest.mark.parametrize(("to", "dense"), [("glm4_moe", [1]), ("ernie4_5_moe", [2])])
+def test_experts_in_layers_that_they_cannot_name_are_refused(to, dense, tmp_path):
+    case = mixtures.CASES[to]
+    fields = {"num_hidden_layers": 4, "mlp_only_layers": dense}
+    case.build_one(case.our_classes, {**case.ours, **fields}).save_pretrained(tmp_path / "theirs")
+
+    def run(src, dst):
+        export_checkpoint(src, dst, to=to)
+
+    assert_refused(tmp_path, f"mlp_only_layers is {dense}", "choose qwen2_moe", run=run)
 
 
 def test_a_text_model_that_sees_both_sides_is_no_decoder(tmp_path):

@@ -133,7 +133,7 @@ def ernie_moe(rng):
         "moe_num_shared_experts": rng.randint(0, 2),
         "moe_layer_start_index": rng.randint(0, 2),
         "moe_layer_end_index": rng.choice([-1, 9]),
-        "moe_layer_interval": 1,
+        "moe_layer_interval": rng.choice([1, 1, 2, 3]),
         "moe_intermediate_size": rng.randint(1, 30),
         "use_bias": rng.random() < 0.4,
         **{f"{role}_token_id": rng.randint(0, 8) for role in ("pad", "bos", "eos")},
@@ -215,7 +215,7 @@ SPOILT = {
     "mellum": [{"rope_parameters": dict.fromkeys(("full_attention", "sliding_attention"), HALF)}],
     "hy_v3": [PART, {"num_experts_per_tok": 9}],
     "solar_open": [PART, {"n_group": 4, "topk_group": 5}],
-    "ernie4_5_moe": [PART, {"moe_layer_interval": 2, "num_hidden_layers": 3}],
+    "ernie4_5_moe": [PART],
     "granitemoe": [PART, {"residual_multiplier": 0}],
     "granitemoeshared": [PART, {"residual_multiplier": 0}],
 }

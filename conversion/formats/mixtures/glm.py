@@ -186,12 +186,10 @@ def solar_open_to_theirs(ours: Config) -> Fields:
 
 
 def ernie_moe_to_ours(theirs: Config) -> Fields:
-    interval, last = theirs.moe_layer_interval, theirs.moe_layer_end_index
-    dense = [
-        index
-        for index in range(theirs.num_hidden_layers)
-        if (index + 1) % interval or not theirs.moe_layer_start_index <= index <= last
-    ]
+    sparse = every(
+        theirs.moe_layer_interval, theirs.moe_layer_start_index, theirs.moe_layer_end_index
+    )
+    dense = [index for index in range(theirs.num_hidden_layers) if index not in sparse]
     return {
         **ERNIE_MOE.to_ours(theirs),
         **shared_to_ours(theirs, theirs.moe_num_shared_experts),
@@ -205,10 +203,31 @@ def ernie_moe_to_theirs(ours: Config) -> Fields:
     return {
         **ERNIE_MOE.to_theirs(ours),
         **balance_to_theirs(ours),
+        **ernie_layers(ours),
         "moe_num_shared_experts": shared_size(ours, "Ernie 4.5"),
-        "moe_layer_start_index": first_with_experts(ours, "Ernie 4.5"),
-        "moe_layer_end_index": ours.num_hidden_layers - 1,
-        "moe_layer_interval": 1,
+    }
+
+
+def every(interval: int, first: int, last: int) -> list[int]:
+    """Return the layers between two that have experts, counted as Ernie 4.5 does."""
+    return [index for index in range(first, last + 1) if (index + 1) % interval == 0]
+
+
+def ernie_layers(ours: Config) -> Fields:
+    """Return which layers have experts: each of a range, or each second or third of it."""
+    dense = ours.mlp_only_layers or ()
+    sparse = [index for index in range(ours.num_hidden_layers) if index not in dense]
+    first, last = (sparse[0], sparse[-1]) if sparse else (ours.num_hidden_layers, -1)
+    interval = sparse[1] - sparse[0] if len(sparse) > 1 else 1
+    if sparse != every(interval, first, last):
+        raise ConversionError(
+            f"mlp_only_layers is {ours.mlp_only_layers}, but Ernie 4.5 has experts in each layer "
+            "of a range, or in each second or third: choose qwen2_moe or qwen3_moe"
+        )
+    return {
+        "moe_layer_start_index": first,
+        "moe_layer_end_index": last,
+        "moe_layer_interval": interval,
     }
 
 
