@@ -4,6 +4,7 @@ Every library has as many threads as torch, and the files that we export: only l
 file that was released, too. With `--quick`, a toy stands for the model.
 """
 
+import inspect
 import json
 import logging
 import shutil
@@ -140,19 +141,11 @@ class Chat:
         model = opened_by_genai(genai, files if bits == 32 else packed(files, bits))
         ids = self.inputs["input_ids"][0].tolist()
 
-        def call() -> list[int]:
-            options = genai.GeneratorParams(model)
-            options.set_search_options(max_length=len(ids) + self.length, do_sample=False)
-            generator = genai.Generator(model, options)
-            generator.append_tokens(ids)
-            while not generator.is_done():
-                generator.generate_next_token()
-            return list(generator.get_sequence(0)[len(ids) :])
-
         def outcome(found: list[int]) -> dict[str, torch.Tensor]:
             return {"tokens": varied(torch.tensor([found]))}
 
-        return Run(call, outcome, is_rounded=bits != 32)
+        written = partial(written_by_genai, genai, model, ids, self.length)
+        return Run(written, outcome, is_rounded=bits != 32)
 
 
 WAYS = {
@@ -177,6 +170,16 @@ def opened_by_genai(genai: ModuleType, folder: Path) -> Any:
     session = {"intra_op_num_threads": torch.get_num_threads()}
     config.overlay(json.dumps({"model": {"decoder": {"session_options": session}}}))
     return genai.Model(config)
+
+
+def written_by_genai(genai: Any, model: Any, ids: list[int], length: int) -> list[int]:
+    options = genai.GeneratorParams(model)
+    options.set_search_options(max_length=len(ids) + length, do_sample=False)
+    generator = genai.Generator(model, options)
+    generator.append_tokens(ids)
+    while not generator.is_done():
+        generator.generate_next_token()
+    return list(generator.get_sequence(0)[len(ids) :])
 
 
 def packed(folder: Path, bits: int) -> Path:
@@ -223,42 +226,38 @@ from cyllama import LLM
 file, prompt, length = sys.argv[1:]
 print(LLM(file, max_tokens=int(length), temperature=0.0)(prompt))
 """
-BY_GENAI = """
+BY_GENAI = f"""
 import sys
+from typing import Any
 import onnxruntime_genai
+{inspect.getsource(written_by_genai)}
 folder, prompt, length = sys.argv[1:]
 model = onnxruntime_genai.Model(folder)
 tokenizer = onnxruntime_genai.Tokenizer(model)
-ids = tokenizer.encode(prompt)
-options = onnxruntime_genai.GeneratorParams(model)
-options.set_search_options(max_length=len(ids) + int(length), do_sample=False)
-generator = onnxruntime_genai.Generator(model, options)
-generator.append_tokens(ids)
-while not generator.is_done():
-    generator.generate_next_token()
-print(tokenizer.decode(generator.get_sequence(0)[len(ids) :]))
+ids = list(tokenizer.encode(prompt))
+print(tokenizer.decode(written_by_genai(onnxruntime_genai, model, ids, int(length))))
 """
 
 
 def starting(chat: Chat) -> Workload:
     """Start a process that imports, opens the files in float32, reads a prompt and writes."""
     length = chat.settings.pick(16, 4)
-    programs = {
-        OURS: BY_TORCH.format(module="hf_tformer", model_class="TformerDecoderForCausalLM"),
-        LLAMA: BY_TORCH.format(module="transformers", model_class=LLAMA),
-        LLAMA_CPP: BY_LLAMA_CPP,
-        GENAI: BY_GENAI,
-    }
-    files = {
-        OURS: lambda: chat.place / "ours",
-        LLAMA: lambda: chat.place / "theirs",
-        LLAMA_CPP: lambda: chat.files.files_of(RUNTIMES["gguf"], EXACT) / "model.gguf",
-        GENAI: lambda: chat.files.files_of(RUNTIMES["onnx"], EXACT),
+    ours = BY_TORCH.format(module="hf_tformer", model_class="TformerDecoderForCausalLM")
+    theirs = BY_TORCH.format(module="transformers", model_class=LLAMA)
+
+    def exported(name: str) -> Path:
+        return chat.files.files_of(RUNTIMES[name], EXACT)
+
+    programs: dict[str, tuple[str, Callable[[], Path]]] = {
+        OURS: (ours, lambda: chat.place / "ours"),
+        LLAMA: (theirs, lambda: chat.place / "theirs"),
+        LLAMA_CPP: (BY_LLAMA_CPP, lambda: exported("gguf") / "model.gguf"),
+        GENAI: (BY_GENAI, lambda: exported("onnx")),
     }
 
     def process(name: str) -> Run:
-        words = (str(files[name]()), PROMPT, str(length))
-        return started([sys.executable, "-c", programs[name], *words])
+        program, files = programs[name]
+        return started([sys.executable, "-c", program, str(files()), PROMPT, str(length)])
 
     label = f"the first {length} tokens of a fresh process, {SMOLLM}"
     return Workload(label, {name: partial(process, name) for name in programs}, {LLAMA: 0.97})

@@ -21,6 +21,16 @@ def one_rotation(config: Config, format_name: str) -> Fields:
     return deepcopy(first)
 
 
+# Of Llama 3.1 to 3.3: what lowers the frequencies beside the factor, which a file tells.
+SLOWED = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+
+
+def rotation_of_llama(theta: float, factor: float | None) -> Fields:
+    """Return the rotation of Llama, which has a factor since 3.1."""
+    rope = {"rope_type": "llama3", "factor": float(factor), **SLOWED} if factor else {}
+    return {"rope_type": "default", "rope_theta": float(theta), **rope}
+
+
 def full_rotation(config: Config, format_name: str) -> Fields:
     """Return the rotation of whole heads: theirs ignores partial_rotary_factor, ours does not."""
     rope = one_rotation(config, format_name)

@@ -186,9 +186,8 @@ def solar_open_to_theirs(ours: Config) -> Fields:
 
 
 def ernie_moe_to_ours(theirs: Config) -> Fields:
-    sparse = every(
-        theirs.moe_layer_interval, theirs.moe_layer_start_index, theirs.moe_layer_end_index
-    )
+    first, last = theirs.moe_layer_start_index, theirs.moe_layer_end_index
+    sparse = every(theirs.moe_layer_interval, first, last)
     dense = [index for index in range(theirs.num_hidden_layers) if index not in sparse]
     return {
         **ERNIE_MOE.to_ours(theirs),
@@ -224,11 +223,8 @@ def ernie_layers(ours: Config) -> Fields:
             f"mlp_only_layers is {ours.mlp_only_layers}, but Ernie 4.5 has experts in each layer "
             "of a range, or in each second or third: choose qwen2_moe or qwen3_moe"
         )
-    return {
-        "moe_layer_start_index": first,
-        "moe_layer_end_index": last,
-        "moe_layer_interval": interval,
-    }
+    place = {"moe_layer_start_index": first, "moe_layer_end_index": last}
+    return {**place, "moe_layer_interval": interval}
 
 
 def hy_v3_to_ours(theirs: Config) -> Fields:

@@ -10,6 +10,7 @@ from ...engine.checkpoints import Checkpoint, PickledShard, read_json
 from ...engine.errors import ConversionError
 from ...engine.format import DECODER, carry
 from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size, is_same
+from ...engine.rotations import rotation_of_llama
 from ...engine.rules import Rule, matches, weights
 from ...references.meta_llama import MetaLlama
 from ..shared import LAYER, LLAMA_FIXED, NEIGHBOURS
@@ -161,23 +162,12 @@ def to_ours(theirs: SimpleNamespace) -> Fields:
         "num_key_value_heads": theirs.n_kv_heads,
         "max_position_embeddings": theirs.max_seq_len,
         "rms_norm_eps": theirs.norm_eps,
-        "rope_parameters": rope_of(theirs),
+        "rope_parameters": rotation_of_llama(
+            theirs.rope_theta, theirs.rope_scaling_factor if theirs.use_scaled_rope else None
+        ),
         "tie_word_embeddings": theirs.tied,
         **carry(theirs, tuple(TOKEN_IDS)),
     }
-
-
-def rope_of(theirs: SimpleNamespace) -> Fields:
-    rope = {"rope_type": "default", "rope_theta": float(theirs.rope_theta)}
-    if theirs.use_scaled_rope:
-        rope |= {
-            "rope_type": "llama3",
-            "factor": float(theirs.rope_scaling_factor),
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 8192,
-        }
-    return rope
 
 
 FORMATS = (

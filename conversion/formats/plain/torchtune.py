@@ -10,6 +10,7 @@ from ...engine.checkpoints import Checkpoint
 from ...engine.errors import ConversionError
 from ...engine.format import DECODER, carry
 from ...engine.plain import TOKEN_IDS, Needed, PlainFormat, count, head_size
+from ...engine.rotations import rotation_of_llama
 from ...engine.rules import Rule, linear, weights
 from ...engine.transforms import SAME
 from ...references.torchtune import Torchtune
@@ -128,21 +129,12 @@ FIELDS = {
 
 
 def to_ours(theirs: SimpleNamespace) -> Fields:
-    rope = {"rope_type": "default", "rope_theta": float(theirs.rope_base)}
-    if theirs.scale_factor:
-        rope |= {
-            "rope_type": "llama3",
-            "factor": float(theirs.scale_factor),
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 8192,
-        }
     return {
         **LLAMA_FIXED,
         **carry(theirs, FIELDS),
         "norm_type": "rmsnorm_offset" if theirs.is_gemma else "rmsnorm",
         "hidden_act": "gelu_pytorch_tanh" if theirs.is_gemma else "silu",
-        "rope_parameters": rope,
+        "rope_parameters": rotation_of_llama(theirs.rope_base, theirs.scale_factor),
     }
 
 

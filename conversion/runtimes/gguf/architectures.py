@@ -177,6 +177,22 @@ QKV_BIASES = {**NO_OUTPUT_BIAS, "mlp_bias": (False,)}  # or none
 TIED = {**NO_OUTPUT_BIAS, "tie_word_embeddings": (True,)}
 PLAIN_SCORES = (no_windows, plain_attention_scale)
 SQUARE = (*PLAIN_SCORES, square_projections)
+
+
+def later_gemma(name: str, form: str, period: int, layers_of_27b: int) -> Architecture:
+    """Return Gemma 2 or 3, in which each `period`-th layer has no window."""
+    return Architecture(
+        name,
+        form,
+        GELU,
+        choices=TIED,
+        refuses=(windows(period), scale_of_gemma(layers_of_27b)),
+        more=of_gemma2,
+        reads=reading.gemma(layers_of_27b),
+        layout=OFFSET,
+    )
+
+
 LLAMA = Architecture(
     "llama", "llama", rotations=(*PLAIN, "llama3"), refuses=PLAIN_SCORES, layout=NEIGHBOURS
 )
@@ -187,26 +203,8 @@ ARCHITECTURES = (
     Architecture("qwen3", "qwen3", choices=NO_OUTPUT_BIAS, refuses=PLAIN_SCORES),
     Architecture("gpt2", "gpt2", GELU, refuses=PLAIN_SCORES, layout=CONV1D),
     Architecture("gemma", "gemma", GELU, choices=TIED, refuses=PLAIN_SCORES, layout=OFFSET),
-    Architecture(
-        "gemma2",
-        "gemma2",
-        GELU,
-        choices=TIED,
-        refuses=(windows(2), scale_of_gemma(46)),
-        more=of_gemma2,
-        reads=reading.gemma(46),
-        layout=OFFSET,
-    ),
-    Architecture(
-        "gemma3",
-        "gemma3_text",
-        GELU,
-        choices=TIED,
-        refuses=(windows(6), scale_of_gemma(62)),
-        more=of_gemma2,
-        reads=reading.gemma(62),
-        layout=OFFSET,
-    ),
+    later_gemma("gemma2", "gemma2", period=2, layers_of_27b=46),
+    later_gemma("gemma3", "gemma3_text", period=6, layers_of_27b=62),
     Architecture("olmo", "olmo", choices=NO_OUTPUT_BIAS, refuses=SQUARE, layout=NEIGHBOURS),
     Architecture("olmo2", "olmo2", choices=NO_OUTPUT_BIAS, refuses=SQUARE, needs_head=True),
     Architecture(

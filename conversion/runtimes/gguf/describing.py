@@ -17,6 +17,7 @@ from ...engine.errors import ConversionError
 from ...engine.format import Format
 from ...engine.heads import FormatWithHeads
 from ...engine.registry import FORMATS
+from ...engine.rotations import SLOWED
 from ...engine.translation import translate
 from .architectures import ARCHITECTURES, FULL, SLIDING, Architecture
 from .fields import fields_of
@@ -40,8 +41,6 @@ UNUSED = (
     *("attention.head_count_kv", "attention.key_length", "rope.freq_base", "context_length"),
     POOLING,
 )
-# Of Llama 3.1 to 3.3: what lowers the frequencies beside the factor, which the file tells.
-SLOWED = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 
 @dataclass(frozen=True)
