@@ -61,8 +61,9 @@ test-quantisers: .venv-quantisers/ready ## our models quantised by torchao, bits
 test-study: .venv-study/ready ## the tests that need bertviz, captum, inseq, nnsight and TransformerLens
 	.venv-study/bin/python -m pytest -n 0 -m study tests/study tests/runtimes/test_page.py $(ARGS)
 
-exports: .venv-runtimes/ready ## what each runtime is proven to serve, into docs/EXPORTS.md (half an hour)
-	.venv-runtimes/bin/python -m pytest -n 0 -m runtime tests/runtimes/test_table.py --write-exports $(ARGS)
+exports: .venv-runtimes/ready ## what each runtime serves and which faults are found, into docs/ (half an hour)
+	.venv-runtimes/bin/python -m pytest -n 0 -m runtime --write-exports $(ARGS) \
+		tests/runtimes/test_table.py tests/runtimes/test_prove.py::test_a_planted_fault_is_found_and_named
 
 # RULES is a checkout of https://github.com/semgrep/semgrep-rules: without it Semgrep is left out.
 scanners: .venv/ready ## what other scanners say of the forms that check names, into docs/SCANNERS.md
