@@ -19,7 +19,7 @@ OURS = "hf_tformer"
 MIB = 2**20
 LEAST_ROUNDS, FEWEST_ROUNDS = 7, 3  # the latter of calls that are long
 MOST_SPREAD, PATIENCE = 0.05, 3  # between quartiles; times the rounds until a row is as it is
-MOST_SECONDS = 45.0  # of rounds, after which none follow: long calls are steady in themselves
+MOST_SECONDS = 20.0  # of rounds, after which none follow: long calls are steady in themselves
 
 
 class Absent(Exception):  # noqa: N818 (a finding, not a fault)
@@ -152,22 +152,29 @@ def race(workload: Workload, settings: Settings, limits: Limits) -> list[Row]:
         refuse_unequal(workload, runs)  # which warms up, too
         for run in runs.values():
             seconds(run)  # once more: what is compiled may be compiled for a second shape
-        times = alternate_until_settled(runs, settings)
+        times = alternate(runs, settings)
     finally:
         for run in runs.values():
             run.close()
     return compare_times(workload, times, limits) + absent
 
 
-def alternate_until_settled(runs: dict[str, Run], settings: Settings) -> dict[str, list[float]]:
-    """Return the seconds of each run in each round, of more rounds while the ratios are spread."""
-    times = alternate(runs, settings.rounds)
-    for _ in range(settings.pick(PATIENCE - 1, 0)):
-        is_settled = not any(is_spread(quartiles(times, name)) for name in times)
-        if is_settled or sum(map(sum, times.values())) > MOST_SECONDS:
+def alternate(runs: dict[str, Run], settings: Settings) -> dict[str, list[float]]:
+    """Return the seconds of each run in each round; another run is the first each time.
+
+    There are more rounds than `settings` says while the ratios are spread, and fewer of long calls.
+    """
+    names = list(runs)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for done in range(settings.rounds * settings.pick(PATIENCE, 1)):
+        if done >= FEWEST_ROUNDS and sum(map(sum, times.values())) > MOST_SECONDS:
             break
-        for name, more in alternate(runs, settings.rounds).items():
-            times[name] += more
+        is_whole = done > 0 and done % settings.rounds == 0
+        if is_whole and not any(is_spread(quartiles(times, name)) for name in names):
+            break
+        for place in range(len(names)):
+            name = names[(done + place) % len(names)]
+            times[name].append(seconds(runs[name]))
     return times
 
 
@@ -182,19 +189,6 @@ def quartiles(times: dict[str, list[float]], name: str) -> tuple[float, float, f
 def is_spread(quartiles: tuple[float, float, float]) -> bool:
     low, median, high = quartiles
     return high - low > MOST_SPREAD * median
-
-
-def alternate(runs: dict[str, Run], rounds: int) -> dict[str, list[float]]:
-    """Return the seconds of each run in each round; another run is the first each time."""
-    names = list(runs)
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for first in range(rounds):
-        if first >= FEWEST_ROUNDS and sum(map(sum, times.values())) > MOST_SECONDS:
-            break
-        for place in range(len(names)):
-            name = names[(first + place) % len(names)]
-            times[name].append(seconds(runs[name]))
-    return times
 
 
 def refuse_unequal(workload: Workload, runs: dict[str, Run]) -> None:

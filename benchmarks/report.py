@@ -20,7 +20,7 @@ Written by `python -m benchmarks NAME --write` (all of them: `make bench`), neve
 Ours and the peer run in one process, on the same weights and tokens, in turns; outputs are compared
 before anything is timed. A ratio is the peer's figure over ours, the median over the rounds of the
 ratios within a round: above one, ours is better. In brackets its quartiles, and the least that this
-project promises. Rounds are repeated, up to three times as many in 45 seconds, while the quartiles
+project promises. Rounds are repeated, up to three times as many in 20 seconds, while the quartiles
 are more than 5 % of the ratio apart; "unsteady" says that they stayed so. Where seven rounds take
 longer than that, three are enough. Memory is what a run adds to a fresh process that holds the
 weights, where freed blocks go back at once. A share is the fraction of what the machine can do at

@@ -102,23 +102,28 @@ def clocked(monkeypatch, ours, theirs, rounds):
 
 
 def test_rounds_are_repeated_while_the_ratios_are_spread_and_then_said_to_be(monkeypatch):
-    calls = []
+    rounds = []
     alternate = measure.alternate
-    monkeypatch.setattr(measure, "alternate", lambda *a: calls.append(1) or alternate(*a))
+
+    def counting(*of):
+        times = alternate(*of)
+        rounds.append(len(times[OURS]))
+        return times
+
+    monkeypatch.setattr(measure, "alternate", counting)
     steady = clocked(monkeypatch, (1.0,), (2.0,), rounds=4)[-1]
-    assert (len(calls), report.is_unsteady(asdict(steady))) == (1, False)
     wild = clocked(monkeypatch, (0.1, 0.2, 0.1, 0.1), (0.2,), rounds=4)[-1]
-    assert (len(calls), report.is_unsteady(asdict(wild))) == (1 + 3, True)
-    assert "unsteady" in report.line(asdict(wild))
     long = clocked(monkeypatch, (10.0, 20.0), (20.0,), rounds=4)[-1]
-    assert (len(calls), report.is_unsteady(asdict(long))) == (1 + 3 + 1, True)
+    assert rounds == [4, 12, 3]
+    assert [report.is_unsteady(asdict(row)) for row in (steady, wild, long)] == [False, True, True]
+    assert "unsteady" in report.line(asdict(wild))
 
 
 def test_three_rounds_of_long_calls_are_enough(monkeypatch):
     monkeypatch.setattr(measure, "seconds", lambda run: run.call())
-    for each, rounds in ((1.0, 7), (8.0, 3), (100.0, 3)):
+    for each, rounds in ((1.0, 7), (4.0, 3), (100.0, 3)):
         runs = {OURS: alternating(each)(), "peer": alternating(each)()}
-        times = measure.alternate(runs, 7)
+        times = measure.alternate(runs, Settings())
         assert [len(taken) for taken in times.values()] == [rounds, rounds]
 
 
