@@ -54,8 +54,10 @@ COVERS = {
     "fuzz": (*CODE, "tests/fuzz", *HELPERS),
     "demo": (*CODE, "examples"),
 }
-# What `make verify` writes itself, in a folder that verbs run: it makes nothing stale.
-WRITTEN = ":(exclude)docs/verified.json"
+# What verbs and benchmarks write themselves, in folders that verbs run: it makes nothing stale.
+FIGURES = ("docs/verified.json", "docs/EXPORTS.md", "docs/FAULTS.md", "docs/REAL.md")
+FIGURES += ("benchmarks/RESULTS.md", "benchmarks/results")
+WRITTEN = [f":(exclude){path}" for path in FIGURES]
 WITH = {"fuzz": {"CASES": "10000", "SEED": date.today().strftime("%Y%m%d")}}
 TOLD = ("python", "torch", "transformers", "processor", "cores")
 HEAD = """# What was run, and what it showed
@@ -91,7 +93,7 @@ def record() -> dict[str, Line]:
 
 def is_stale(verb: str, lines: dict[str, Line]) -> bool:
     """Return whether what a verb runs has changed since the commit of its line."""
-    words = ["git", "diff", "--quiet", lines[verb]["commit"], "HEAD", "--", *COVERS[verb], WRITTEN]
+    words = ["git", "diff", "--quiet", lines[verb]["commit"], "HEAD", "--", *COVERS[verb], *WRITTEN]
     return subprocess.run(words, cwd=ROOT, check=False).returncode != 0
 
 

@@ -76,7 +76,7 @@ def test_each_verb_has_a_row_with_what_it_showed(project, monkeypatch, capsys):
 def test_only_what_is_stale_runs_again(project, monkeypatch, capsys):
     run(monkeypatch, project, "tested")
     first = json.loads(verify.RECORD.read_text())
-    commit(project, other_txt="2")
+    commit(project, other_txt="2", **{"docs/EXPORTS_md": "a figure"})
     run(monkeypatch, project)
     after = json.loads(verify.RECORD.read_text())
     assert after["tested"] == first["tested"]
