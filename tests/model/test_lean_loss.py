@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hf_tformer.model import losses
-from support.families import DECODER, decoder_first, random_rows
+from support.families import DECODER, build_for_graphs, decoder_first, random_rows
 
 ROWS = random_rows([9, 3, 7, 5, 8, 2, 6, 4])
 TARGETS = random_rows([4, 6, 3, 8, 2, 7, 5, 9], seed=1)
@@ -182,7 +182,7 @@ def test_a_copy_that_came_with_a_checkpoint_works_beside_the_package(tmp_path, m
 def test_compiled_training_is_one_graph_for_all_lengths(family):
     """The second length makes the compiler generalise; no later one makes it start again."""
     torch._dynamo.reset()
-    model = family.build(label_smoothing=0.1).train()
+    model = build_for_graphs(family, label_smoothing=0.1).train()
     graphs = 0
 
     def count(graph, inputs):
