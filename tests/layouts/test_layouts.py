@@ -50,8 +50,7 @@ def test_processes_train_as_one(processes, tmp_path):
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
 def test_every_head_is_trained_as_in_one_process(layout, tmp_path):
     cells = [cell for cell in CELLS if cell[0] is layout and why_not(*cell) is None]
-    fewer = 2 if layout.processes > 2 else 1  # each step of four takes twice as long
-    assert_trained_as_one(cells, 1 + (STEPS - 1) // fewer, tmp_path)
+    assert_trained_as_one(cells, STEPS, tmp_path)
 
 
 def assert_trained_as_one(cells, steps, root):

@@ -13,7 +13,7 @@ from .context import train_in_context
 from .heads import by_name
 from .stages import save_stages, train_in_stages
 
-STEPS = 21  # twenty, and then the first batch again
+STEPS = 13  # twelve, and then the first batch again
 
 
 def train(model, head, steps, batches, rows=slice(None), copies=1):
