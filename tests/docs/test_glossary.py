@@ -46,6 +46,7 @@ def known():
     options = inspect.getsource(PreTrainedModel.from_pretrained)
     found |= {*re.findall(r"\w+", options)}
     found |= {*inspect.signature(transformers.Trainer.compute_loss).parameters}
+    found |= {"past_key_values"}  # from 5.24 on, transformers' own models call it `cache`
     llama = transformers.LlamaConfig(num_hidden_layers=1, hidden_size=32, num_attention_heads=4)
     with torch.device("meta"):
         modules = transformers.LlamaForCausalLM(llama).named_modules()
