@@ -40,13 +40,14 @@ def known():
         found |= {*dir(inspect.getmodule(model)), *dir(getattr(transformers, f"{kind}Config"))}
     for kind in (transformers.LlamaForCausalLM, transformers.BartForConditionalGeneration):
         found |= {*inspect.signature(kind.forward).parameters}
+    if "cache" in inspect.signature(transformers.LlamaForCausalLM.forward).parameters:  # from 5.24
+        found |= {"past_key_values"}
     for settings in (transformers.GenerationConfig(), transformers.Seq2SeqTrainingArguments("x")):
         found |= {*vars(settings)}
     found |= {*dir(inspect.getmodule(transformers.MarianModel)), *dir(transformers.masking_utils)}
     options = inspect.getsource(PreTrainedModel.from_pretrained)
     found |= {*re.findall(r"\w+", options)}
     found |= {*inspect.signature(transformers.Trainer.compute_loss).parameters}
-    found |= {"past_key_values"}  # from 5.24 on, transformers' own models call it `cache`
     llama = transformers.LlamaConfig(num_hidden_layers=1, hidden_size=32, num_attention_heads=4)
     with torch.device("meta"):
         modules = transformers.LlamaForCausalLM(llama).named_modules()
