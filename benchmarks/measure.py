@@ -20,6 +20,9 @@ MIB = 2**20
 LEAST_ROUNDS, FEWEST_ROUNDS = 7, 3  # the latter of calls that are long
 MOST_SPREAD, PATIENCE = 0.05, 3  # between quartiles; times the rounds until a row is as it is
 MOST_SECONDS = 20.0  # of rounds, after which none follow: long calls are steady in themselves
+# Of many sequences a few may end in other tokens: rounding decides where two are equally good, and
+# it differs from one processor to the next.
+MANY, MOST_OTHERS = 8, 1 / 8
 
 
 class Absent(Exception):  # noqa: N818 (a finding, not a fault)
@@ -210,18 +213,31 @@ def first_call(run: Run) -> Any:
 
 
 def find_difference(ours: Any, theirs: Any, tolerance: float) -> str:
-    """Describe what differs, or return "". Integers and strings must be the same, floats close."""
+    """Describe what differs, or return "".
+
+    Floats must be close; strings and integers the same, but for some tokens of many sequences.
+    """
     if isinstance(ours, dict):
         found = ((name, find_difference(ours[name], theirs[name], tolerance)) for name in ours)
         return next((f"{name}: {difference}" for name, difference in found if difference), "")
     if not isinstance(ours, torch.Tensor):
         return "" if ours == theirs else f"{str(ours)[:80]} here, {str(theirs)[:80]} there"
+    if are_mostly_equal(ours, theirs):
+        return ""
     margin = tolerance if ours.is_floating_point() else 0
     try:
         torch.testing.assert_close(theirs, ours, check_dtype=False, rtol=margin, atol=margin)
     except AssertionError as error:
         return " ".join(str(error).split())
     return ""
+
+
+def are_mostly_equal(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
+    """Return whether these are as many tokens of many sequences, few of which are others."""
+    if ours.is_floating_point() or ours.shape != theirs.shape or ours.dim() != 2:
+        return False
+    is_other = ours != theirs
+    return min(ours.shape) >= MANY and is_other.float().mean().item() <= MOST_OTHERS
 
 
 def seconds(run: Run) -> float:
