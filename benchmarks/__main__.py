@@ -116,7 +116,7 @@ def figures(
         return
     if "seconds" in workload.measures:
         racing = separated(workload, benchmark, settings) if workload.apart else workload
-        yield from race(racing, settings, limits)
+        yield from race(replace(racing, others=benchmark.others), settings, limits)
     if "MiB" in workload.measures:
         yield from apart.weigh(benchmark.name, workload, settings)
 

@@ -18,8 +18,8 @@ HEAD = f"""# Results
 Written by `python -m benchmarks NAME --write` (all of them: `make bench`), never by hand.
 
 Ours and the peer run in one process, on the same weights and tokens, in turns; outputs are compared
-before anything is timed (an eighth of the tokens of many sequences may be others, where rounding
-decides between two that are equally good). A ratio is the peer's figure over ours, the median over
+before anything is timed. Of a padded batch and a corpus, a sixteenth of the tokens may differ:
+rounding decides between equally good ones. A ratio is the peer's figure over ours, the median over
 the rounds of the ratios within a round: above one, ours is better. In brackets its quartiles, and
 the least that this project promises. Rounds are repeated, up to three times as many in
 {MOST_SECONDS:.0f} seconds, while the quartiles are more than 5 % of the ratio apart; "unsteady"
@@ -27,8 +27,7 @@ says that they stayed so. Where seven rounds take longer than that, three are en
 a run adds to a fresh process that holds the weights, where freed blocks go back at once. A share is
 the fraction of what the machine can do at best, measured in the same run. Each benchmark says when
 it was run, on which processor and at which commit. It is stale where the measured code has changed
-since: `python -m benchmarks all --write --stale` measures those again, and goes on where it was cut
-off.
+since: `python -m benchmarks all --write --stale` measures those, and goes on where it was cut off.
 
 How long theirs take beside ours, the median and the range of the rows with each peer; grey is what
 is stale:
