@@ -76,6 +76,8 @@ WAITING = {
     "peft.utils.constants": register_adapter_targets,
     **dict.fromkeys(COMPLETED_BY, complete),
 }
+# Modules of hf_tformer.fast import families, which others of them complete.
+WATCHED = ("transformers.", "peft.", "hf_tformer.model", "hf_tformer.fast")
 WAITING |= {f"hf_tformer.model.modeling_{family.name}": make_fast for family in FAMILIES.values()}
 
 
@@ -91,7 +93,7 @@ class RegisterWhenQuiet(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if not WAITING or not fullname.startswith(("transformers.", "hf_tformer.model", "peft.")):
+        if not WAITING or not fullname.startswith(WATCHED):
             return None
         others = (finder for finder in sys.meta_path if finder is not self)
         found = (finder.find_spec(fullname, path, target) for finder in others)

@@ -5,6 +5,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,22 @@ hf_tformer.check = "replaced, as a test would"
 print(hf_tformer.check == "replaced, as a test would")
 """
     assert print_each(order + code for order in ROOMS) == ["True"] * len(ROOMS)
+
+
+def test_any_module_of_the_fast_paths_may_be_the_first_that_is_imported():
+    """It imports families, which others of these modules complete as soon as they are there."""
+    code = """
+import importlib, os, sys
+import transformers.modeling_utils
+for name in sys.argv[1:]:
+    if not os.fork():
+        importlib.import_module(name)
+        from hf_tformer.model.modeling_decoder import TformerDecoderModel
+        os._exit("fast" not in TformerDecoderModel.run_layers.__code__.co_filename)
+    print(name, os.wait()[1])
+"""
+    names = [f"hf_tformer.fast.{path.stem}" for path in (ROOT / "fast").glob("[!_]*.py")]
+    assert run_python(code, *names).stdout.split("\n")[:-1] == [f"{name} 0" for name in names]
 
 
 def test_every_registered_name_is_public_and_every_public_name_exists():
@@ -244,7 +261,6 @@ def is_there(home, name):
 
 def test_the_version_moves_with_the_changelog():
     """The project file has none of its own: setuptools reads the package's."""
-    tomllib = pytest.importorskip("tomllib", reason="is new in Python 3.11")
     project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["project"]["dynamic"] == ["version"]
     attribute = project["tool"]["setuptools"]["dynamic"]["version"]["attr"]
