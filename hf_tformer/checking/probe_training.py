@@ -203,15 +203,17 @@ def faults_of_trainers(auto: str, model: PreTrainedModel, given: dict[str, Any])
             )
     if model.supports_gradient_checkpointing:
         plain = kept(model, given)
+        since_5_23 = hasattr(model, "activation_checkpointing_enable")
+        name = "activation_checkpointing" if since_5_23 else "gradient_checkpointing"
         remedy = "derive layers of GradientCheckpointingLayer"
         try:
-            model.gradient_checkpointing_enable()
+            getattr(model, f"{name}_enable")()
         except ValueError as error:
             yield f"gradient checkpointing: {explained(error)}: {remedy}"
             return
         if kept(model, given) >= plain:
             yield f"gradient checkpointing saves nothing: {remedy}"
-        model.gradient_checkpointing_disable()
+        getattr(model, f"{name}_disable")()
     table = embedding(model) if "input_ids" in given else None
     if isinstance(table, nn.Embedding) and table.weight.requires_grad:
         table.weight.requires_grad_(False)  # as PEFT leaves it

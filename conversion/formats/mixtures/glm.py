@@ -221,7 +221,8 @@ def ernie_layers(ours: Config) -> Fields:
     if sparse != every(interval, first, last):
         raise ConversionError(
             f"mlp_only_layers is {ours.mlp_only_layers}, but Ernie 4.5 has experts in each layer "
-            "of a range, or in each second or third: choose qwen2_moe or qwen3_moe"
+            "of a range, or in each second or third, counted from one (with 2: the layers 1, 3, 5 "
+            "of mlp_only_layers): choose qwen2_moe or qwen3_moe"
         )
     place = {"moe_layer_start_index": first, "moe_layer_end_index": last}
     return {**place, "moe_layer_interval": interval}
