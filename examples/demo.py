@@ -1,4 +1,4 @@
-"""The whole road in five minutes: train, save, open elsewhere, use.
+"""The whole road in three minutes: train, save, open elsewhere, use.
 
     python examples/demo.py [--output demo_output] [options of train_translation.py]
 
@@ -13,23 +13,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import train_translation
 from dates import date_pairs
 from program import make_parser, run
-from transformers import (
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from hf_tformer import attention_maps, last_complete_checkpoint
 from hf_tformer.opening import open_model
 
-TRAINING = "--eval_strategy steps --eval_steps 100 --save_strategy steps"
+TRAINING = "--eval_strategy steps --eval_steps 100 --save_strategy steps --disable_tqdm true"
 SHOWN = 10
 READER = """
 import json, sys
@@ -76,25 +70,26 @@ def main() -> None:
 
 
 class AnswersAsItLearns(TrainerCallback):
-    """Let the model answer one date that it does not train on whenever it is evaluated."""
+    """Write a line whenever the model is evaluated, with its answer to a date that is new to it."""
 
     def __init__(self) -> None:
+        self.started = time.time()
         pairs = date_pairs(0)["validation"]
         self.pair = next(pair for pair in pairs if pair.language == "en")
 
     def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: PreTrainedModel,
-        processing_class: PreTrainedTokenizerBase,
-        **kwargs: object,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
-        inputs = processing_class(self.pair.source, return_tensors="pt").to(model.device)
-        [answer] = processing_class.batch_decode(model.generate(**inputs), skip_special_tokens=True)
+        model, tokenizer = given["model"], given["processing_class"]
+        inputs = tokenizer(self.pair.source, return_tensors="pt").to(model.device)
+        [answer] = tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)
         mark = "" if answer == self.pair.target else f"  (wrong: {self.pair.target})"
-        print(f"\nStep {state.global_step}: {self.pair.source} → {answer}{mark}", flush=True)
+        print(
+            f"step {state.global_step:3} of {state.max_steps}, "
+            f"{time.time() - self.started:3.0f} s, loss {given['metrics']['eval_loss']:.4f}: "
+            f"{self.pair.source} → {answer}{mark}",
+            flush=True,
+        )
 
 
 def answer_elsewhere(folder: Path, sources: list[str]) -> list[str]:

@@ -118,7 +118,8 @@ def main(
         rows = {split: encode(pairs[split], tokenizer) for split in pairs}
         rows["train"] = drop_long(rows["train"], data.max_length)
     trainer = make_trainer(training, model, tokenizer, rows)
-    for callback in callbacks:
+    for callback in callbacks:  # with --disable_tqdm, they say how it goes instead of Trainer
+        trainer.remove_callback(transformers.PrinterCallback)
         trainer.add_callback(callback)
     if trainer.is_world_process_zero():
         print(

@@ -133,7 +133,9 @@ def test_the_demo_runs_to_its_end(tmp_path):
         text=True,
     )
     assert run.returncode == 0, run.stderr[-3000:]
-    assert re.search(r"^Step 2: .+ → .* \(wrong: \d{4}-\d\d-\d\d\)$", run.stdout, re.M)
+    line = r"^step +2 of 2, +\d+ s, loss \d\.\d{4}: .+ → .* \(wrong: \d{4}-\d\d-\d\d\)$"
+    assert re.search(line, run.stdout, re.M)
+    assert "it/s" not in run.stderr  # one line for each evaluation, and no bars
     assert "of 1000 dates that it had never seen are exactly right" in run.stdout
     assert {"dates", "loss.png", "attention.png"} == {path.name for path in output.iterdir()}
     assert {"model.safetensors", "tokenizer.json"} <= {p.name for p in (output / "dates").iterdir()}
