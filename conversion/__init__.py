@@ -23,7 +23,6 @@ from .engine.exporting import export_checkpoint
 from .engine.importing import import_checkpoint
 from .engine.proof import verify
 from .engine.rules import Rule
-from .moved import add_moved_modules
 from .proving.comparison import prove
 from .rehoming.rehome import rehome
 from .runtimes.opening import open_exported
@@ -38,5 +37,3 @@ __all__ = [
     "rehome",
     "verify",
 ]
-
-add_moved_modules()

@@ -1,6 +1,5 @@
 """A layout that its user describes converts in the same language, and is proven likewise."""
 
-import importlib
 import json
 import re
 from types import SimpleNamespace
@@ -154,23 +153,3 @@ def test_rules_without_a_reference_convert_where_no_proof_is_asked_for(tmp_path,
     done = import_checkpoint(src, tmp_path / "ours", rules=rules, verify=False)
     assert done.difference is None
     assert_same_logits(ours_of(tmp_path / "ours"), model, "mine")
-
-
-OLD_SPELLINGS = {
-    "conversion.formats": ("DECODER", "Format", "carry", "require"),
-    "conversion.llama": ("ALL_OF_THEM", "LIKE_LLAMA", "RULES", "SAME_FIELDS"),
-    "conversion.registry": ("FORMATS",),
-    "conversion.rules": ("Rule", "linear", "ConversionError", "Side"),
-    "conversion.transforms": ("Split",),
-}
-
-
-@pytest.mark.parametrize("old", OLD_SPELLINGS)
-def test_modules_that_have_moved_are_found_by_their_old_names_with_a_warning(old):
-    for name in OLD_SPELLINGS[old]:
-        with pytest.warns(FutureWarning, match=f"{old}.{name} has moved") as caught:
-            exec(f"from {old} import {name}", found := {})
-        new_name, module = re.search(r"import (\S+) from (\S+)", str(caught[0].message)).groups()
-        assert found[name] is getattr(importlib.import_module(module), new_name)
-    with pytest.raises(ImportError, match="cannot import name 'nothing'"):
-        exec(f"from {old} import nothing")
