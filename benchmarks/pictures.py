@@ -1,5 +1,6 @@
 """Pictures of RESULTS.md: ratios beside each peer, shares of the machine, and curves."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
@@ -19,8 +20,11 @@ GROUPS = {
     "translating": ("seq2seq", "beams", "t5", "corpus"),
     "encoding": ("encoder", "encoder-only", "sentences", "vectors"),
     "training": ("training", "training-sizes", "scale"),
+    "converting": ("conversion",),
     "beside other runtimes": ("engine", "engines", "chat"),
 }
+# Classes of transformers are one line of the picture.
+THEIRS = re.compile(r"^\w+(Model|Encoder|ForMaskedLM|ForCausalLM|ForConditionalGeneration)\b")
 AHEAD, BEHIND, OLD = "#1565c0", "#c62828", "#9e9e9e"
 KINDS = {"matrix product": "#1565c0", "read bandwidth": "#2e7d32"}
 Ratios = dict[tuple[str, str], list[float]]  # of a group and a peer
@@ -34,7 +38,8 @@ def ratios_of(results: Iterable[Fields]) -> Ratios:
         for row in (row for name in names if name in by_name for row in by_name[name]["rows"]):
             is_ours = row["peer"].startswith(OURS)
             if row["measure"] == "seconds" and row["ratio"] and not is_ours:
-                found.setdefault((group, row["peer"]), []).append(row["ratio"])
+                peer = THEIRS.sub("transformers", row["peer"])
+                found.setdefault((group, peer), []).append(row["ratio"])
     return found
 
 

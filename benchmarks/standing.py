@@ -14,10 +14,13 @@ CONVERTED = ("files", "runtimes", "assisted", "real", "real_sentences")
 
 
 def covered(name: str) -> tuple[str, ...]:
-    """Return the paths of what a benchmark measures, its own tasks included."""
+    """Return the paths of what a benchmark measures, its own tasks included.
+
+    How peers are made and timed, for all benchmarks alike, is not among them.
+    """
     module = BENCHMARKS[name].workloads.__module__.rpartition(".")[2]
-    also = ("conversion",) if module in CONVERTED else ()
-    return (*MEASURED, *also, f"benchmarks/{module}.py")
+    also = {"scale": ["hf_tformer/scale"]} | {room: ["conversion"] for room in CONVERTED}
+    return (*MEASURED, *also.get(module, ()), f"benchmarks/{module}.py")
 
 
 def commit_of(name: str) -> str:

@@ -423,7 +423,7 @@ def test_every_benchmark_of_times_beside_peers_is_in_the_first_picture():
     assert drawn <= set(BENCHMARKS)
     assert set(BENCHMARKS) - drawn == {
         *("surroundings", "travelling", "no-cache", "loss", "attention", "choice", "growth"),
-        *("loading", "conversion", "windows"),
+        *("loading", "windows"),
     }
 
 
