@@ -29,21 +29,23 @@ def run(module, *words):
     return ended.stdout.splitlines()
 
 
-def runs(folder, cases, name):
-    told = set(run(scale_runs, folder, name))
-    assert len(told) == sum(len(case.written) * (1 + len(case.read)) for case in cases), told
-    return [folder / case.name / f"{name}, saved" for case in cases for name in case.written]
+def runs(folder, case):
+    """The folders that a case saved, once every layout has read every other."""
+    told = set(run(scale_runs, folder, case.name))
+    assert len(told) == len(case.written) * (1 + len(case.read)), told
+    return [folder / f"{name}, saved" for name in case.written]
 
 
 def test_another_number_of_processes_goes_on_with_the_run(tmp_path):
     """All weights and all states of the optimizer are those that were saved, bit by bit."""
-    runs(tmp_path, scale_runs.FEW, "few")
+    runs(tmp_path, scale_runs.SMALL)
 
 
 @pytest.mark.slow
-def test_every_layout_reads_every_other_and_its_folder_travels(tmp_path):
+@pytest.mark.parametrize("case", scale_runs.CASES, ids=lambda case: case.name)
+def test_every_layout_reads_every_other_and_its_folder_travels(case, tmp_path):
     cases = []
-    for folder in runs(tmp_path, scale_runs.ALL, "all"):
+    for folder in runs(tmp_path, case):
         family = by_model_type[AutoConfig.from_pretrained(folder).model_type]
         model = family.model_class.from_pretrained(folder)
         answers = travel.write(folder.with_name(f"{folder.name} again"), family, model)

@@ -1,6 +1,6 @@
 """Short runs in many layouts, whose checkpoints are read in others.
 
-`python -m scale_runs FOLDER few|all` forks all groups of processes that it takes.
+`python -m scale_runs FOLDER CASE` forks all groups of processes that it takes.
 """
 
 import os
@@ -59,16 +59,14 @@ class Case:
     read: tuple
 
 
-FEW = (
-    Case(
-        "decoder, tied",
-        DECODER,
-        {"tie_word_embeddings": True},
-        ("2 shards",),
-        ("one", "2 shards of 2 parts"),
-    ),
+SMALL = Case(
+    "decoder, small",
+    DECODER,
+    {"tie_word_embeddings": True},
+    ("2 shards",),
+    ("one", "2 shards of 2 parts"),
 )
-ALL = tuple(
+CASES = tuple(
     Case(
         f"{family.name}, {'tied' if tie else 'untied'}",
         family,
@@ -159,29 +157,26 @@ def assert_same(found, expected):
 
 def write_one(folder, case, name):
     with named(case, name):
-        write_run(folder / case.name, case.family, name)
+        write_run(folder, case.family, name)
 
 
 def read_all(folder, case, name):
     for written in case.written:
         with named(case, f"{name} from {written}"):
-            read_run(folder / case.name, case.family, written, LAYOUTS[name])
+            read_run(folder, case.family, written, LAYOUTS[name])
 
 
-def look_at_saved(folder, cases):
+def look_at_saved(folder, case):
     """A folder opens as ever, with the same weights; what was tied stays so."""
-    for case in cases:
-        for name in case.written:
-            place = folder / case.name
-            with named(case, name):
-                model = case.family.auto.from_pretrained(place / f"{name}, saved")
-                state = torch.load(place / f"{name}.pt")["state"]
-                assert_same(model.state_dict(), {n: state[n] for n in model.state_dict()})
-                head = model.get_output_embeddings().weight
-                tied = head is model.get_input_embeddings().weight
-                assert tied is case.fields["tie_word_embeddings"]
-                config = (place / f"{name}, saved" / "config.json").read_text()
-                assert "distributed" not in config, config
+    for name in case.written:
+        with named(case, name):
+            model = case.family.auto.from_pretrained(folder / f"{name}, saved")
+            state = torch.load(folder / f"{name}.pt")["state"]
+            assert_same(model.state_dict(), {n: state[n] for n in model.state_dict()})
+            tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
+            assert tied is case.fields["tie_word_embeddings"]
+            config = (folder / f"{name}, saved" / "config.json").read_text()
+            assert "distributed" not in config, config
 
 
 @contextmanager
@@ -195,18 +190,16 @@ def named(case, name):
         print(f"{case.name}: {name}", flush=True)
 
 
-def main(folder, cases):
+def main(folder, case):
     torch.set_num_threads(1)
-    for case in cases:
-        case.family.build(**{**SIZES, **case.fields}).save_pretrained(folder / case.name / "model")
+    case.family.build(**{**SIZES, **case.fields}).save_pretrained(folder / "model")
     # Groups of gloo leave threads behind: with new processes for each layout they stay few.
-    for case in cases:
-        for name in case.written:
-            in_processes(LAYOUTS[name].processes, write_one, folder, case, name)
-        for name in case.read:
-            in_processes(LAYOUTS[name].processes, read_all, folder, case, name)
-    look_at_saved(folder, cases)
+    for name in case.written:
+        in_processes(LAYOUTS[name].processes, write_one, folder, case, name)
+    for name in case.read:
+        in_processes(LAYOUTS[name].processes, read_all, folder, case, name)
+    look_at_saved(folder, case)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), {"few": FEW, "all": ALL}[sys.argv[2]])
+    main(Path(sys.argv[1]), next(c for c in (SMALL, *CASES) if c.name == sys.argv[2]))
