@@ -51,8 +51,8 @@ COVERS = {
     "docs": (*CODE, "docs", "tests/docs", *HELPERS, "constraints/docs.txt"),
     "dist": (*QUICK, "constraints/dist.txt"),
     "page": ("hf_tformer/view/page", "Makefile"),
-    "fuzz": (*CODE, "tests/fuzz", *HELPERS),
-    "demo": (*CODE, "examples"),
+    "fuzz": (*CODE, "tests/fuzz", *HELPERS, "constraints/tested.txt"),
+    "demo": (*CODE, "examples", "constraints/tested.txt"),
 }
 # What verbs and benchmarks write themselves, in folders that verbs run: it makes nothing stale.
 FIGURES = ("docs/verified.json", "docs/EXPORTS.md", "docs/FAULTS.md", "docs/REAL.md")
@@ -72,7 +72,8 @@ Line = dict[str, Any]
 
 
 def main() -> None:
-    place, *wanted = sys.argv[1:]
+    place, *words = sys.argv[1:]
+    wanted = [verb for word in words for verb in word.split(",") if verb]
     if unknown := set(wanted) - COVERS.keys():
         sys.exit(f"no such verb: {', '.join(sorted(unknown))}: choose of {', '.join(COVERS)}")
     lines = record()
@@ -180,7 +181,8 @@ def page(lines: dict[str, Line]) -> str:
         for verb in COVERS
         for reason, count in lines.get(verb, {}).get("left out", {}).items()
     ]
-    return "\n".join([HEAD, *rows, "", "## Tests that were left out", "", *reasons, ""])
+    total = f"{sum(line['minutes'] for line in lines.values()):.0f} minutes all together."
+    return "\n".join([HEAD, *rows, "", total, "", "## Tests that were left out", "", *reasons, ""])
 
 
 def shown(line: Line) -> str:

@@ -89,6 +89,13 @@ def test_only_what_is_stale_runs_again(project, monkeypatch, capsys):
     assert told == ["tested", "broken", "tested"]
 
 
+def test_verbs_may_be_named_with_spaces_or_commas(project, monkeypatch, capsys):
+    for words in (["tested", "broken"], ["tested,broken"], ["tested,", "broken"]):
+        run(monkeypatch, project, *words)
+        told = re.findall("^make (.*) [.]{3}$", capsys.readouterr().out, re.M)
+        assert told == ["tested", "broken"]
+
+
 def test_a_verb_that_does_not_exist_is_one_sentence(project, monkeypatch):
     with pytest.raises(SystemExit, match="no such verb: docks: choose of tested, broken"):
         run(monkeypatch, project, "docks")
