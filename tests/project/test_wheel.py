@@ -5,6 +5,7 @@ nothing of the checkout can be imported in it.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -158,14 +159,13 @@ def test_every_command_says_what_it_does(wheel, fresh, place):
         assert "usage:" in run(fresh / "python", "-m", module, "--help", cwd=place).stdout
 
 
-def test_the_attention_page_is_written_from_the_wheel(fresh, place, model):
-    program = """
-import torch
-from hf_tformer import TformerDecoderForCausalLM, attention_maps
-model = TformerDecoderForCausalLM.from_pretrained("model")
-attention_maps(model, {"input_ids": torch.tensor([[5, 6, 7]])}).save_html("attention.html")
-"""
-    run(fresh / "python", "-c", program, cwd=place)
+def test_the_three_programs_of_the_readme_run_from_the_wheel(fresh, place):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    programs = re.findall("^```python\n(.*?)^```$", readme, re.M | re.S)
+    own, backwards, seen = (run(fresh / "python", "-c", p, cwd=place).stdout for p in programs)
+    assert re.search(r"5, +6, +7", own)
+    assert re.search(r"6, 5, 4, 3, 2\]", backwards)
+    assert seen.strip()
     assert "weights-0-decoder-0" in (place / "attention.html").read_text(encoding="utf-8")
 
 
