@@ -12,7 +12,9 @@ kept. "Difference" is the largest one of logits (of hidden states, where there i
 the largest number; "greedy" and "4 beams" are texts with the tokens of `generate()`. Memory is the
 peak of the process beyond what it needs for its imports, as a multiple of the weights in float32,
 and then the same with the files that are mapped into it, whose pages the system takes back when it
-needs them; it says something where the weights are large. Times are those of {machine}.
+needs them; it says something where the weights are large. Times are those of {machine}. From q6_k
+to q4_0, the outputs are those of the file in float32, before llama.cpp packs it; each packed weight
+is then compared with the one that it stands for.
 
 {versions}
 
