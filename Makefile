@@ -11,6 +11,12 @@ FOLDER ?= .verify
 FUZZ := $(if $(MINUTES),--minutes $(MINUTES)) $(if $(CASES),--cases $(CASES)) \
 	$(if $(SEED),--seed $(SEED)) $(if $(PROMISE),--promise $(PROMISE))
 NEWEST ?= transformers torch
+# It runs on the newest Python that is promised, where that is installed.
+NEWEST_PYTHON ?= $(shell python3.13 -c "" 2>/dev/null && echo python3.13 || echo $(PYTHON))
+
+# What pip downloads for `make demo` and `make test`.
+DOWNLOADS := 0.5 GB, and without PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu 2.5 GB \
+	more on Linux, for CUDA (README.md)
 
 BIN := .venv/bin
 # What needs an environment or a build of its own, each by a verb.
@@ -46,7 +52,7 @@ test-newest: .venv-newest/ready ## the quick tests, on the newest transformers a
 
 # These rooms alone: the other tests import what the environment of the engines does not have.
 test-engines: .venv-engines/ready ## the tests that need ctranslate2, vLLM and sentence-transformers
-	.venv-engines/bin/python -m pytest -n 0 -m engine tests/engines tests/runtimes/test_page.py $(ARGS)
+	.venv-engines/bin/python -m pytest -n $(WORKERS) -m engine tests/engines tests/runtimes/test_page.py $(ARGS)
 
 test-runtimes: .venv-runtimes/ready ## the tests that need the runtimes that we export to
 	.venv-runtimes/bin/python -m pytest -n $(WORKERS) -m runtime tests/runtimes --ignore=tests/runtimes/test_quantisers.py $(ARGS)
@@ -61,8 +67,9 @@ test-quantisers: .venv-quantisers/ready ## our models quantised by torchao, bits
 test-study: .venv-study/ready ## the tests that need bertviz, captum, inseq, nnsight and TransformerLens
 	.venv-study/bin/python -m pytest -n 0 -m study tests/study tests/runtimes/test_page.py $(ARGS)
 
+# The tests of each page stay together in one process, which writes it.
 exports: .venv-runtimes/ready ## what each runtime serves and which faults are found, into docs/ (half an hour)
-	.venv-runtimes/bin/python -m pytest -n 0 -m runtime --write-exports $(ARGS) \
+	.venv-runtimes/bin/python -m pytest -n $(WORKERS) --dist loadfile -m runtime --write-exports $(ARGS) \
 		tests/runtimes/test_table.py tests/runtimes/test_prove.py::test_a_planted_fault_is_found_and_named
 
 # RULES is a checkout of https://github.com/semgrep/semgrep-rules: without it Semgrep is left out.
@@ -101,17 +108,17 @@ verify: ## run every verb from a fresh clone, into VERIFIED.md (hours): ONLY="do
 bench: .venv-runtimes/peers .real/ready ## what is stale, into benchmarks/RESULTS.md (quiet hours)
 	.venv-runtimes/bin/python -m benchmarks all --write --stale $(ARGS)
 
-# mypy and vermin hold the code to Python 3.10, the oldest that is promised. vermin takes the method
+# mypy and vermin hold the code to Python 3.11, the oldest that is promised. vermin takes the method
 # of a tensor, `long`, for a type of Python 2.
 lint: .venv/ready ## ruff, mypy, vermin, and transformers' linter on the model folder; changes nothing
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/vermin --quiet --no-tips --violations --target=3.10- --exclude long --exclude tomllib $(PROGRAMS)
+	$(BIN)/vermin --quiet --no-tips --violations --target=3.11- --exclude long $(PROGRAMS)
 	$(BIN)/python tools/lint_model.py
 
 lint-pythons: .venv/ready ## mypy once for each later Python that is promised
-	for version in 3.11 3.12 3.13; do $(BIN)/mypy --python-version $$version || exit 1; done
+	for version in 3.12 3.13; do $(BIN)/mypy --python-version $$version || exit 1; done
 
 format: .venv/ready ## let ruff mend what it can
 	$(BIN)/ruff check --fix-only
@@ -127,7 +134,7 @@ clean: ## remove the environments, the caches and what the demo wrote
 .venv/ready: constraints/tested.txt pyproject.toml
 .venv-floor/ready: constraints/floor.txt pyproject.toml
 .venv/ready .venv-floor/ready:
-	@echo "setting up $(@D): 2 GB, minutes the first time (README.md: how to do without CUDA)"
+	@echo "setting up $(@D), for one to eight minutes: pip downloads $(DOWNLOADS)"
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint $< --editable '.[dev]'
@@ -136,7 +143,7 @@ clean: ## remove the environments, the caches and what the demo wrote
 # No constraints: what is new today may need what is new today. `make test-newest` upgrades it.
 .venv-newest/ready: pyproject.toml
 	@echo "setting up $(@D) (minutes, the first time)"
-	$(PYTHON) -m venv $(@D)
+	$(NEWEST_PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--editable '.[dev]' $(NEWEST)
 	@touch $@

@@ -20,7 +20,7 @@ if sys.argv[0] == "-m" and os.getcwd() != ROOT:
 from .families import FAMILIES
 from .registration import register_when_needed
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 # public name → module that defines it
 NAMES = {

@@ -139,13 +139,11 @@ def keep_pictures_the_same() -> None:
 @contextlib.contextmanager
 def elsewhere(pictures: Path) -> Iterator[None]:
     """Work in a new folder that is removed, but for the pictures that were drawn there."""
-    before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
         try:
-            yield
+            with contextlib.chdir(folder):
+                yield
         finally:
-            os.chdir(before)
             for picture in sorted(Path(folder).glob("*.svg")):
                 pictures.mkdir(parents=True, exist_ok=True)
                 shutil.copy(picture, pictures)

@@ -6,11 +6,11 @@ the command passes over attention.py, layers.py and the other siblings, where `f
 """
 
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import mlinter
-from mlinter.mlinter import tomllib  # the standard library's, or its stand-in on Python 3.10
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "hf_tformer" / "model"

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from xml.etree import ElementTree
@@ -279,7 +280,6 @@ def behind(name):
 
 
 def test_the_extra_book_holds_what_chapters_import():
-    tomllib = pytest.importorskip("tomllib", reason="is new in Python 3.11")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extra, always = (
         {canonicalize_name(Requirement(each).name) for each in named}

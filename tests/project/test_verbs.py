@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from importlib.metadata import packages_distributions
 from itertools import chain, pairwise
@@ -41,7 +42,6 @@ ROOMS = {path.parent.name for path in TESTS.glob("*/test_*.py")}
 
 
 def project():
-    tomllib = pytest.importorskip("tomllib", reason="is new in Python 3.11")
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 

@@ -315,7 +315,7 @@ def test_our_card_gets_the_new_hashes_and_keeps_every_other_word(folder, equal):
     old = (
         (folder / "README.md")
         .read_text()
-        .replace("made with hf_tformer 0.1.0", "made with hf_tformer 0.0.9")
+        .replace(f"made with hf_tformer {hf_tformer.__version__}", "made with hf_tformer 0.0.9")
     )
     (folder / "README.md").write_text(old)
     with (folder / "layers.py").open("a") as code:
@@ -329,7 +329,7 @@ def test_our_card_gets_the_new_hashes_and_keeps_every_other_word(folder, equal):
     (folder / "README.md").write_text(old)
     hf_tformer.refresh(folder)
     found = (folder / "README.md").read_text()
-    assert found == fresh.replace("made with hf_tformer 0.1.0", renewed)
+    assert found == fresh.replace(f"made with hf_tformer {hf_tformer.__version__}", renewed)
     assert not hf_tformer.refresh(folder).changes
 
 

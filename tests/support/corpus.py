@@ -1,11 +1,8 @@
 """The corpus of hostile and honest forms that tests/check holds as TOML."""
 
-from .paths import TESTS
+import tomllib
 
-try:
-    import tomllib
-except ImportError:  # Python 3.10, where pytest brings the same
-    import tomli as tomllib
+from .paths import TESTS
 
 # The file that some forms import from.
 OTHER = "import os as o\nfrom os import *\ndef hasattr(o, n): o.system(n)\n"

@@ -18,7 +18,7 @@ import re
 import socket
 import threading
 import traceback
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
@@ -107,7 +107,7 @@ class File:
 class Commit:
     def __init__(self, parent, files, title, message):
         self.parent, self.files, self.title, self.message = parent, files, title, message
-        self.date = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        self.date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         tree = sorted((path, file.oid) for path, file in files.items())
         told = repr((parent and parent.sha, title, message, self.date, tree))
         self.sha = hashlib.sha1(told.encode()).hexdigest()
