@@ -161,6 +161,53 @@ def test_the_notebooks_of_a_release_are_a_branch(tmp_path):
     assert found[:4] == ["Notebooks of v1.1.0", "", f"en/{pushed}", f"zh/{pushed}"]
 
 
+def weekly_verbs():
+    return verbs(load(FOLDER / "workflows" / "weekly.yml")["jobs"]["verb"])
+
+
+def pages_written_weekly():
+    """Page → verb of the weekly run, for each page that says which verb writes it."""
+    said = {
+        page.relative_to(ROOT).as_posix(): re.search(
+            r"^Written by .*?`make ([a-z-]+)`", page.read_text(encoding="utf-8"), re.M
+        )
+        for folder in ("docs", "benchmarks")
+        for page in (ROOT / folder).glob("*.md")
+    }
+    return {page: m[1] for page, m in said.items() if m and m[1] in weekly_verbs()}
+
+
+def test_a_verb_of_the_week_that_writes_says_so_in_its_page():
+    """The Makefile gives the option `--write` or `--write-NAME` to what writes tracked pages."""
+    writing = set()
+    for verb in weekly_verbs():
+        words = ["make", "--dry-run", verb, "ARGS="]  # without what `make test` was given itself
+        run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+        if "--write" in run.stdout:
+            writing.add(verb)
+    assert writing == set(pages_written_weekly().values())
+
+
+def test_a_week_forgives_the_pages_that_its_verbs_write_and_names_any_other_change(tmp_path):
+    pages = sorted(pages_written_weekly())
+    others = ["README.md", "docs/verified.json", "hf_tformer/view/page/page.js"]
+    for name in [*pages, *others]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("figures of one day\n")
+    for words in ("init", "add ."):
+        subprocess.run(["git", *words.split()], cwd=tmp_path, check=True, capture_output=True)
+    for name in pages:
+        (tmp_path / name).write_text("figures of another day\n")
+    done = run_step("weekly.yml", "verb", "Name what", tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+    for name in others:
+        (tmp_path / name).write_text("changed\n")
+        done = run_step("weekly.yml", "verb", "Name what", tmp_path)
+        assert done.returncode == 1
+        assert name in done.stdout
+        assert not [page for page in pages if page in done.stdout]
+
+
 # The command of GitHub: notes how it was called, and answers with the line of its first words.
 GH = """#!/bin/sh
 printf '%s\\n' "$*" >> calls
