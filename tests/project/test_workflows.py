@@ -23,7 +23,7 @@ RIGHTS = {
 }
 READING = {"contents": "read"}
 # Verbs that no workflow runs: they write or remove files of a developer, or need an idle machine.
-ELSEWHERE = {"help", "format", "clean", "bench", "exports", "scanners", "verify"}
+ELSEWHERE = {"help", "format", "clean", "bench", "scanners", "verify"}
 
 
 def load(path):
