@@ -47,12 +47,17 @@ def test_the_citation_names_this_version_and_license():
     )
 
 
-def test_the_hooks_run_the_ruff_of_make_lint():
+def test_the_hooks_run_the_ruff_of_make_lint_and_actionlint_on_every_workflow():
     (local,) = yaml.safe_load(read(".pre-commit-config.yaml"))["repos"]
+    *ruff, actionlint = local["hooks"]
     pinned = re.search(r"^ruff==.+$", read("constraints/tested.txt"), re.M)[0]
-    assert {tuple(hook["additional_dependencies"]) for hook in local["hooks"]} == {(pinned,)}
-    commands = [hook["entry"].replace(" --force-exclude", "") for hook in local["hooks"]]
+    assert {tuple(hook["additional_dependencies"]) for hook in ruff} == {(pinned,)}
+    commands = [hook["entry"].replace(" --force-exclude", "") for hook in ruff]
     assert commands == ["ruff check", "ruff format"]
+    assert all("==" in needed for needed in actionlint["additional_dependencies"])
+    for path in (ROOT / ".github" / "workflows").iterdir():
+        assert re.search(actionlint["files"], path.relative_to(ROOT).as_posix())
+    assert f"pre-commit run {actionlint['id']} --all-files" in read(".github/workflows/ci.yml")
 
 
 @pytest.mark.parametrize("name", ["bug", "feature"])
