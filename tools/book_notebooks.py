@@ -38,8 +38,7 @@ DRAWN = re.compile(r'\.savefig\("([\w-]+\.svg)"\)$', re.M)
 
 def notebook(markdown: str, name: str, language: str, repository: str) -> nbformat.NotebookNode:
     """Make a notebook of a page of the site; `repository` is owner/name on GitHub, or empty."""
-    text = relinked(markdown, language, repository).replace("```bash\n", "```console\n")
-    made = jupytext.reads(text, fmt="md")
+    made = jupytext.reads(markdown.replace("```bash\n", "```console\n"), fmt="md")
     for cell, below in zip(made.cells, made.cells[1:], strict=False):
         printed = PRINTED.match(below.source)
         if cell.cell_type == "code" and printed:
@@ -48,6 +47,7 @@ def notebook(markdown: str, name: str, language: str, repository: str) -> nbform
     drawn = {picture for cell in made.cells for picture in show_picture(cell)}
     for cell in made.cells:  # what a cell has drawn stands above its description
         if cell.cell_type == "markdown":
+            cell.source = relinked(cell.source, language, repository)
             cell.source = PICTURE.sub(
                 lambda match: f"*{match[1]}*" if match[2] in drawn else match[0], cell.source
             )

@@ -263,7 +263,8 @@ def small_book(tmp_path):
 @pytest.mark.parametrize("repository", ["someone/some-book", ""])
 def test_a_notebook_opens_in_colab_where_github_has_it(repository, small_book):
     small_book("# The book\n\n[One](01-one.md)\n")
-    page = "# 1 · One\n\n[The book](index.md)\n\n```python\nprint(1)\n```\n"
+    program = 'print([len][0]("one"))'  # has what a link has: ](
+    page = f"# 1 · One\n\n[The book](index.md)\n\n```python\n{program}\n```\n"
     done, site = small_book(page, "01-one.md", GITHUB_REPOSITORY=repository)
     assert done.returncode == 0, done.stderr
     shown = (site / "01-one.html").read_text(encoding="utf-8")
@@ -273,6 +274,7 @@ def test_a_notebook_opens_in_colab_where_github_has_it(repository, small_book):
         f"https://colab.research.google.com/github/{repository}/blob/notebooks/en/01-one.ipynb"
     )
     assert ("colab" in shown) == (address in shown) == bool(repository)
+    assert text[-1] == program
     if repository:
         assert f"({address})" in text[0]
         assert f"git clone --quiet --depth 1 https://github.com/{repository} " in text[1]
