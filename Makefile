@@ -100,7 +100,7 @@ docs: .venv/ready .venv-docs/ready ## the book as a site that opens from a disk,
 	$(BIN)/python -m pytest -n 0 -m docs tests/docs/test_docs.py $(ARGS)
 
 fuzz: .venv/ready ## random models on random batches: MINUTES=10 or CASES=10000, SEED=1
-	PYTHONPATH=tests $(BIN)/python -m fuzz $(FUZZ)
+	PYTHONPATH=tests $(BIN)/python -m fuzz --processes $(WORKERS) $(FUZZ)
 
 verify: ## run every verb from a fresh clone, into VERIFIED.md (hours): ONLY="docs dist"
 	$(PYTHON) tools/verify.py $(FOLDER) $(ONLY)
