@@ -50,7 +50,7 @@ def kill_often(work, count, folder):
 @pytest.mark.parametrize("work", ["convert", "publish", "save"])
 def test_killed_work_is_whole_or_absent_and_leaves_nothing(work, tmp_path):
     """Its source is unchanged; SIGTERM and SIGHUP clean up at once, after SIGKILL the next run."""
-    kill_often(work, 21, tmp_path)
+    kill_often(work, 12, tmp_path)
 
 
 KILLS = [("convert", 200), ("publish", 200), ("save", 100), ("prepare", 100)]

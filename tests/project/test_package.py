@@ -119,6 +119,7 @@ print(hf_tformer.check == "replaced, as a test would")
     assert print_each(order + code for order in ROOMS) == ["True"] * len(ROOMS)
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_any_module_of_the_fast_paths_may_be_the_first_that_is_imported():
     """It imports families, which others of these modules complete as soon as they are there."""
     code = """

@@ -13,6 +13,7 @@ import pytest
 from support.paths import ROOT
 
 pytestmark = [
+    pytest.mark.slow,  # about the tests alone, of which thousands would fail with it
     pytest.mark.usefixtures("warm_python"),
     pytest.mark.skipif(sys.platform != "linux", reason="is the interpreter itself elsewhere"),
 ]

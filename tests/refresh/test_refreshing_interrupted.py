@@ -114,7 +114,7 @@ def read(folder, name):
 
 @OUTLIVED
 def test_a_folder_whose_refresh_was_killed_opens_and_is_finished_by_the_next(tmp_path):
-    kill_many("decoder", 20, tmp_path)
+    kill_many("decoder", 12, tmp_path)
 
 
 @pytest.mark.slow
