@@ -11,10 +11,10 @@ FOLDER ?= .verify
 FUZZ := $(if $(MINUTES),--minutes $(MINUTES)) $(if $(CASES),--cases $(CASES)) \
 	$(if $(SEED),--seed $(SEED)) $(if $(PROMISE),--promise $(PROMISE))
 NEWEST ?= transformers torch
-# It runs on the newest Python that is promised, where that is installed.
+# `make test-newest` runs on the newest Python that is promised, where that is installed.
 NEWEST_PYTHON ?= $(shell python3.13 -c "" 2>/dev/null && echo python3.13 || echo $(PYTHON))
 
-# What pip downloads for `make demo` and `make test`.
+# What pip downloads for .venv, and for .venv-floor.
 DOWNLOADS := 0.5 GB, and without PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu 2.5 GB \
 	more on Linux, for CUDA (README.md)
 
@@ -50,9 +50,10 @@ test-newest: .venv-newest/ready ## the quick tests, on the newest transformers a
 	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade $(NEWEST)
 	.venv-newest/bin/python -m pytest $(QUICK) $(ARGS)
 
-# These rooms alone: the other tests import what the environment of the engines does not have.
+# These rooms alone: the other tests import what the environment of the engines does not have. The
+# tests of a file share its servers.
 test-engines: .venv-engines/ready ## the tests that need ctranslate2, vLLM and sentence-transformers
-	.venv-engines/bin/python -m pytest -n $(WORKERS) -m engine tests/engines tests/runtimes/test_page.py $(ARGS)
+	.venv-engines/bin/python -m pytest -n $(WORKERS) --dist loadfile -m engine tests/engines tests/runtimes/test_page.py $(ARGS)
 
 test-runtimes: .venv-runtimes/ready ## the tests that need the runtimes that we export to
 	.venv-runtimes/bin/python -m pytest -n $(WORKERS) -m runtime tests/runtimes --ignore=tests/runtimes/test_quantisers.py $(ARGS)
@@ -67,9 +68,8 @@ test-quantisers: .venv-quantisers/ready ## our models quantised by torchao, bits
 test-study: .venv-study/ready ## the tests that need bertviz, captum, inseq, nnsight and TransformerLens
 	.venv-study/bin/python -m pytest -n 0 -m study tests/study tests/runtimes/test_page.py $(ARGS)
 
-# The tests of each page stay together in one process, which writes it.
 exports: .venv-runtimes/ready ## what each runtime serves and which faults are found, into docs/ (half an hour)
-	.venv-runtimes/bin/python -m pytest -n $(WORKERS) --dist loadfile -m runtime --write-exports $(ARGS) \
+	.venv-runtimes/bin/python -m pytest -n 0 -m runtime --write-exports $(ARGS) \
 		tests/runtimes/test_table.py tests/runtimes/test_prove.py::test_a_planted_fault_is_found_and_named
 
 # RULES is a checkout of https://github.com/semgrep/semgrep-rules: without it Semgrep is left out.
@@ -100,7 +100,7 @@ docs: .venv/ready .venv-docs/ready ## the book as a site that opens from a disk,
 	$(BIN)/python -m pytest -n 0 -m docs tests/docs/test_docs.py $(ARGS)
 
 fuzz: .venv/ready ## random models on random batches: MINUTES=10 or CASES=10000, SEED=1
-	PYTHONPATH=tests $(BIN)/python -m fuzz --processes $(WORKERS) $(FUZZ)
+	PYTHONPATH=tests $(BIN)/python -m fuzz $(FUZZ)
 
 verify: ## run every verb from a fresh clone, into VERIFIED.md (hours): ONLY="docs dist"
 	$(PYTHON) tools/verify.py $(FOLDER) $(ONLY)
@@ -135,7 +135,7 @@ clean: ## remove the environments, the caches and what the demo wrote
 .venv-floor/ready: constraints/floor.txt pyproject.toml
 .venv/ready .venv-floor/ready:
 	@echo "setting up $(@D), for one to eight minutes: pip downloads $(DOWNLOADS)"
-	$(PYTHON) -m venv $(@D)
+	$(PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint $< --editable '.[dev]'
 	@touch $@
@@ -143,7 +143,7 @@ clean: ## remove the environments, the caches and what the demo wrote
 # No constraints: what is new today may need what is new today. `make test-newest` upgrades it.
 .venv-newest/ready: pyproject.toml
 	@echo "setting up $(@D) (minutes, the first time)"
-	$(NEWEST_PYTHON) -m venv $(@D)
+	$(NEWEST_PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--editable '.[dev]' $(NEWEST)
 	@touch $@
@@ -151,7 +151,7 @@ clean: ## remove the environments, the caches and what the demo wrote
 # The engines come without their dependencies: constraints/engines.txt says why, and names all of them.
 .venv-engines/ready: constraints/engines.txt pyproject.toml
 	@echo "setting up $(@D) (minutes, the first time)"
-	$(PYTHON) -m venv $(@D)
+	$(PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint $< --editable '.[test]'
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
@@ -161,7 +161,7 @@ clean: ## remove the environments, the caches and what the demo wrote
 # babel: the tests train a tokenizer of examples/train_translation.py, on dates.
 .venv-runtimes/ready: constraints/runtimes.txt pyproject.toml
 	@echo "setting up $(@D) (minutes, the first time)"
-	$(PYTHON) -m venv $(@D)
+	$(PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint $< --editable '.[test,runtimes,tools]' babel
 	@touch $@
@@ -182,7 +182,7 @@ clean: ## remove the environments, the caches and what the demo wrote
 # Without their dependencies: constraints/quantisers.txt says why.
 .venv-quantisers/ready: constraints/tested.txt constraints/quantisers.txt pyproject.toml
 	@echo "setting up $(@D) (minutes, the first time)"
-	$(PYTHON) -m venv $(@D)
+	$(PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint $< --editable '.[test,train]'
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
@@ -192,7 +192,7 @@ clean: ## remove the environments, the caches and what the demo wrote
 # Without the project and what it depends on: constraints/docs.txt says why.
 .venv-docs/ready: constraints/docs.txt pyproject.toml
 	@echo "setting up $(@D)"
-	$(PYTHON) -m venv $(@D)
+	$(PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--no-deps --requirement $<
 	@touch $@
@@ -200,7 +200,7 @@ clean: ## remove the environments, the caches and what the demo wrote
 # Without the project and what it depends on: constraints/dist.txt says why.
 .venv-dist/ready: constraints/dist.txt
 	@echo "setting up $(@D)"
-	$(PYTHON) -m venv $(@D)
+	$(PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--no-deps --requirement $<
 	@touch $@
@@ -208,7 +208,7 @@ clean: ## remove the environments, the caches and what the demo wrote
 # inseq comes without its dependencies: constraints/study.txt says why, and names all of them.
 .venv-study/ready: constraints/study.txt pyproject.toml
 	@echo "setting up $(@D) (minutes, the first time)"
-	$(PYTHON) -m venv $(@D)
+	$(PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--constraint $< --editable '.[test,study]'
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \

@@ -29,8 +29,8 @@ the fraction of what the machine can do at best, measured in the same run. Each 
 it was run, on which processor and at which commit. It is stale where the measured code has changed
 since: `python -m benchmarks all --write --stale` measures those, and goes on where it was cut off.
 
-How long theirs take beside ours, the median and the range of the rows with each peer; grey is what
-is stale:
+How long theirs take beside ours, the median and the range of the rows with each peer, of which the
+classes of transformers are one; grey is what is stale:
 
 ![their time over ours, for each peer](results/ratios.png)
 

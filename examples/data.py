@@ -184,7 +184,12 @@ def train_tokenizer(
 
 
 def byte_level_bpe(
-    texts: Iterable[str], vocab_size: int, special_tokens: list[str], *, single_digits: bool = False
+    texts: Iterable[str],
+    vocab_size: int,
+    special_tokens: list[str],
+    *,
+    single_digits: bool = False,
+    show_progress: bool = True,
 ) -> "tokenizers.Tokenizer":
     """Train a BPE over bytes: it encodes any text, and decodes it as it was.
 
@@ -203,6 +208,7 @@ def byte_level_bpe(
         vocab_size=vocab_size,
         special_tokens=special_tokens,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=show_progress,
     )
     bpe.train_from_iterator(texts, trainer)
     return bpe

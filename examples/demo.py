@@ -1,4 +1,4 @@
-"""The whole road in three minutes: train, save, open elsewhere, use.
+"""The whole road in minutes: train, save, open elsewhere, use.
 
     python examples/demo.py [--output demo_output] [options of train_translation.py]
 

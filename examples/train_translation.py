@@ -110,9 +110,10 @@ def main(
     checkpoint = find_checkpoint(training)
     if training.disable_tqdm or training.process_index:
         disable_progress_bars()
+        transformers.utils.logging.disable_progress_bar()
     with training.main_process_first():  # the others find what it stored
         pairs = read_pairs(data)
-    tokenizer = make_tokenizer(data, pairs["train"], checkpoint)
+    tokenizer = make_tokenizer(data, pairs["train"], checkpoint, not training.disable_tqdm)
     model = build_model(data, sizes, training, tokenizer, checkpoint)
     with training.main_process_first():
         rows = {split: encode(pairs[split], tokenizer) for split in pairs}
@@ -178,18 +179,23 @@ def find_checkpoint(training: TrainingArguments) -> str | None:
     return checkpoint
 
 
-def make_tokenizer(data: DataArguments, pairs: Dataset, checkpoint: str | None) -> Tokenizer:
+def make_tokenizer(
+    data: DataArguments, pairs: Dataset, checkpoint: str | None, show_progress: bool
+) -> Tokenizer:
     """Open that of the checkpoint, or train a new one on the pairs."""
     if checkpoint:
         return open_pretrained(transformers.AutoTokenizer, checkpoint)
-    return train_tokenizer(sentences_of(pairs), data.vocab_size)
+    return train_tokenizer(sentences_of(pairs), data.vocab_size, show_progress)
 
 
-def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> Tokenizer:
+def train_tokenizer(
+    sentences: Iterable[str], vocab_size: int, show_progress: bool = True
+) -> Tokenizer:
     """Train a byte-level BPE that spells numbers and closes each sentence."""
     from tokenizers.processors import TemplateProcessing
 
-    bpe = byte_level_bpe(sentences, vocab_size, [*SPECIAL.values()], single_digits=True)
+    options = {"single_digits": True, "show_progress": show_progress}
+    bpe = byte_level_bpe(sentences, vocab_size, [*SPECIAL.values()], **options)
     end = SPECIAL["eos_token"]
     bpe.post_processor = TemplateProcessing(
         single=f"$A {end}", special_tokens=[(end, bpe.token_to_id(end))]

@@ -181,7 +181,7 @@ def page(lines: dict[str, Line]) -> str:
         for verb in COVERS
         for reason, count in lines.get(verb, {}).get("left out", {}).items()
     ]
-    total = f"{sum(line['minutes'] for line in lines.values()):.0f} minutes all together."
+    total = f"Together they took {sum(line['minutes'] for line in lines.values()):.0f} minutes."
     return "\n".join([HEAD, *rows, "", total, "", "## Tests that were left out", "", *reasons, ""])
 
 

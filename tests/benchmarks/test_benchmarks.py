@@ -408,9 +408,13 @@ def test_the_pictures_show_each_peer_and_each_share(tmp_path):
     row = Row("a task", "seconds", OURS, 0.5, share=0.6, share_of="matrix product")
     greedy = result("greedy", 2.0)
     greedy["rows"].append(asdict(row))
+    for peer in ("LlamaForCausalLM", "GPT2LMHeadModel", "LlamaForCausalLM, compiled"):
+        greedy["rows"].append(asdict(Row("a task", "seconds", peer, 1.0, ratio=3.0)))
     assert pictures.ratios_of([greedy, result("prefill", 0.9)]) == {
         ("reading a prompt", "peer"): [0.9],
         ("decoding", "peer"): [2.0],
+        ("decoding", "transformers"): [3.0, 3.0],
+        ("decoding", "transformers, compiled"): [3.0],
     }
     for draw in (pictures.draw_ratios, pictures.draw_limits):
         for stands in ([greedy], []):

@@ -3,6 +3,7 @@
 README here; the chapters of the book run in test_book.py.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -129,13 +130,15 @@ def test_the_demo_runs_to_its_end(tmp_path):
     output = tmp_path / "out"
     run = subprocess.run(
         [sys.executable, str(demo), "--output", str(output), *TOY.split()],
+        env={k: v for k, v in os.environ.items() if k != "HF_HUB_DISABLE_PROGRESS_BARS"},
         capture_output=True,
         text=True,
     )
     assert run.returncode == 0, run.stderr[-3000:]
     line = r"^step +2 of 2, +\d+ s, loss \d\.\d{4}: .+ → .* \(wrong: \d{4}-\d\d-\d\d\)$"
     assert re.search(line, run.stdout, re.M)
-    assert "it/s" not in run.stderr  # one line for each evaluation, and no bars
+    assert "it/s" not in run.stdout + run.stderr  # one line for each evaluation, and no bars
+    assert not run.stdout.startswith("\n")
     assert "of 1000 dates that it had never seen are exactly right" in run.stdout
     assert {"dates", "loss.png", "attention.png"} == {path.name for path in output.iterdir()}
     assert {"model.safetensors", "tokenizer.json"} <= {p.name for p in (output / "dates").iterdir()}

@@ -7,7 +7,6 @@ make fuzz CASES=10000 SEED=7 PROMISE=fast_text
 import argparse
 import itertools
 import os
-import subprocess
 import sys
 import time
 
@@ -28,11 +27,7 @@ def main():
     parser.add_argument("--cases", type=int, help="how many, of all promises together")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--promise", choices=PROMISES, action="append", help="only this one")
-    parser.add_argument("--processes", type=int, default=1, help="how many share the cases")
-    parser.add_argument("--part", type=int, default=0, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.processes > 1:
-        return in_parts(arguments.processes, arguments.cases)
     torch.set_num_threads(1)
     names = arguments.promise or list(PROMISES)
     faults, counts, seconds = Faults(), dict.fromkeys(names, 0), dict.fromkeys(names, 0.0)
@@ -44,23 +39,11 @@ def main():
     return 1 if faults.found else 0
 
 
-def in_parts(processes, cases):
-    """Try a share of the cases in each process; return 1 if one of them found a fault."""
-    share = [] if cases is None else ["--cases", str(-(-cases // processes))]
-    words = [sys.executable, "-m", "fuzz", *sys.argv[1:], "--processes", "1", *share, "--part"]
-    parts = [subprocess.Popen([*words, str(part)]) for part in range(processes)]
-    while True:
-        try:
-            return int(sum(abs(part.wait()) for part in parts) > 0)
-        except KeyboardInterrupt:  # the parts hear it, too, and report what they have found
-            pass
-
-
 def try_all(arguments, faults, counts, seconds):
     """Some cases of each promise, then others of each, until the time or the cases are used up."""
     end, wanted = deadline(arguments), arguments.cases or float("inf")
     each = max(1, min(ROUND, wanted // len(counts)))
-    for number in itertools.count(1000 * arguments.part):  # what no other part draws
+    for number in itertools.count():
         for name in counts:
             left = wanted - sum(counts.values())
             if left <= 0 or time.monotonic() >= end:

@@ -62,6 +62,10 @@ def write_or_refuse(case, model):
         return write(case, model, *texts(case))
     except ValueError as error:
         return f"ValueError: {error}"
+    except RuntimeError as error:  # none may be drawn where every token is forbidden
+        if "probability tensor" not in str(error):
+            raise
+        return f"RuntimeError: {error}"
 
 
 @torch.no_grad()

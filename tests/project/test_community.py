@@ -41,6 +41,7 @@ def test_the_oldest_tested_transformers_is_the_oldest_that_is_allowed():
 def test_the_citation_names_this_version_and_license():
     cited = yaml.safe_load(read("CITATION.cff"))
     assert cited["version"] == __version__
+    assert f"\n## {__version__} - {cited['date-released']}\n" in read("CHANGELOG.md")
     assert f'license = "{cited["license"]}"' in PROJECT
     assert [author["name"] for author in cited["authors"]] == re.findall(
         r'authors = \[\{ name = "(.+)" \}\]', PROJECT

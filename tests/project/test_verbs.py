@@ -128,11 +128,11 @@ def test_clean_removes_what_git_ignores(tmp_path):
 
 
 def pytest_arguments(target):
-    """What a verb gives to pytest, but for the number of processes."""
+    """What a verb gives to pytest, but for its processes."""
     lines = [line for line in dry_run(target, ROOT) if "pytest" in line]
     words = lines[-1][lines[-1].index("pytest") + 1 :]
-    if "-n" in words:
-        del words[words.index("-n") : words.index("-n") + 2]
+    for option in {"-n", "--dist"} & {*words}:
+        del words[words.index(option) : words.index(option) + 2]
     return words
 
 

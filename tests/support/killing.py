@@ -223,7 +223,8 @@ def kill(work, count):
     for attempt in range(count):
         work.clear()
         number = SIGNALS[attempt % len(SIGNALS)]
-        alone(work.run, random.uniform(0, 1.15 * usual), number)
+        # One kill in each part of the usual time, and some after it.
+        alone(work.run, 1.3 * usual * (attempt + random.random()) / count, number)
         outcomes[f"{number.name} {work.look()}"] += 1
         if number is signal.SIGKILL:
             outcomes["rests of SIGKILL"] += bool(work.rests())
