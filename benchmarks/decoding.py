@@ -27,9 +27,9 @@ TOY = {**dict(zip(FIELDS, (997, 48, 64, 2, 6, 2), strict=True)), "head_dim": 8}
 LENGTHS_IN_HALF = {3: 128, 19: 64, 125: 32}
 
 
-def llama_pair(settings: Settings, millions: int, **changes: Any) -> Pair:
+def llama_pair(settings: Settings, millions: int, kind: str = "llama", **changes: Any) -> Pair:
     sizes = settings.pick(dict(zip(FIELDS, SIZES[millions], strict=True)), TOY)
-    return Pair("llama", settings, **{**sizes, **changes}, **SPECIAL, tie_word_embeddings=True)
+    return Pair(kind, settings, **{**sizes, **changes}, **SPECIAL, tie_word_embeddings=True)
 
 
 def generation(
@@ -199,13 +199,14 @@ def padded_batch(settings: Settings) -> Workloads:
 
 def beams(settings: Settings) -> Workloads:
     """Decode four beams after long prompts: one prefill serves all beams, or each has its own."""
-    rows, context, length = settings.pick((4, 256, 32), (2, 9, 6))
-    pair = llama_pair(settings, 19)
-    inputs = prompt(pair, rows, context, padding=0.15)
-    yield Workload(
-        f"4 beams, batch {rows}, {context} tokens of context, {length} new ones",
-        contestants(pair, inputs, length, beams=4),
-    )
+    rows, context, length, window = settings.pick((4, 256, 32, 128), (2, 9, 6, 4))
+    slides = llama_pair(settings, 19, "mistral", sliding_window=window)
+    for pair, under in (llama_pair(settings, 19), ""), (slides, f", windows of {window}"):
+        inputs = prompt(pair, rows, context, padding=0.15)
+        yield Workload(
+            f"4 beams, batch {rows}, {context} tokens of context, {length} new ones{under}",
+            contestants(pair, inputs, length, beams=4),
+        )
 
 
 def prefill(settings: Settings) -> Workloads:

@@ -19,7 +19,6 @@ from .guards import (
     is_supported_stack,
     is_unmodified,
     is_unpatched,
-    keeps_all_tokens,
     matches_windows,
     may_skip_modules,
 )
@@ -130,7 +129,6 @@ def may_search_beams(
         and not generation_config.low_memory  # refused by transformers
         and not is_user_defined(cache)
         and may_decode(model, generation_config, model_kwargs)
-        and keeps_all_tokens(self_attention_part(cache))
     )
 
 

@@ -294,11 +294,6 @@ def is_growing_cache(cache: Cache) -> bool:
     return kinds <= {DynamicLayer, DynamicSlidingWindowLayer}
 
 
-def keeps_all_tokens(cache: DynamicCache) -> bool:
-    """Return whether no layer of the cache drops tokens that slid out of its window."""
-    return all(type(layer) is DynamicLayer for layer in cache.layers)
-
-
 def matches_windows(stack: PreTrainedModel, cache: DynamicCache) -> bool:
     """Return whether the cache drops exactly the tokens that slid out of the stack's windows."""
     slides = [layer.self_attn.sliding_window is not None for layer in layers_of(stack)]

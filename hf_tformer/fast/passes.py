@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.cache_utils import DynamicCache, DynamicLayer
+from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 from transformers.masking_utils import find_packed_sequence_indices
 
 from ..model.attention import Attention, as_additive_mask
@@ -97,20 +97,22 @@ class NextTokens(AttentionContext):
         self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
         """Append heads that are rotated to the cache, and attend to all of it."""
-        layer = self.cache.layers[attention.layer_idx]
         keys = self.to_be_kept(keys, attention.head_dim)
         values = self.to_be_kept(values, attention.value_head_dim)
-        keys, values = self.append(layer, keys, values)
+        keys, values = self.append(attention.layer_idx, keys, values)
+        mask = self.mask_of(attention, keys.shape[2])
+        return self.attend_to(attention, queries, keys, values, mask)
+
+    def mask_of(self, attention: Attention, keys: int) -> Mask:
+        """Return what hides or biases the keys of a layer, which may have dropped the oldest."""
         mask = self.mask
         if self.biased is not None:
             mask = self.biased[attention.layer_idx % len(self.biased)]
-        if mask is not None:
-            mask = mask[..., -keys.shape[2] :]  # a sliding layer has dropped the others
-        return self.attend_to(attention, queries, keys, values, mask)
+        return None if mask is None else mask[..., -keys:]
 
-    def append(self, layer: DynamicLayer, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def append(self, index: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Append to a layer of the cache, and return all that it holds."""
-        return append(layer, keys, values)
+        return append(self.cache.layers[index], keys, values)
 
     def to_be_kept(self, states: Tensor, size: int) -> Tensor:
         """Return heads in the shape of the cache, [sequences, kv_heads, 1, size]."""
@@ -137,6 +139,7 @@ class NextBeamTokens(NextTokens):
     steps · beams, …]. All beams attend to all of them in one call, and a mask hides those of the
     others. A beam that continues another one takes over its mask: nothing else is moved.
     `sequences` counts beams here. `positions` are those of the keys: all keys of a step have one.
+    Layers with a window keep old keys for some time, hidden by `old`.
     """
 
     mask: Tensor
@@ -151,25 +154,34 @@ class NextBeamTokens(NextTokens):
         source_mask: Mask = None,
     ):
         super().__init__(examples * beams, cache, None, source_cache, source_mask)
-        self.beams, keys = beams, cache.layers[0].keys
-        prompt = keys.new_zeros(examples, keys.shape[2]) if mask is None else mask.flatten(1)
+        self.beams, keys, length = beams, cache.layers[0].keys, cache.get_seq_length()
+        prompt = keys.new_zeros(examples, length) if mask is None else mask.flatten(1)
         self.past_mask = prompt.repeat_interleave(beams, 0)  # [examples · beams, keys], additive
         own = keys.new_full((beams, beams), -torch.inf).fill_diagonal_(0)
         self.own_mask = own.repeat(examples, 1)  # of the keys of one step
-        self.positions = torch.arange(keys.shape[2])
+        self.positions = torch.arange(length)
+        self.windows = {  # of the layers that have one
+            index: layer.sliding_window
+            for index, layer in enumerate(cache.layers)
+            if isinstance(layer, DynamicSlidingWindowLayer)
+        }
+        for index in self.windows:
+            cache.layers[index] = keeping_all(cache.layers[index])
+        self.old: dict[int, Tensor] = {}  # window → which keys are no longer in it
 
     def begin_step(self, rotation: dict[str | None, Rotation], bias: Tensor | None = None) -> None:
         """Set what the next tokens are rotated by and biased with, and show each its own key."""
         self.rotation = rotation
         self.past_mask = torch.cat((self.past_mask, self.own_mask), dim=1)
         self.mask = self.past_mask.unflatten(0, (-1, 1, self.beams))
+        now = self.positions[-1:] + 1
+        self.positions = torch.cat((self.positions, now.expand(self.beams)))
+        self.old = {size: self.positions <= now - size for size in {*self.windows.values()}}
         if bias is not None:
             self.add_bias(bias)
 
     def add_bias(self, bias: Tensor) -> None:
         """Add the biases of biases.of_next_token() to the mask, by the position of each key."""
-        now = self.positions.new_full((self.beams,), bias.shape[-1] - 1)
-        self.positions = torch.cat((self.positions, now))
         bias = bias.flatten(1, 2).index_select(-1, self.positions)
         self.biased = bias[:, None, :, None] + self.mask
 
@@ -183,9 +195,21 @@ class NextBeamTokens(NextTokens):
         self.sequences, self.own_mask = len(indices), self.own_mask[: len(indices)]
         self.keep_past(indices[:: self.beams] // self.beams)
 
-    def append(self, layer: DynamicLayer, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def append(self, index: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Append the keys and values of all beams to a layer of the cache."""
+        layer, window = self.cache.layers[index], self.windows.get(index)
+        if window is not None and layer.keys.shape[2] > 2 * window * self.beams:
+            most = window * self.beams  # what no window holds any more is dropped now and then
+            layer.keys, layer.values = layer.keys[:, :, -most:], layer.values[:, :, -most:]
         return append(layer, keys, values, ROOM * self.beams)
+
+    def mask_of(self, attention: Attention, keys: int) -> Mask:
+        """Return what hides or biases the keys of a layer, those behind its window included."""
+        mask = super().mask_of(attention, keys)
+        window = self.windows.get(attention.layer_idx)
+        if mask is None or window is None:
+            return mask
+        return mask.masked_fill(self.old[window][-keys:], -torch.inf)
 
     def to_be_kept(self, states: Tensor, size: int) -> Tensor:
         """Return heads in the shape of the cache, [examples, kv_heads, beams, size]."""
@@ -197,6 +221,14 @@ class NextBeamTokens(NextTokens):
         """Call torch's attention for all beams of an example together."""
         queries = queries.unflatten(0, (-1, self.beams)).transpose(1, 2)
         return attend(attention, queries, keys, values, mask).transpose(1, 2).flatten(0, 1)
+
+
+def keeping_all(layer: DynamicSlidingWindowLayer) -> DynamicLayer:
+    """Return a layer of a cache that holds the same and drops nothing by itself."""
+    kept = DynamicLayer()
+    kept.lazy_initialization(layer.keys, layer.values)
+    kept.keys, kept.values = layer.keys, layer.values
+    return kept
 
 
 # Stack → its parts, their weights when the functions were made, these by (tokens, threads).

@@ -48,12 +48,12 @@ class DecodingStep:
         if isinstance(cache, EncoderDecoderCache):
             mask, source_mask = model_kwargs.get("decoder_attention_mask"), mask
         own, source = self_attention_part(cache), getattr(cache, "cross_attention_cache", None)
+        self.length = own.get_seq_length()  # of the sequences so far
         masks = self.additive_mask(mask), source, self.additive_mask(source_mask)
         self.context = NextTokens(sequences, own, *masks)
         if beams > 1:
             self.context = NextBeamTokens(sequences, beams, own, *masks)
 
-        self.length = own.get_seq_length()  # of the sequences so far
         last = model_kwargs.get("position_ids") if source is None else None
         if last is None:
             counted = mask if self.length > 0 else None  # without a prompt the last position is -1

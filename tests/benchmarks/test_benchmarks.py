@@ -298,7 +298,7 @@ def test_a_contestant_of_its_own_process_runs_when_it_is_asked_and_is_still_betw
         ("encoder", "batch"),
         ("choice", "padding"),
         ("growth", "19M parameters, a token after"),
-        ("prompt-beams", "4 beams"),
+        ("prompt-beams", "windows"),
         ("training-sizes", "marian"),
         ("training-sizes", "LoRA"),
         ("t5", "256 wide, 3+3 layers, 4 beams, batch 16"),

@@ -67,6 +67,20 @@ def test_a_text_that_nothing_may_follow_is_kept(ends):
         assert found.shape[1] > prompt.shape[1]
 
 
+@pytest.mark.parametrize("window", [2, 3, 5, 60])
+@pytest.mark.parametrize("kinds", [("sliding",), ("full", "sliding"), ("sliding", "full")], ids=str)
+def test_windows_hide_the_keys_that_slid_out_of_them(window, kinds):
+    """Longer than the keys that are kept at most, and with texts that end on the way."""
+    layers = [f"{kind}_attention" for kind in kinds * (4 // len(kinds))]
+    model = DECODER.build(sliding_window=window, layer_types=layers, num_hidden_layers=4)
+    for lengths in ([1], [7], [12, 3, 5, 9, 4]):
+        inputs = prompts(DECODER, lengths) | {"max_new_tokens": 40, "eos_token_id": [5, 9, 21, 40]}
+        ours, rows = searched(model.double(), True, **inputs)
+        theirs, _ = searched(model, False, **inputs)
+        assert rows
+        assert ours == theirs
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_kind_of_model_finds_the_same(family, variant):
     model, inputs = family.build(**VARIANTS[variant]), prompts(family, [7, 3])
